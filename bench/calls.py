@@ -16,6 +16,7 @@ from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.key_processor.value_store import ValueStore
 from streamydb.pipeline.warmup import warm_up
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.txn_processor import outputs as o
@@ -37,10 +38,10 @@ def transfer(db, source, target, amount):
 class Bench:
     """A database with one shard in memory."""
 
-    def __init__(self) -> None:
-        """Deploy the module and fill the accounts."""
+    def __init__(self, values: ValueStore | None = None) -> None:
+        """Deploy the module and fill the accounts; ``values``: where they are, if not in memory."""
         self.config = ShardConfig("bench", "bench", 1, 1, 1_000_000)
-        self.state = MemoryBlobs(), MemoryValues(), MemoryIdTables()
+        self.state = MemoryBlobs(), values or MemoryValues(), MemoryIdTables()
         self.modules = MemoryModules()
         digest = self.modules.put(MODULE)
         procedures = compile_module("bank", MODULE).procedures
@@ -52,23 +53,25 @@ class Bench:
         self.run([{"updates": [put]} for put in puts])
 
     def run(self, transactions: list[dict[str, Any]]) -> list[float]:
-        """Run one batch; seconds of parsing, of the shard's step, of execution and formatting."""
+        """Run one batch; seconds of processor time of parsing, of the shard's step, of execution
+        and formatting.
+        """
         n, at = len(transactions), self.offset
         named = [{"id": f"t{at + i}", **each} for i, each in enumerate(transactions)]
         values = [json.dumps(each).encode() for each in named]
         self.offset += n
-        times = [time.perf_counter()]
+        times = [time.process_time()]
         columns = np.zeros(n, np.int32), np.arange(at, at + n), np.full(n, at)
         inputs = [routed.block for routed in parse_feedback(self.feedback, self.config)]
         routed = parse_transactions(*columns, values, 1)
         inputs += [each.block for each in routed]
-        times.append(time.perf_counter())
+        times.append(time.process_time())
         shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("bench"))
         granted = [emitted.block for emitted in shard.step(inputs)]
-        times.append(time.perf_counter())
+        times.append(time.process_time())
         items = TransactionProcessor(self.config, 1, 1, self.modules).step(granted)
         records = [o.formatted(item, "bench") for item in items]
-        times.append(time.perf_counter())
+        times.append(time.process_time())
         fed = [each for each in records if each.topic == o.FEEDBACK]
         self.feedback = [block for each in fed for block in each.values.tolist()]
         return np.diff(times).tolist()

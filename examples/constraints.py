@@ -11,6 +11,7 @@ The procedures are in modules/hotel.py. Run this where the pipeline runs. It pri
     that, and something good with it: no, till at hotel/till: min 0
     one passport shown at three desks at once: 1 guest
     its holder leaves, and another comes with it: yes
+    four bookings of one guest at once: 2 are made
     a procedure gives out a bed: yes
     a procedure gives out a bed too many: no, room at hotel/room/101: schema maximum 2 at /guests
     a procedure takes a passport twice: no, passport at hotel/guest/dan: unique
@@ -35,6 +36,7 @@ from streamydb.client import (
 CONSTRAINTS: list[dict[str, Any]] = [
     {"name": "till", "prefix": "hotel/till", "type": "integer", "min": 0},
     {"name": "passport", "prefix": "hotel/guest/", "unique": "$.passport"},
+    {"name": "bookings", "prefix": "hotel/booking/", "keys": {"max": 2, "each": "/"}},
     {
         "name": "room", "prefix": "hotel/room/", "required": True,
         "schema": {
@@ -96,6 +98,20 @@ def one_passport(db: Client) -> None:
     tell("its holder leaves, and another comes with it", lambda: db.put("hotel/guest/hal", hal))
 
 
+def few_bookings(db: Client) -> None:
+    """Book four rooms for one guest at once; the database lets two through."""
+
+    def book(room: int) -> bool:
+        with suppress(ConstraintViolatedError):
+            db.put(f"hotel/booking/ida/{room}", {"nights": 1})
+            return True
+        return False
+
+    with ThreadPoolExecutor(4) as desks:
+        made = sum(desks.map(book, [101, 102, 103, 104]))
+    print(f"four bookings of one guest at once: {made} are made")
+
+
 def procedures(db: Client) -> None:
     """Call procedures that check nothing: what they may not write, they do not write."""
 
@@ -122,6 +138,7 @@ def main() -> None:
         db.put("hotel/room/102", {"guests": 0})
         writes_of_clients(db)
         one_passport(db)
+        few_bookings(db)
         procedures(db)
         till, room, ann = db.read(["hotel/till", "hotel/room/101", "hotel/guest/ann"]).values()
         print(f"the till has {till}, room 101 has {room['guests']} guests, ", end="")

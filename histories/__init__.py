@@ -8,10 +8,10 @@ Invariants: the checkers are pure; they judge from outside, by values that are u
 clock, and trust no number of the database; what the contract says about numbers is checked beside
 that. An operation whose outcome is unknown may have happened, at any time since, or not.
 
-`linearizability` judges single keys, `serializability` (with `lists`, `graph`) transactions and
-read-only transactions over lists, `versions` the numbers, sessions and scans, `watches` the change
-streams. `workload` chooses the operations, `recorder` does them over HTTP, `campaign` runs many
-clients.
+`linearizability` judges single keys, `serializability` (with `lists`, `views`, `graph`)
+transactions and read-only transactions over lists and ranges of them, `bounds` how many keys ranges
+have, `versions` the numbers, sessions and scans, `watches` the change streams. `workload` chooses
+the operations, `recorder` does them over HTTP, `campaign` runs many clients.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from histories.records import (
     History,
     HistoryError,
     Operation,
+    RangeSeen,
     ReadOperation,
     ScanOperation,
     Seen,
@@ -48,6 +49,7 @@ __all__ = [
     "HistoryError",
     "HistoryReport",
     "Operation",
+    "RangeSeen",
     "ReadOperation",
     "ScanOperation",
     "Seen",

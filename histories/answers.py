@@ -62,10 +62,7 @@ def call_of(request: Request) -> HttpCall:
         case WriteOperation():
             return _write_call(request)
         case AppendOperation():
-            updates = [{"op": "append", "key": key, "value": element}
-                       for key, new in request.appends.items() for element in new]  # fmt: skip
-            txn = {"id": request.id, "updates": updates, "reads": request.reads}
-            return HttpCall("POST", "/v1/transactions", {}, msgspec.json.encode(txn))
+            return HttpCall("POST", "/v1/transactions", {}, msgspec.json.encode(_fields(request)))
         case Get():
             query = urlencode(_wanted(request))
             return HttpCall("GET", f"/v1/kv/{quote(request.key)}?{query}", {})
@@ -126,6 +123,9 @@ def _told_write(
         raise ValueError(f"{fields['code']} for {request}")
     seen = {key: Seen(value) for key, value in fields.get("reads", {}).items()}
     answer = Answer(status, committed, fields["seq"], seen)
+    for found in fields.get("ranges", ()):
+        entries = {entry["key"]: _seen(entry) for entry in found["entries"]}
+        answer.ranges[found["range"]["prefix"]] = entries
     return AttemptAnswer("ok", str(status), answer)
 
 
@@ -162,6 +162,24 @@ def _write_call(request: WriteOperation) -> HttpCall:
     if request.value is None:
         return HttpCall("DELETE", target, headers)
     return HttpCall("PUT", target, headers, msgspec.json.encode(request.value))
+
+
+def _fields(request: AppendOperation) -> dict[str, Any]:
+    """The transaction of a request."""
+    updates = [{"op": "append", "key": key, "value": element}
+               for key, new in request.appends.items() for element in new]  # fmt: skip
+    updates += [{"op": "delete", "key": key} for key in request.removes]
+    checks: list[dict[str, Any]] = [{"key": key, "exists": True} for key in request.removes]
+    checks += [
+        {"range": {"prefix": prefix}, "count": len(known.seen), "version_le": known.seq}
+        for prefix, known in request.unchanged.items()
+    ]
+    checks += [
+        {"range": {"prefix": prefix}, "count_le": most} for prefix, most in request.most.items()
+    ]
+    ranges = [{"range": {"prefix": prefix}} for prefix in request.scans]
+    return {"id": request.id, "checks": checks, "updates": updates,
+            "reads": [*request.reads, *ranges]}  # fmt: skip
 
 
 def _wanted(request: Get | ReadOperation | ScanOperation) -> dict[str, str | int]:

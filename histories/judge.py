@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from histories.bounds import check_bounds
 from histories.linearizability import check_registers
 from histories.records import History
 from histories.serializability import check_lists
@@ -20,6 +21,7 @@ __all__ = ["CHECKERS", "HistoryReport", "check_history"]
 CHECKERS: Final[dict[str, Callable[[History], list[Anomaly]]]] = {
     "linearizability": check_registers,
     "strict serializability": check_lists,
+    "bounds of ranges": check_bounds,
     "sessions": check_sessions,
     "scan pages": check_pages,
     "seqs and versions": check_numbers,

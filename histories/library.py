@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeAlias
 
 from histories.answers import AttemptAnswer
+from histories.functions import answer_of, built, called, writes
 from histories.recorder import PATIENCE_S, Recorder
 from histories.records import (
     Answer,
@@ -33,7 +34,7 @@ from histories.workload import Shape
 from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
-from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
+from streamydb.client.awaiting.views import AsyncView
 from streamydb.client.connections import HttpOptions
 from streamydb.client.connector import connect_async
 from streamydb.client.errors import ClientError, OutcomeUnknownError
@@ -169,17 +170,17 @@ class TransactionRecorder(_LibraryRecorder):
     """Writes are transactions with ids of their own, which may be sent again by other clients."""
 
     async def _writing(self, request: WriteOperation | AppendOperation) -> Answer:
-        self._built = _built(self._client().atomic(request.id), request)
-        return _answer(await self._built.commit())
+        self._built = built(self._client().atomic(request.id), request)
+        return answer_of(await self._built.commit())
 
     def _ways(self, _error: OutcomeUnknownError | None) -> list[_Way]:
         built = self._built
 
         async def ask() -> Answer:
-            return _answer(await self._client().verdict(built.id))
+            return answer_of(await self._client().verdict(built.id))
 
         async def send() -> Answer:
-            return _answer(await built.commit())
+            return answer_of(await built.commit())
 
         return [ask, send]
 
@@ -195,10 +196,10 @@ class FunctionRecorder(_LibraryRecorder):
         self._last = Answer()
 
         async def function(view: AsyncView) -> bool:
-            self._last = await _called(view, request)
+            self._last = await called(view, request)
             return self._last.committed
 
-        if await client.run(function) and _writes(request):
+        if await client.run(function) and writes(request):
             self._last.seq = client.session.seq
         return self._last
 
@@ -223,48 +224,6 @@ class FunctionRecorder(_LibraryRecorder):
             return Answer(seq=view.seq, seen={key: Seen(values[key]) for key in keys})
 
         return await self._client().run(function, consistency=request.consistency)
-
-
-async def _called(view: AsyncView, request: WriteOperation | AppendOperation) -> Answer:
-    """Return what a function has done and seen: all of it, if it commits."""
-    if isinstance(request, WriteOperation):
-        if request.expected is not None:
-            found = await view.get(request.key)
-            if found != request.expected.value:
-                return Answer(committed=False)
-        if request.value is None:
-            view.delete(request.key)
-        else:
-            view.put(request.key, request.value)
-        return Answer()
-    keys = sorted({*request.appends, *request.reads})
-    for key, value in (await view.read(keys)).items():
-        if key in request.appends:
-            view.put(key, [*(value or []), *request.appends[key]])
-    after = await view.read(request.reads)
-    return Answer(seen={key: Seen(value) for key, value in after.items()})
-
-
-def _writes(request: WriteOperation | AppendOperation) -> bool:
-    return isinstance(request, WriteOperation) or bool(request.appends)
-
-
-def _built(txn: AsyncAtomic, request: WriteOperation | AppendOperation) -> AsyncAtomic:
-    """The transaction of a request."""
-    if isinstance(request, AppendOperation):
-        for key, new in request.appends.items():
-            for element in new:
-                txn.append(key, element)
-        return txn.read(*request.reads)
-    if request.expected is not None:
-        txn.check(request.key, version=request.expected.version or 0)
-    if request.value is None:
-        return txn.delete(request.key)
-    return txn.put(request.key, request.value)
-
-
-def _answer(made: Committed) -> Answer:
-    return Answer(seq=made.seq, seen={key: Seen(value) for key, value in made.reads.items()})
 
 
 @asynccontextmanager

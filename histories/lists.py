@@ -2,36 +2,21 @@
 
 Elements are unique and lists only grow, so a list read is the history of its key (Kingsbury and
 Alvaro, "Elle: inferring isolation anomalies from experimental observations", VLDB 2020, section 4):
-who wrote after whom (ww), who read from whom (wr), who read what somebody then overwrote (rw).
+who wrote after whom (ww), who read from whom (wr), who read what somebody then overwrote (rw), and
+who scanned a range in which somebody then made a key (prw, an anti-dependency by a predicate).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 from histories.graph import DependencyGraph
-from histories.records import (
-    AppendOperation,
-    Get,
-    History,
-    Operation,
-    ReadOperation,
-    ScanOperation,
-    frozen,
-)
+from histories.records import History
+from histories.views import ListWrites, View, did, missed, read
 from histories.violations import Anomaly, shown
 
 __all__ = ["Lists", "infer"]
-
-
-class _View(NamedTuple):
-    """A list as an operation saw it."""
-
-    operation: int
-    elements: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -39,7 +24,7 @@ class Lists:
     """The dependencies that were inferred from reads of lists.
 
     Attributes:
-        graph: ww, wr and rw edges between operations.
+        graph: ww, wr, rw and prw edges between operations.
         nodes: the operations that count: committed transactions, and reads of lists.
         violations: what needs no cycle to be wrong.
     """
@@ -55,56 +40,26 @@ class _Inference:
     def __init__(self, history: History) -> None:
         self.history = history
         self.result = Lists()
-        self.writers: dict[tuple[str, str], int] = {}
-        self.own: dict[int, dict[str, list[str]]] = {}
-        self.keys: set[str] = set()
-        for operation in history.operations:
-            if isinstance(operation.request, AppendOperation):
-                self._note_appends(operation, operation.request)
-        self.views: dict[str, list[_View]] = {key: [] for key in self.keys}
-        for operation in history.operations:
-            self._note_views(operation)
-
-    def _note_appends(self, operation: Operation, request: AppendOperation) -> None:
-        mine = {key: [str(frozen(e)) for e in new] for key, new in request.appends.items()}
-        self.own[operation.index] = mine
-        self.keys.update(mine)
-        for key, elements in mine.items():
-            self.writers.update(((key, element), operation.index) for element in elements)
-        told = operation.told
-        if told is not None and told.committed:
-            self.result.nodes.add(operation.index)
-
-    def _note_views(self, operation: Operation) -> None:
-        """Keep what an operation read of lists."""
-        if operation.told is None or not operation.told.committed:
-            return
-        seen = operation.told.seen
-        about: set[str] = self.keys & seen.keys()
-        match operation.request:
-            case ScanOperation(prefix=prefix):
-                about |= {key for key in self.keys if key.startswith(prefix)}
-            case Get() | ReadOperation():
-                pass
-            case AppendOperation(reads=reads):
-                about |= self.keys & set(reads)
-            case _:
-                return
-        for key in sorted(about):
-            value = seen[key].value if key in seen else None
-            elements = tuple(str(frozen(e)) for e in _list_of(value))
-            self.views[key].append(_View(operation.index, elements))
-            self.result.nodes.add(operation.index)
+        self.writes = ListWrites(history)
+        self.writers, self.own = self.writes.writers, self.writes.own
+        self.views: dict[str, list[View]] = {key: [] for key in self.writes.keys}
+        for writer in self.own:
+            told = history.operations[writer].told
+            if told is not None and told.committed:
+                self.result.nodes.add(writer)
+        for key, view in self.writes.views():
+            self.views[key].append(view)
+            self.result.nodes.add(view.operation)
 
     def run(self) -> Lists:
         """Infer the order of every key."""
-        for key in sorted(self.keys):
+        for key in self.writes.keys:
             self._key(key)
         return self.result
 
     def _key(self, key: str) -> None:
         views = self.views[key]
-        longest = max(views, key=lambda view: len(view.elements), default=_View(-1, ()))
+        longest = max(views, key=lambda view: len(view.elements), default=View(-1, ()))
         for view in views:
             self._check_view(key, view)
             if view.elements != longest.elements[: len(view.elements)]:
@@ -125,7 +80,7 @@ class _Inference:
             if writer in self.result.nodes and not seen & set(self.own[writer][key])
         ]  # fmt: skip
 
-    def _check_view(self, key: str, view: _View) -> None:
+    def _check_view(self, key: str, view: View) -> None:
         """Find elements that should not be there, and own ones that are not."""
         counts: dict[str, int] = {}
         for element in view.elements:
@@ -133,7 +88,7 @@ class _Inference:
             writer = self.writers.get((key, element))
             if writer is None:
                 self._report("phantom-element", key, f"nobody appended {element}", view.operation)
-            elif self._refused(writer):
+            elif self.history.operations[writer].refused:
                 what = f"{element} was read, but its transaction was not executed"
                 self._report("G1a", key, what, view.operation, writer)
             elif self.history.operations[writer].outcome == "unknown":
@@ -144,7 +99,7 @@ class _Inference:
                 self._report("duplicate-element", key, what, view.operation)
         self._check_ends(key, view)
 
-    def _check_ends(self, key: str, view: _View) -> None:
+    def _check_ends(self, key: str, view: View) -> None:
         """A list ends with all that one transaction appended; for its own reads, with its own."""
         mine = self.own.get(view.operation, {}).get(key, [])
         if list(view.elements[len(view.elements) - len(mine) :]) != mine:
@@ -157,12 +112,7 @@ class _Inference:
             what = f"ends within a transaction, which went on with {whole[-1]}"
             self._report("G1b", key, what, view.operation, writer)
 
-    def _refused(self, writer: int) -> bool:
-        operation = self.history.operations[writer]
-        told = operation.told
-        return operation.outcome == "failed" or (told is not None and not told.committed)
-
-    def _diverged(self, key: str, view: _View, longest: _View) -> None:
+    def _diverged(self, key: str, view: View, longest: View) -> None:
         """Two lists of one key of which neither begins the other."""
         at = next(i for i, (a, b) in enumerate(zip(view.elements, longest.elements, strict=False))
                   if a != b)  # fmt: skip
@@ -178,11 +128,11 @@ class _Inference:
     def _writes(self, key: str, order: list[int], elements: tuple[str, ...]) -> None:
         for (one, other), element in zip(pairwise(order), elements[1:], strict=True):
             if min(one, other) >= 0:
-                why = f"appended {element} to {key} right after it"
+                why = f"{did(key, element)} right after it"
                 self.result.graph.add(one, other, "ww", why)
 
     def _reads(
-        self, key: str, view: _View, order: list[int] | None, longest: _View, unseen: list[int]
+        self, key: str, view: View, order: list[int] | None, longest: View, unseen: list[int]
     ) -> None:
         """The edges of one view: from whom it read, and who wrote after."""
         graph, reader = self.result.graph, view.operation
@@ -191,15 +141,16 @@ class _Inference:
         if base > 0:
             source = self.writers.get((key, view.elements[base - 1]), -1)
             if source >= 0:
-                graph.add(source, reader, "wr", f"read {view.elements[base - 1]} in {key}")
+                graph.add(source, reader, "wr", read(key, view.elements[base - 1]))
         if order is None:
             return
+        kind = "prw" if view.lacking else "rw"
         after = len(view.elements)
         if after < len(order) and order[after] >= 0:
-            why = f"appended {longest.elements[after]} to {key}, which was not there when read"
-            graph.add(reader, order[after], "rw", why)
+            why = missed(key, longest.elements[after], view)
+            graph.add(reader, order[after], kind, why)
         for writer in unseen if after == len(order) else ():
-            graph.add(reader, writer, "rw", f"appended to {key} what was not there when read")
+            graph.add(reader, writer, kind, missed(key, self.own[writer][key][0], view))
 
     def _report(self, anomaly: str, key: str, what: str, *places: int) -> None:
         lines = [f"{key}: {what}", *(shown(self.history.operations[p]) for p in places)]
@@ -209,11 +160,3 @@ class _Inference:
 def infer(history: History) -> Lists:
     """Infer the order of the transactions of a history from the lists that were read."""
     return _Inference(history).run()
-
-
-def _list_of(value: Any) -> Iterator[Any]:
-    """The elements of a list; an absent key is an empty one."""
-    if isinstance(value, list):
-        yield from value
-    elif value is not None:
-        yield value

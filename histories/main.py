@@ -54,7 +54,7 @@ def run(
 ) -> None:
     """Run clients on a database that nobody else writes, record and judge what they see.
 
-    It writes the keys r/… and l/…, which must be absent before; a prefix
+    It writes the keys r/…, l/… and s/…, which must be absent before; a prefix
     lets one database have several histories. A file `stop` in the folder ends it
     early. Exit code 3 if there is a violation.
     """

@@ -27,6 +27,7 @@ __all__ = [
     "Line",
     "Operation",
     "Outcome",
+    "RangeSeen",
     "ReadOperation",
     "Request",
     "ScanOperation",
@@ -69,12 +70,34 @@ class WriteOperation(msgspec.Struct, tag="write", tag_field="kind", omit_default
     expected: Seen | None = None
 
 
+class RangeSeen(msgspec.Struct, array_like=True, frozen=True):
+    """The keys that a client has seen in a range, all that there were at a seq."""
+
+    seq: int
+    seen: dict[str, Seen]
+
+
 class AppendOperation(msgspec.Struct, tag="append", tag_field="kind", omit_defaults=True):
-    """`POST /v1/transactions` that appends elements to lists and reads keys after that."""
+    """`POST /v1/transactions` that appends elements to lists, and reads after that.
+
+    Ranges are named by their prefix.
+
+    Attributes:
+        reads: keys.
+        removes: lists that it deletes; one that is not there keeps the whole from happening. Nobody
+            appends to them but who makes them.
+        scans: ranges that it reads.
+        unchanged: ranges that must be before it as the client saw them.
+        most: how many keys ranges may have before it.
+    """
 
     id: str
     appends: dict[str, list[Any]] = {}
     reads: list[str] = []
+    removes: list[str] = []
+    scans: list[str] = []
+    unchanged: dict[str, RangeSeen] = {}
+    most: dict[str, int] = {}
 
 
 class Get(msgspec.Struct, tag="get", tag_field="kind", omit_defaults=True):
@@ -114,6 +137,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
         seq: of the verdict, or of the snapshot that was read.
         seen: what was read.
         pages: of a scan: the snapshot and the keys of each page, in order.
+        ranges: of a transaction: what was read of each range.
     """
 
     status: int = 200
@@ -121,6 +145,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     seq: int | None = None
     seen: dict[str, Seen] = {}
     pages: list[tuple[int, list[str]]] = []
+    ranges: dict[str, dict[str, Seen]] = {}
 
 
 class Operation(msgspec.Struct, tag="operation", kw_only=True, omit_defaults=True):
@@ -149,6 +174,21 @@ class Operation(msgspec.Struct, tag="operation", kw_only=True, omit_defaults=Tru
     def told(self) -> Answer | None:
         """The answer, if the operation was executed for sure."""
         return self.answer if self.outcome == "ok" else None
+
+    @property
+    def refused(self) -> bool:
+        """True if it wrote nothing for sure."""
+        told = self.told
+        return self.outcome == "failed" or (told is not None and not told.committed)
+
+    @property
+    def is_current(self) -> bool:
+        """True if it must show what had returned before: not so for reads that may be old."""
+        request = self.request
+        return (
+            not isinstance(request, Get | ReadOperation | ScanOperation)
+            or request.consistency == "strong"
+        )
 
 
 class WatchOperation(msgspec.Struct, tag="watch", kw_only=True):

@@ -2,8 +2,10 @@
 
 After Elle (Kingsbury and Alvaro, VLDB 2020) with the names of Adya ("Weak consistency", MIT 1999,
 chapter 3): G0 is a cycle of writes, G1c one with reads, G-single has one anti-dependency (read
-skew), G2 several (write skew). A name that ends in `-realtime` also needs that an operation
-returned before another was invoked, one that ends in `-session` needs what a session guarantees.
+skew), G2 several (write skew). With `-predicate`, it needs a key that a range did not have yet when
+it was scanned (a phantom; write skew by a predicate). A name that ends in `-realtime` also needs
+that an operation returned before another was invoked, one that ends in `-session` needs what a
+session guarantees.
 
 A snapshot read may be old, so that nothing must come before it in real time; a session read must
 come after what its session has seen. Neither may show the future.
@@ -26,13 +28,15 @@ REALTIME: Final = "realtime"
 SESSION: Final = "session"
 
 _DEPENDENCIES: Final = ("ww", "wr")
-_LEVELS: Final = (
-    ("G0", ("ww",), False),
-    ("G1c", _DEPENDENCIES, False),
-    ("G-single", _DEPENDENCIES, True),
-    ("G2", (*_DEPENDENCIES, "rw"), False),
+_LEVELS: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
+    ("G0", ("ww",), ()),
+    ("G1c", _DEPENDENCIES, ()),
+    ("G-single", _DEPENDENCIES, ("rw",)),
+    ("G2", (*_DEPENDENCIES, "rw"), ()),
+    ("G-single-predicate", _DEPENDENCIES, ("rw", "prw")),
+    ("G2-predicate", (*_DEPENDENCIES, "rw", "prw"), ()),
 )
-"""Name, kinds of edges, and whether exactly one anti-dependency is added."""
+"""Name, kinds of edges, and kinds of anti-dependencies of which exactly one is added."""
 
 _ORDERS: Final = (("", ()), ("-session", (SESSION,)), ("-realtime", (SESSION, REALTIME)))
 
@@ -67,19 +71,10 @@ def add_real_time(graph: DependencyGraph, operations: Iterable[Operation]) -> No
             for done in before.pop(index, ()):
                 frontier.pop(done, None)
             frontier[index] = None
-        elif _is_current(operation):
+        elif operation.is_current:
             before[index] = list(frontier)
             for done in frontier:
                 graph.add(done, index, REALTIME, "was invoked after it had returned")
-
-
-def _is_current(operation: Operation) -> bool:
-    """Return True if it must show what had returned before: not so for reads that may be old."""
-    request = operation.request
-    return (
-        not isinstance(request, Get | ReadOperation | ScanOperation)
-        or request.consistency == "strong"
-    )
 
 
 def _add_sessions(graph: DependencyGraph, operations: Iterable[Operation]) -> None:
@@ -113,11 +108,11 @@ def _cycles(history: History, lists: Lists) -> Iterator[Anomaly]:
     reported: set[int] = set()
     for suffix, order in _ORDERS:
         for name, kinds, single in _LEVELS:
-            whole = (*kinds, *order, *(("rw",) if single else ()))
+            whole = (*kinds, *order, *single)
             for component in lists.graph.components(whole):
                 if component & reported:
                     continue
-                cycle = _single(lists.graph, component, (*kinds, *order)) if single else (
+                cycle = _single(lists.graph, component, (*kinds, *order), single) if single else (
                     lists.graph.cycle(component, whole)
                 )  # fmt: skip
                 if cycle:
@@ -126,10 +121,10 @@ def _cycles(history: History, lists: Lists) -> Iterator[Anomaly]:
 
 
 def _single(
-    graph: DependencyGraph, component: set[int], kinds: tuple[str, ...]
+    graph: DependencyGraph, component: set[int], kinds: tuple[str, ...], single: tuple[str, ...]
 ) -> list[Edge] | None:
     """A short cycle with exactly one anti-dependency."""
-    edges = (edge for node in sorted(component) for edge in graph.out(node, ("rw",)))
+    edges = (edge for node in sorted(component) for edge in graph.out(node, single))
     inside = (edge for edge in edges if edge.target in component)
     paths = ((edge, graph.path(edge.target, edge.source, kinds, component)) for edge in inside)
     found = ([edge, *back] for edge, back in paths if back is not None)

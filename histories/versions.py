@@ -10,11 +10,12 @@ answered before.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from histories.records import (
+    Answer,
     AppendOperation,
     Get,
     History,
@@ -114,9 +115,11 @@ def _versions(operation: Operation) -> Iterator[tuple[str, _Version]]:
         for key in request.appends.keys() & answer.seen.keys():
             value = frozen(answer.seen[key].value)
             yield key, _Version(answer.seq, value, operation.index)
-    for key, seen in answer.seen.items():
-        if seen.version:
-            yield key, _Version(seen.version, frozen(seen.value), operation.index)
+        yield from ((key, _Version(answer.seq, None, operation.index)) for key in request.removes)
+    for entries in (answer.seen, *answer.ranges.values()):
+        for key, seen in entries.items():
+            if seen.version:
+                yield key, _Version(seen.version, frozen(seen.value), operation.index)
 
 
 def _real_time(history: History) -> Iterator[Anomaly]:
@@ -139,7 +142,7 @@ def _real_time(history: History) -> Iterator[Anomaly]:
         if _is_write(operation) and owners.setdefault(answer.seq, operation) is not operation:
             yield _violation("seq-reused", "two verdicts", owners[answer.seq], operation)
         late = newest is not None and _seq(newest) >= answer.seq + (not _is_write(operation))
-        if late and newest is not None and _is_strong(operation):
+        if late and newest is not None and operation.is_current:
             yield _violation("seq-against-real-time", "the later has less", newest, operation)
 
 
@@ -151,25 +154,14 @@ def _snapshots(
     A value without its version may be of a write whose outcome nobody knows.
     """
     perhaps_deleted = {
-        op.request.key
-        for op in history.operations
-        if isinstance(op.request, WriteOperation)
-        and op.request.value is None
-        and op.outcome == "unknown"
-    }
+        key
+        for op in history.operations if op.outcome == "unknown" for key in _deleted(op.request)
+    }  # fmt: skip
     for operation in history.operations:
-        answer, request = operation.told, operation.request
-        if (
-            answer is None
-            or answer.seq is None
-            or not isinstance(request, Get | ReadOperation | ScanOperation)
-        ):
+        answer = operation.told
+        if answer is None or answer.seq is None or not answer.committed:
             continue
-        about = dict(answer.seen)
-        if isinstance(request, ScanOperation):
-            about |= {k: Seen(None, 0) for k in timelines
-                      if k.startswith(request.prefix) and k not in about}  # fmt: skip
-        for key, seen in about.items():
+        for key, seen in _shown(operation.request, answer, timelines):
             if seen.version is None:
                 continue
             versions = timelines.get(key, [])
@@ -187,6 +179,28 @@ def _snapshots(
                 )
 
 
+def _deleted(request: Request) -> list[str]:
+    """Return the keys that a write removes."""
+    if isinstance(request, WriteOperation):
+        return [request.key] if request.value is None else []
+    return request.removes if isinstance(request, AppendOperation) else []
+
+
+def _shown(
+    request: Request, answer: Answer, known: Iterable[str]
+) -> Iterator[tuple[str, Seen]]:
+    """Walk over what an answer shows of the state at its seq, absent keys of ranges included."""
+    ranges = answer.ranges
+    if isinstance(request, ScanOperation):
+        ranges = {request.prefix: answer.seen}
+    elif isinstance(request, Get | ReadOperation):
+        yield from answer.seen.items()
+    for prefix, entries in ranges.items():
+        yield from entries.items()
+        yield from ((key, Seen(None, 0)) for key in known
+                    if key.startswith(prefix) and key not in entries)  # fmt: skip
+
+
 def _asked(request: Request) -> int | None:
     return request.min_version if isinstance(request, Get | ReadOperation | ScanOperation) else None
 
@@ -198,14 +212,6 @@ def _seq(operation: Operation) -> int:
 
 def _is_write(operation: Operation) -> bool:
     return isinstance(operation.request, WriteOperation | AppendOperation)
-
-
-def _is_strong(operation: Operation) -> bool:
-    request = operation.request
-    return (
-        not isinstance(request, Get | ReadOperation | ScanOperation)
-        or request.consistency == "strong"
-    )
 
 
 def _violation(anomaly: str, message: str, *operations: Operation) -> Anomaly:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -53,14 +54,32 @@ def shown_request(request: Request) -> str:
         case WriteOperation(expected=expected):
             return f"put {request.key} = {_short(request.value)}{_condition(expected)}"
         case AppendOperation():
-            parts = [f"{key} += {_short(new)}" for key, new in request.appends.items()]
-            return f"transaction {', '.join(parts) or 'read-only'} reads {_short(request.reads)}"
+            return f"transaction {_shown_parts(request)}"
         case Get():
             return f"{request.consistency} get {request.key}"
         case ReadOperation():
             return f"{request.consistency} read {_short(request.keys)}"
         case ScanOperation():
             return f"{request.consistency} scan {request.prefix}*"
+
+
+def _shown_parts(request: AppendOperation) -> str:
+    """Return what a transaction demands, does and reads."""
+    demands = [f"{prefix}* as at seq {known.seq}, {_shown_values(known.seen)}"
+               for prefix, known in request.unchanged.items()]  # fmt: skip
+    demands += [f"at most {most} keys {prefix}*" for prefix, most in request.most.items()]
+    parts = [f"{key} += {_short(new)}" for key, new in request.appends.items()]
+    parts += [f"delete {key}" for key in request.removes]
+    parts = [f"if {each}" for each in demands] + [", ".join(parts) or "read-only"]
+    if request.reads or not request.scans:
+        parts.append(f"reads {_short(request.reads)}")
+    return " ".join([*parts, *(f"scans {prefix}*" for prefix in request.scans)])
+
+
+def _shown_values(entries: Mapping[str, Seen]) -> str:
+    """Return the keys and values of a range in a line."""
+    shown_ones = (f"{key} = {_short(seen.value)}" for key, seen in entries.items())
+    return _cut(", ".join(shown_ones) or "nothing")
 
 
 def _condition(expected: Seen | None) -> str:
@@ -76,8 +95,9 @@ def _answer(operation: Operation) -> str:
     seq = "" if answer.seq is None else f" at seq {answer.seq}"
     if not answer.committed:
         return f"refused{seq}"
-    read = ", ".join(f"{key} = {_short(seen.value)}" for key, seen in answer.seen.items())
-    return f"{operation.outcome}{seq}{', saw ' if read else ''}{_cut(read)}"
+    read = [_shown_values(answer.seen)] if answer.seen else []
+    read += [f"{prefix}*: {_shown_values(entries)}" for prefix, entries in answer.ranges.items()]
+    return f"{operation.outcome}{seq}{', saw ' if read else ''}{'; '.join(read)}"
 
 
 def _short(value: Any) -> str:

@@ -70,7 +70,7 @@ def _whole(
         if len(ids) > 1:
             what = f"{_name(watch)}: one transaction under the ids {sorted(ids)}"
             yield _violation("watch-torn", what, operation)
-        if ids and _refused(operation):
+        if ids and operation.refused:
             what = f"{_name(watch)}: changes of what was not executed"
             yield _violation("watch-phantom", what, operation)
 
@@ -120,11 +120,6 @@ def _elements(before: object, after: object) -> list[str]:
 
 def _keys(deliveries: list[Delivery]) -> set[str]:
     return {change.key for delivery in deliveries for change in delivery.changes}
-
-
-def _refused(operation: Operation) -> bool:
-    told = operation.told
-    return operation.outcome == "failed" or (told is not None and not told.committed)
 
 
 def _name(watch: WatchOperation) -> str:

@@ -1,4 +1,7 @@
-"""The operations of clients: a seeded choice over a few registers and many short lists (pure)."""
+"""The operations of clients: a seeded choice over registers, short lists, and sets (pure).
+
+A set is a range of keys: each is made once, with a list of one element, and removed once.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from histories.records import (
     Consistency,
     Get,
     Operation,
+    RangeSeen,
     ReadOperation,
     Request,
     ScanOperation,
@@ -20,13 +24,16 @@ from histories.records import (
     WriteOperation,
 )
 
-__all__ = ["LISTS", "REGISTERS", "HistoryClient", "Shape"]
+__all__ = ["LISTS", "REGISTERS", "SETS", "HistoryClient", "Shape"]
 
 REGISTERS: Final = "r/"
 """Prefix of the keys that hold one value each."""
 
 LISTS: Final = "l/"
 """Prefix of the keys that hold lists: `l/<generation>/<number>`."""
+
+SETS: Final = "s/"
+"""Prefix of the keys of sets: `s/<generation>/<number>/<key>`."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -35,8 +42,10 @@ class Shape(msgspec.Struct, frozen=True):
     Attributes:
         registers: keys with one value, for the whole run.
         lists: keys with lists at a time.
-        generation: after so many operations of each client, new lists are taken, so that they stay
-            short.
+        sets: ranges at a time.
+        room: keys that a set may have.
+        generation: after so many operations of each client, new lists and sets are taken, so that
+            they stay short.
         session: operations of one session.
         keys_max: keys in one transaction or read.
         page: entries in a page of a scan.
@@ -49,6 +58,8 @@ class Shape(msgspec.Struct, frozen=True):
 
     registers: int = 6
     lists: int = 8
+    sets: int = 2
+    room: int = 5
     generation: int = 40
     session: int = 60
     keys_max: int = 4
@@ -65,13 +76,18 @@ class Shape(msgspec.Struct, frozen=True):
         return self.prefix + LISTS
 
     @property
+    def all_sets(self) -> str:
+        """Prefix of the keys of sets."""
+        return self.prefix + SETS
+
+    @property
     def all_registers(self) -> str:
         """Prefix of the keys with one value."""
         return self.prefix + REGISTERS
 
 
 _WEIGHTS: Final = {"append": 30, "put": 12, "swap": 12, "delete": 4, "get": 20, "read": 14,
-                   "scan": 6, "read-write": 2}  # fmt: skip
+                   "scan": 6, "read-write": 2, "make": 6, "remove": 6, "range": 20}  # fmt: skip
 
 
 class HistoryClient:
@@ -96,6 +112,7 @@ class HistoryClient:
         self._made = 0
         self._values = 0
         self._seen: dict[str, Seen] = {}
+        self._sets: dict[str, RangeSeen] = {}
 
     def next(self) -> Request:
         """Choose the next request."""
@@ -121,8 +138,15 @@ class HistoryClient:
             case "read":
                 count = self._rng.randint(2, self._shape.keys_max)
                 return ReadOperation([*self._lists(count), self._register()], *self._consistency())
+            case "make":
+                return self._make(self._set())
+            case "remove":
+                return self._remove(self._set())
+            case "range":
+                return self._ranged()
             case _:
-                prefix = self._rng.choice([self._shape.all_registers, self._list_prefix])
+                prefixes = [self._shape.all_registers, self._list_prefix, self._set(), self._set()]
+                prefix = self._rng.choice(prefixes)
                 return ScanOperation(prefix, self._shape.page, *self._consistency())
 
     def learn(self, operation: Operation) -> None:
@@ -135,6 +159,12 @@ class HistoryClient:
             if key.startswith(self._shape.all_registers) and seen.version is not None:
                 self._seen[key] = seen
         request = operation.request
+        if answer.seq is not None and answer.committed:
+            ranges = dict(answer.ranges)
+            if isinstance(request, ScanOperation):
+                ranges[request.prefix] = answer.seen
+            for prefix, entries in ranges.items():
+                self._sets[prefix] = RangeSeen(answer.seq, entries)
         if isinstance(request, WriteOperation) and answer.committed and answer.seq is not None:
             version = 0 if request.value is None else answer.seq
             self._seen[request.key] = Seen(request.value, version)
@@ -142,6 +172,35 @@ class HistoryClient:
     @property
     def _list_prefix(self) -> str:
         return f"{self._shape.all_lists}{self._made // self._shape.generation:04}/"
+
+    def _set(self) -> str:
+        number = self._rng.randrange(self._shape.sets)
+        return f"{self._shape.all_sets}{self._made // self._shape.generation:04}/{number}/"
+
+    def _make(self, prefix: str) -> AppendOperation:
+        """Make a key of a set, if it has room."""
+        value = self._value()
+        made = AppendOperation(self._new_id(), {f"{prefix}{value}": [value]})
+        made.most[prefix] = self._shape.room - 1
+        return made
+
+    def _remove(self, prefix: str) -> AppendOperation:
+        """Remove a key of a set that this client has seen; else make one."""
+        known = self._sets.get(prefix)
+        if known is None or not known.seen:
+            return self._make(prefix)
+        return AppendOperation(self._new_id(), removes=[self._rng.choice(sorted(known.seen))])
+
+    def _ranged(self) -> AppendOperation:
+        """Change something if a set is as this client has seen it, and scan a set."""
+        write = self._rng.choice([self._make, self._remove])
+        request = self._append(1, reads=False) if self._rng.random() < 0.3 else write(self._set())
+        known = sorted({self._set() for _ in range(3)} & self._sets.keys())
+        if known and self._rng.random() < 0.8:
+            watched = self._rng.choice(known)
+            request.unchanged[watched] = self._sets[watched]
+        request.scans = sorted({self._set() for _ in range(self._rng.randint(0, 2))})
+        return request
 
     def _append(self, count: int, *, reads: bool) -> AppendOperation:
         keys = self._lists(count)

@@ -270,8 +270,8 @@ def _judge_the_value_before() -> Any:
     """Constraints: values are judged as they were before the transaction."""
     original = enforcing.enforce
 
-    def enforce(rules: Any, writes: Any, locks: Any, look: Any) -> Any:
-        return original(rules, [w._replace(after=w.before) for w in writes], locks, look)
+    def enforce(rules: Any, writes: Any, *others: Any) -> Any:
+        return original(rules, [w._replace(after=w.before) for w in writes], *others)
 
     return mock.patch.object(interpreter, "enforce", enforce)
 
@@ -460,6 +460,16 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "ranges-grants": Mutation(range_mutations.miss_a_key, _BOTH, ranges=_HALF),
     "ranges-members": Mutation(range_mutations.forget_the_members, ("planner",), ranges=_HALF),
     "ranges-writes": Mutation(range_mutations.forget_own_writes, _BOTH, ranges=_HALF),
+    "ranges-scan": Mutation(range_mutations.scan_too_little, _BOTH, ranges=_HALF),
+    "ranges-compiled": Mutation(
+        range_mutations.compile_ranges_apart, ("planner",), ranges=_HALF
+    ),
+    "ranges-crowds": Mutation(
+        range_mutations.crowd_ranges, _BOTH, constraints=1.0, ranges=_HALF
+    ),
+    "ranges-locks": Mutation(
+        range_mutations.make_keys_anywhere, _BOTH, constraints=1.0, ranges=_HALF
+    ),
     "ranges-limit": Mutation(range_mutations.count_anything, _BOTH, ranges=_HALF),
     "ranges-begin": Mutation(range_mutations.ranges_from_the_start, _BOTH, ranges=_HALF),
     "ranges-lock": Mutation(range_mutations.ranges_overtake, ("single",), ranges=_HALF),

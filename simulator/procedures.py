@@ -50,6 +50,13 @@ def twice(db, key):
     db.max(key, first * 2)
     return [first, db.get(key), db.version(key), db.exists(key)]
 
+def scan(db, named, into):
+    prefix, start, end = named.get("prefix"), named.get("start"), named.get("end")
+    count = db.count(prefix, start=start, end=end)
+    db.put(into, [VERSION, count])
+    found = db.scan(prefix, start=start, end=end)
+    return [count, len(found), [[key, str(value)[:9]] for key, value in found[-3:]]]
+
 def spin(db, key):
     db.put(key, 1)
     while VERSION:

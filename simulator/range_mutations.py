@@ -12,12 +12,13 @@ from streamydb.columns.scans import Scan
 from streamydb.key_processor.locking.locks import LockTable, RangeLock
 from streamydb.sorter import planner
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import interpreter, ranges
+from streamydb.txn_processor import enforce, interpreter, ranges
 from streamydb.txn_processor.granted_ranges import GrantedRanges
 
 __all__ = [
-    "count_anything", "forget_own_writes", "forget_the_members", "miss_a_key", "overtake_ranges",
-    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake",
+    "compile_ranges_apart", "count_anything", "crowd_ranges", "forget_own_writes",
+    "forget_the_members", "make_keys_anywhere", "miss_a_key", "overtake_ranges",
+    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake", "scan_too_little",
 ]  # fmt: skip
 
 
@@ -53,6 +54,56 @@ def forget_own_writes() -> Any:
     return mock.patch.object(
         interpreter, "entries_after", lambda txn, see, _, seq: original(txn, see, {}, seq)
     )
+
+
+def scan_too_little() -> Any:
+    """Ranges: a procedure does not see the last key of a range that it scans."""
+    original = interpreter._Declared.entries  # noqa: SLF001
+
+    def entries(self: Any, declared: Any) -> Any:
+        return original(self, declared)[:-1]
+
+    return mock.patch.object(interpreter._Declared, "entries", entries)  # noqa: SLF001
+
+
+def compile_ranges_apart() -> Any:
+    """Ranges: compiled checks do not see what earlier members of the conflict group have written.
+    """
+    original = GrantedRanges.compiled
+
+    def compiled(self: Any) -> Any:
+        table = original(self)
+        return table._replace(starts=np.zeros_like(table.starts))
+
+    return mock.patch.object(GrantedRanges, "compiled", compiled)
+
+
+def crowd_ranges() -> Any:
+    """Ranges: a constraint does not count what the transaction itself makes and removes."""
+    original = enforce._crowded  # noqa: SLF001
+
+    def crowded(grouped: Any, named: Any) -> Any:
+        return original(grouped[:1], named)
+
+    return mock.patch.object(enforce, "_crowded", crowded)
+
+
+def make_keys_anywhere() -> Any:
+    """Ranges: who makes a key need not name the range whose keys a constraint counts."""
+
+    class Everything:
+        def __contains__(self, bounds: object) -> bool:
+            return True
+
+    original = enforce.NamedRanges
+
+    def named(_bounds: Any, count: Any) -> Any:
+        def seen(bounds: Any) -> int:
+            return count(bounds) if bounds in _bounds else 0
+
+        return original(Everything(), seen)  # type: ignore[arg-type]
+
+    return mock.patch.object(interpreter, "NamedRanges", named)
 
 
 def count_anything() -> Any:

@@ -199,7 +199,8 @@ def _draw_ranges(seed: int, keys: list[str], ranges: float | None) -> Ranges:
     """Decide which share of the transactions names ranges, and how many keys these may have."""
     dice = random.Random(f"ranges {seed}")  # noqa: S311 - to be repeatable
     rate, most = dice.choice(_RANGES), dice.choice(_RANGE_KEYS)
-    return Ranges(dice, keys, rate if ranges is None else ranges, most)
+    scans = random.Random(f"scans {seed}")  # noqa: S311 - as above
+    return Ranges(dice, keys, rate if ranges is None else ranges, most, scans)
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:

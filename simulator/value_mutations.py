@@ -92,7 +92,9 @@ def bounded_from_the_start() -> Any:
         mock.patch.object(
             execution, "_meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
         ),
-        mock.patch.object(alone, "_executed", lambda *a, **_: executed(*a, bounded=True)),
+        mock.patch.object(
+            alone, "_executed", lambda *a: executed(*[*a[:-1], begins.EVERYWHERE])
+        ),
     )
 
 

@@ -148,11 +148,17 @@ class Workload:
             self.ranges.add(found, self.drawn)
         if self.declarations is not None:
             if self.declarations.wanted():
-                return {"id": found["id"], **self.declarations.parts(self.drawn)}
+                parts = self.declarations.parts(self.drawn)
+                if self.ranges is not None:
+                    self.ranges.bound(parts)
+                return {"id": found["id"], **parts}
             contest = self.declarations.contest()
             if contest is not None:
-                return {"id": found["id"], **contest}
-            self.declarations.lock(found)
+                found = {"id": found["id"], **contest}
+            else:
+                self.declarations.lock(found)
+            if self.ranges is not None:
+                self.ranges.lock(found)
         return found
 
     def _transaction(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ ABORTED_CODES: Final[dict[str, str]] = {
     VALUE_TOO_LARGE: "An append, or a write of a procedure, would make the value too large.",
     RESULT_TOO_LARGE: "What was read and returned does not fit in one result record.",
     VALUES_TOO_LARGE: "The values of all the keys that it touches are too many bytes together.",
-    RANGE_TOO_LARGE: "The ranges that it names hold too many keys together.",
+    RANGE_TOO_LARGE: "The ranges that it names hold too many keys together, or a call's too much.",
     UNKNOWN_PROCEDURE: "The module is not deployed, or has no such procedure.",
     PROCEDURE_ABORTED: "The procedure raised `Abort`; `reason` is what it said.",
     PROCEDURE_ERROR: "The procedure raised another exception; `reason` names its class.",

@@ -14,6 +14,7 @@ KEY_BYTES_MAX: Final = 480
 VALUE_BYTES_MAX: Final = 262_144
 KEYS_PER_TRANSACTION_MAX: Final = 10_000
 RANGE_KEYS_MAX: Final = 10_000
+RANGE_ENTRY_BYTES: Final = 16
 TRANSACTION_BYTES_MAX: Final = 900_000
 RESULT_BYTES_MAX: Final = 900_000
 DEPTH_MAX: Final = 64
@@ -68,6 +69,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "VALUE_BYTES_MAX": "bytes of a value in canonical JSON",
     "KEYS_PER_TRANSACTION_MAX": "different keys that one transaction touches, and ranges",
     "RANGE_KEYS_MAX": "keys that are in the ranges of one transaction before it, all together",
+    "RANGE_ENTRY_BYTES": "bytes that a key in a range of a call counts, beside key and value; all "
+    "together may be RESULT_BYTES_MAX",
     "TRANSACTION_BYTES_MAX": "bytes of a transaction record",
     "RESULT_BYTES_MAX": "bytes of a result record (without its duplicate field)",
     "DEPTH_MAX": "nested arrays and objects in a record, itself included",

@@ -92,7 +92,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.standby.kafka": _REAL,
     "streamydb.pipeline.standby.pause": "measures a pause for people; decides nothing",
     "streamydb.pipeline.warmup": "compiles what is run later; its results are thrown away",
-    "streamydb.procedures.declare": "marks for authors; a module's text counts",
     "streamydb.read_model.metrics": _SHOWS,
     "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
     "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",

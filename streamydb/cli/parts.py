@@ -3,10 +3,14 @@
     --put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
     --add KEY=BY[,min=N][,max=N]
     --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
-    --call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY
+    --read-range RANGE         PREFIX, or START..END; a range with `..` in it needs a JSON line
+    --call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY --key-range RANGE
     --assert KEY=VALUE         null = the key is absent
     --check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
                                'KEY absent'
+    --check-range 'RANGE count<=9'
+                               one of count<= count>= count== version<=; or 'RANGE exists',
+                               'RANGE absent'
 """
 
 from __future__ import annotations
@@ -25,6 +29,13 @@ Texts = list[str] | None
 _COMPARATORS = {">=": "ge", "<=": "le", "==": "eq", "=": "eq", "!=": "ne", ">": "gt", "<": "lt"}
 _CHECK = re.compile(r"(?P<key>.+?)\s*(?P<op>>=|<=|==|!=|=|>|<)\s*(?P<value>.+)", re.DOTALL)
 _VERSION = re.compile(r"(?P<key>.+)@(?P<version>\d+)", re.DOTALL)
+_RANGED = re.compile(
+    r"(?P<range>.+?)\s+(?P<what>count|version)\s*(?P<op><=|>=|==|=)\s*(?P<value>\d+)", re.DOTALL
+)
+_RANGE_COMPARATORS = {
+    "count<=": "count_le", "count>=": "count_ge", "count==": "count", "count=": "count",
+    "version<=": "version_le",
+}  # fmt: skip
 _PRESENCE = re.compile(r"(?P<key>.+?)\s+(?P<word>exists|absent)", re.DOTALL)
 
 
@@ -121,6 +132,31 @@ def check_of(text: str) -> JsonObject:
     )
 
 
+def range_of(text: str) -> JsonObject:
+    """`PREFIX` or `START..END` as a range."""
+    start, dots, end = text.partition("..")
+    return {"start": start, "end": end} if dots and start and end else {"prefix": text}
+
+
+def range_check_of(text: str) -> JsonObject:
+    """A comparison as a check of a range.
+
+    Raises:
+        PartError: it is no comparison.
+    """
+    presence = _PRESENCE.fullmatch(text)
+    if presence is not None:
+        return {"range": range_of(presence["key"]), "exists": presence["word"] == "exists"}
+    found = _RANGED.fullmatch(text)
+    comparator = found and _RANGE_COMPARATORS.get(found["what"] + found["op"])
+    if found is None or comparator is None:
+        raise PartError(
+            f"--check-range: {text!r} is not a check; write 'PREFIX count<=9' (or count>= count== "
+            "version<=), 'START..END count<=9', 'PREFIX exists' or 'PREFIX absent'"
+        )
+    return {"range": range_of(found["range"]), comparator: int(found["value"])}
+
+
 class Parts(NamedTuple):
     """The options of `streamydb txn` that make a transaction."""
 
@@ -134,11 +170,21 @@ class Parts(NamedTuple):
     next_id: Annotated[Texts, typer.Option("--next-id", help="KEY: take the next number.")] = None
     delete: Annotated[Texts, typer.Option("--delete", help="KEY.")] = None
     read: Annotated[Texts, typer.Option("--read", help="KEY: its value afterwards.")] = None
+    read_range: Annotated[
+        Texts, typer.Option("--read-range", help="PREFIX or START..END: its entries afterwards.")
+    ] = None
     assert_: Annotated[
         Texts, typer.Option("--assert", help="KEY=VALUE that must hold before; null: absent.")
     ] = None
     check: Annotated[
         Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
+    ] = None
+    check_range: Annotated[
+        Texts,
+        typer.Option(
+            "--check-range",
+            help="'PREFIX count<=9', 'START..END version<=41', 'PREFIX exists', 'PREFIX absent'.",
+        ),
     ] = None
     call: Annotated[
         str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
@@ -146,6 +192,9 @@ class Parts(NamedTuple):
     arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None
     key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None
     key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None
+    key_range: Annotated[
+        Texts, typer.Option("--key-range", help="PREFIX or START..END that it may scan.")
+    ] = None
 
 
 def transaction_of(parts: Parts) -> JsonObject:
@@ -166,8 +215,12 @@ def transaction_of(parts: Parts) -> JsonObject:
     pairs = (pair_of(text, "--assert") for text in parts.assert_ or ())
     made: JsonObject = {
         "asserts": {key: value_of(value) for key, value in pairs},
-        "checks": [check_of(text) for text in parts.check or ()],
-        "reads": list(parts.read or ()),
+        "checks": [
+            *map(check_of, parts.check or ()), *map(range_check_of, parts.check_range or ()),
+        ],
+        "reads": [
+            *(parts.read or ()), *({"range": range_of(text)} for text in parts.read_range or ()),
+        ],
         "updates": updates,
     }
     if parts.call is not None:
@@ -176,6 +229,10 @@ def transaction_of(parts: Parts) -> JsonObject:
             "procedure": parts.call, "args": {name: value_of(value) for name, value in given},
             "keys": list(parts.key or ()), "reads": list(parts.key_read or ()),
         }
-    elif parts.arg or parts.key or parts.key_read:
-        raise PartError("--arg, --key and --key-read belong to --call MODULE.PROCEDURE")
+        if parts.key_range:
+            made["call"]["ranges"] = [range_of(text) for text in parts.key_range]
+    elif parts.arg or parts.key or parts.key_read or parts.key_range:
+        raise PartError(
+            "--arg, --key, --key-read and --key-range belong to --call MODULE.PROCEDURE"
+        )
     return {name: part for name, part in made.items() if part}

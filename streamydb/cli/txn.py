@@ -145,8 +145,17 @@ def _show(result: Result, *, json: bool) -> None:
         typer.echo(f"  returned {bytes(result.returned).decode()}")
     for key, value in result.reads.items():
         typer.echo(f"  {key} = {bytes(value).decode()}")
+    for found in result.ranges or ():
+        end = ".." + (found.range.end or "") if found.range.prefix is msgspec.UNSET else ""
+        typer.echo(f"  {found.range.begin}{end}: {len(found.entries)} keys")
+        for entry in found.entries:
+            shown = bytes(entry.value).decode()
+            typer.echo(f"    {entry.key} = {shown}  (version {entry.version})")
     for failed in result.failed:
-        typer.echo(f"  {failed.check} {failed.index} on {failed.key}: value is "
-                   f"{bytes(failed.value).decode()}, version {failed.version}")
+        met = f"value is {bytes(failed.value).decode()}"
+        if failed.count is not msgspec.UNSET:
+            met = f"{failed.count} keys"
+        typer.echo(f"  {failed.check} {failed.index} on {failed.key}: {met}, "
+                   f"version {failed.version}")
     if result.duplicate is not msgspec.UNSET:
         typer.echo(f"  the id was used before; this copy is seq {result.duplicate.seq}")

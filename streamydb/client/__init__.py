@@ -100,8 +100,9 @@ from streamydb.client.problems import (
 from streamydb.client.requests import Change, Consistency, Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
-from streamydb.client.transactions import Committed, Prepared
+from streamydb.client.transactions import Committed, Prepared, RangeEntry
 from streamydb.records.emission import Emitted
+from streamydb.records.ranges import Range
 from streamydb.records.table import Table
 
 __all__ = [
@@ -165,6 +166,8 @@ __all__ = [
     "QueriesOffError",
     "QueryCostlyError",
     "QueryInvalidError",
+    "Range",
+    "RangeEntry",
     "RangeTooLargeError",
     "ReadModelBehindError",
     "RequestError",

@@ -18,7 +18,7 @@ from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.core import execute
 from streamydb.client.errors import ClosedError, UnsafeScanError
 from streamydb.client.problems import SnapshotGoneError, refusal
-from streamydb.client.reads import Range, check_key, read, scan_page
+from streamydb.client.reads import RangeScan, check_key, read, scan_page
 from streamydb.client.requests import (
     Consistency,
     Entry,
@@ -59,7 +59,7 @@ class Attempt:
         self._freshness = freshness
         self._seen: dict[str, Stored | None] = {}
         self._writes: dict[str, bytes | None] = {}
-        self._scans: list[Range] = []
+        self._scans: list[RangeScan] = []
         self._ended = False
 
     def entries(self, keys: Sequence[str]) -> Flow[dict[str, Entry]]:
@@ -70,14 +70,14 @@ class Attempt:
             yield from self._fetch(missing)
         return {key: self._entry(key) for key in keys}
 
-    def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> Range:
+    def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> RangeScan:
         """Begin a scan; read its pages with `page`."""
         self._check_open()
-        begun = Range(self._session, prefix, start, end, self._place(), limit)
+        begun = RangeScan(self._session, prefix, start, end, self._place(), limit)
         self._scans.append(begun)
         return begun
 
-    def page(self, wanted: Range) -> Flow[list[Stored]]:
+    def page(self, wanted: RangeScan) -> Flow[list[Stored]]:
         """Read the next page of a scan.
 
         Raises:

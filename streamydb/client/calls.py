@@ -17,22 +17,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from streamydb import errors
 from streamydb import records as r
 from streamydb.client.aborts import AbortedError, CheckFailedError, ConflictError
 from streamydb.client.core import execute
 from streamydb.client.problems import InvalidParameterError, SnapshotGoneError, refusal
 from streamydb.client.reads import read
-from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
+from streamydb.client.requests import Flow, Freshness, Pause, perform
+from streamydb.client.scout import Scout, Unread, look, pins
 from streamydb.client.session import Session
-from streamydb.client.transactions import Committed, prepare
+from streamydb.client.transactions import Committed, ReadItem, prepare
 from streamydb.errors import ValueRejected
 from streamydb.procedures import Workflow, key_function
 from streamydb.procedures.core import declared_keys, run, version_of
+from streamydb.procedures.declare import DeclaredKeys, declared, range_of
 from streamydb.procedures.folder import load_file
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Stamp
-from streamydb.records.updates import apply_update
+from streamydb.records.ranges import Range
 
 __all__ = ["Procedure", "Wanted", "call"]
 
@@ -52,6 +56,7 @@ class Wanted:
         args: its arguments.
         keys: what it may write; None: find out.
         reads: what it may read besides.
+        ranges: what it may scan.
         checks: conditions on the state before.
         after: keys whose values the verdict gives.
         pinned: whether all that reconnaissance read must be unchanged.
@@ -64,8 +69,9 @@ class Wanted:
     args: dict[str, Any]
     keys: Iterable[str] | None = None
     reads: Iterable[str] = ()
+    ranges: Iterable[Range | Mapping[str, str] | str] = ()
     checks: Iterable[Mapping[str, Any]] = ()
-    after: Iterable[str] = ()
+    after: Iterable[ReadItem] = ()
     pinned: bool = False
     calls_max: int | None = None
     txn_id: str | None = None
@@ -79,42 +85,14 @@ class Wanted:
         return f"{_file_of(self.procedure).stem}.{self.procedure.__name__}"
 
 
-class _Unread(BaseException):
-    """Reconnaissance needs a key that was not read yet."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-@dataclass(slots=True)
-class _Scout:
-    """The host of a procedure under reconnaissance: it notes the keys that are touched."""
-
-    seen: dict[str, Stored | None]
-    touched: dict[str, bool] = field(default_factory=dict)
-
-    def may(self, key: str, *, write: bool) -> bool:
-        self.touched[key] = self.touched.get(key, False) or write
-        return True
-
-    def look(self, key: str) -> tuple[bytes | None, int]:
-        if key not in self.seen:
-            raise _Unread(key)
-        stored = self.seen[key]
-        return (None, 0) if stored is None else (stored.data, stored.version)
-
-    def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
-        return apply_update(update, before)
-
-
 @dataclass(slots=True)
 class _Found:
-    """The keys of a call, and the versions that reconnaissance saw."""
+    """The keys and ranges of a call, and checks that all is as reconnaissance saw it."""
 
     keys: list[str]
     reads: list[str]
-    versions: dict[str, int] = field(default_factory=dict)
+    ranges: list[Range]
+    pins: list[dict[str, Any]] = field(default_factory=list)
 
 
 def call(session: Session, wanted: Wanted) -> Flow[Committed]:
@@ -167,16 +145,22 @@ def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictEr
 def _declared(wanted: Wanted) -> _Found | None:
     """The keys as they are given, or as the function's key function has them."""
     if wanted.keys is not None:
-        return _Found(list(wanted.keys), list(wanted.reads))
+        return _Found(list(wanted.keys), list(wanted.reads), _more_ranges(wanted))
     function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
     if function is None:
         return None
-    told = function(dict(wanted.args))
-    if isinstance(told, Mapping):
-        keys, reads = list(told.get("keys", ())), [*told.get("reads", ()), *wanted.reads]
-    else:
-        keys, reads = list(told), list(wanted.reads)
-    return _Found([*keys, *_reserved(wanted.procedure)], reads)
+    return _as_told(declared(function(dict(wanted.args))), wanted, _reserved(wanted.procedure))
+
+
+def _as_told(told: DeclaredKeys, wanted: Wanted, reserved: Iterable[str] = ()) -> _Found:
+    """The keys as a key function tells them, and those that are given besides."""
+    return _Found(
+        [*told.keys, *reserved], [*told.reads, *wanted.reads], [*told.ranges, *_more_ranges(wanted)]
+    )
+
+
+def _more_ranges(wanted: Wanted) -> list[Range]:
+    return [range_of(each) for each in wanted.ranges]
 
 
 def _reserved(function: Procedure) -> list[str]:
@@ -191,12 +175,12 @@ def _reserved(function: Procedure) -> list[str]:
 
 def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
     """Execute the call with these keys."""
-    parts = {"keys": found.keys, "reads": found.reads}
+    ranges = [msgspec.to_builtins(each) for each in dict.fromkeys(found.ranges)]
+    parts = {"keys": found.keys, "reads": found.reads, "ranges": ranges}
     fields = {"procedure": wanted.name, "args": wanted.args}
-    pins = [{"key": key, "version": seen} for key, seen in found.versions.items()]
     txn = prepare(
         wanted.txn_id or session.new_id(),
-        checks=[*wanted.checks, *(pins if wanted.pinned else [])],
+        checks=[*wanted.checks, *(found.pins if wanted.pinned else [])],
         reads=wanted.after,
         call={**fields, **{name: keys for name, keys in parts.items() if keys}},
         deadline_ms=session.deadline_ms(wanted.timeout_s),
@@ -212,26 +196,27 @@ def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Fo
         args = r.canonical(wanted.args)
     except ValueRejected as fault:
         raise refusal(fault.code, str(fault)) from None
-    seen: dict[str, Stored | None] = {}
+    scout = Scout({}, {})
     name = wanted.name.partition(".")[2]
     module, place = yield from _module(session, wanted, freshness)
     told = declared_keys(module, name, wanted.args)
     if told is not None:
-        return _Found(told[0], [*told[1], *wanted.reads])
+        return _as_told(told, wanted)
     for _ in range(_GUESSED_ROUNDS_MAX):
-        scout = _Scout(seen)
+        scout = Scout(scout.seen, scout.scans)
         try:
             if name in module.procedures:
                 run(module, name, args, scout, Stamp(place.at or 0, 0, ""))
-        except _Unread as unread:
-            reading = yield from read(session, [unread.key], place, wanted.timeout_s)
-            seen |= reading.entries
+        except Unread as unread:
+            yield from look(session, wanted.timeout_s, scout, unread.what, place)
             continue
         break
     keys = [key for key, written in scout.touched.items() if written]
     reads = [key for key, written in scout.touched.items() if not written]
-    versions = {key: 0 if found is None else found.version for key, found in seen.items()}
-    return _Found(keys, [*reads, *wanted.reads], versions)
+    ranges = [Range.of(bounds) for bounds in scout.ranges]
+    found = _Found(keys, [*reads, *wanted.reads], [*ranges, *_more_ranges(wanted)])
+    found.pins = pins(scout, place.at or 0)
+    return found
 
 
 def _module(

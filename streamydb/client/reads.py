@@ -28,7 +28,7 @@ from streamydb.client.session import Retry, Session
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records.table import Table
 
-__all__ = ["Range", "check_key", "current_seq", "query", "read", "scan_page", "tried"]
+__all__ = ["RangeScan", "check_key", "current_seq", "query", "read", "scan_page", "tried"]
 
 _R = TypeVar("_R")
 
@@ -82,7 +82,7 @@ def current_seq(session: Session, freshness: Freshness, timeout_s: float | None)
     return reading.seq
 
 
-class Range:
+class RangeScan:
     """A scan on its way: which keys, which snapshot, where it is.
 
     Attributes:
@@ -120,7 +120,7 @@ class Range:
         self.whole: bool | None = None
 
 
-def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored]]:
+def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[Stored]]:
     """Read the next page of a scan; an empty one is the last.
 
     Raises:

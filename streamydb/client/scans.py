@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from streamydb.client.errors import UnsafeScanError
-from streamydb.client.reads import Range
+from streamydb.client.reads import RangeScan
 from streamydb.records.ranges import first_behind
 
 __all__ = ["comes_to", "range_checks"]
@@ -25,7 +25,7 @@ _ENDLESS: Final = (
 )
 
 
-def range_checks(scan: Range, seq: int) -> list[dict[str, Any]]:
+def range_checks(scan: RangeScan, seq: int) -> list[dict[str, Any]]:
     """Return the checks that what was seen of a scan, at a snapshot, is so still.
 
     Raises:
@@ -50,7 +50,7 @@ def range_checks(scan: Range, seq: int) -> list[dict[str, Any]]:
     ]
 
 
-def comes_to(scan: Range, keys: Iterable[str]) -> bool:
+def comes_to(scan: RangeScan, keys: Iterable[str]) -> bool:
     """Return True if a scan has yet to come to one of these keys: it shows them as they were."""
     if scan.ended:
         return False
@@ -59,7 +59,7 @@ def comes_to(scan: Range, keys: Iterable[str]) -> bool:
     return any(begin <= key > last and (end is None or key < end) for key in keys)
 
 
-def _bounds(scan: Range) -> tuple[str, str | None]:
+def _bounds(scan: RangeScan) -> tuple[str, str | None]:
     """Return the first text in a scan's range, and the first behind it; None: there is none."""
     prefix, start, end = scan.bounds
     ends = [each for each in (first_behind(prefix), end) if each is not None]

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeAlias
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.problems import refusal
 from streamydb.client.requests import Entry
 from streamydb.errors import ValueRejected
 from streamydb.records import Rejection, Result, canonical, decode, decode_value
+from streamydb.records.ranges import Range
 
-__all__ = ["Builder", "Committed", "Prepared", "committed", "prepare"]
+__all__ = ["Builder", "Committed", "Prepared", "RangeEntry", "ReadItem", "committed", "prepare"]
 
 Fields: TypeAlias = Mapping[str, Any]
+ReadItem: TypeAlias = str | Range | Fields
+"""A key, or a range; also as docs/semantics.md has it: `{"range": {...}}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEntry:
+    """A key in a range that a transaction has read, with its value and version after it."""
+
+    key: str
+    value: Any
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,7 @@ class Committed:
         reads: the values it read, after its own updates; None for absent keys.
         repeated: whether it was sent before, and this is the verdict of then.
         returned: what its call returned; None without a call.
+        ranges: the ranges it read, after its own updates, in the order of the keys' bytes.
     """
 
     id: str
@@ -37,6 +51,7 @@ class Committed:
     reads: dict[str, Any]
     repeated: bool
     returned: Any = None
+    ranges: dict[Range, list[RangeEntry]] = field(default_factory=dict)
 
 
 class Prepared(NamedTuple):
@@ -51,7 +66,14 @@ def committed(result: Result) -> Committed:
     reads = {key: decode_value(bytes(value)) for key, value in result.reads.items()}
     repeated = result.duplicate is not UNSET
     returned = None if result.returned is UNSET else decode_value(bytes(result.returned))
-    return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated, returned)
+    ranges = {
+        found.range: [
+            RangeEntry(each.key, decode_value(bytes(each.value)), each.version)
+            for each in found.entries
+        ]
+        for found in result.ranges or ()
+    }
+    return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated, returned, ranges)
 
 
 def prepare(
@@ -59,12 +81,12 @@ def prepare(
     *,
     asserts: Fields | None = None,
     checks: Iterable[Fields] = (),
-    reads: Iterable[str] = (),
+    reads: Iterable[ReadItem] = (),
     updates: Iterable[Fields] = (),
     call: Fields | None = None,
     deploy: Fields | None = None,
     constrain: Fields | None = None,
-    locks: Iterable[str] = (),
+    locks: Iterable[ReadItem] = (),
     deadline_ms: int | None = None,
 ) -> Prepared:
     """Return a transaction's bytes, checked as the log's readers will.
@@ -78,12 +100,12 @@ def prepare(
     parts = {
         "asserts": dict(asserts or {}),
         "checks": [dict(check) for check in checks],
-        "reads": list(reads),
+        "reads": [_read(each) for each in reads],
         "updates": [dict(update) for update in updates],
         "call": dict(call or {}),
         "deploy": dict(deploy or {}),
         "constrain": dict(constrain or {}),
-        "locks": list(locks),
+        "locks": [_read(each) for each in locks],
     }
     fields: dict[str, Any] = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     if deadline_ms is not None:
@@ -98,6 +120,10 @@ def prepare(
     return Prepared(txn_id, payload)
 
 
+def _read(item: ReadItem) -> str | Fields:
+    return {"range": msgspec.to_builtins(item)} if isinstance(item, Range) else item
+
+
 class Builder:
     """A transaction that is put together call by call; all methods return the builder itself.
 
@@ -110,12 +136,12 @@ class Builder:
         self.id = txn_id
         self.deadline_ms = deadline_ms
         self._checks: list[Fields] = []
-        self._reads: list[str] = []
+        self._reads: list[ReadItem] = []
         self._updates: list[Fields] = []
 
     def check(
         self,
-        key: str | Entry,
+        key: str | Entry | Range,
         *,
         version: int | UnsetType = UNSET,
         exists: bool | UnsetType = UNSET,
@@ -125,18 +151,29 @@ class Builder:
         le: float | str | UnsetType = UNSET,
         gt: float | str | UnsetType = UNSET,
         ge: float | str | UnsetType = UNSET,
+        count: int | UnsetType = UNSET,
+        count_le: int | UnsetType = UNSET,
+        count_ge: int | UnsetType = UNSET,
+        version_le: int | UnsetType = UNSET,
     ) -> Self:
-        """Commit only if all these hold; an `Entry` means that the key still has its version."""
+        """Commit only if all these hold; an `Entry` means that the key still has its version.
+
+        Of a `Range`, `exists` and what follows `ge` can be checked: how many keys it has, and that
+        none has a higher version.
+        """
         if isinstance(key, Entry):
             version = key.version if version is UNSET else version
             key = key.key
         named = {"version": version, "exists": exists, "eq": eq, "ne": ne,
-                 "lt": lt, "le": le, "gt": gt, "ge": ge}  # fmt: skip
-        self._checks.append({"key": key, **{n: v for n, v in named.items() if v is not UNSET}})
+                 "lt": lt, "le": le, "gt": gt, "ge": ge, "count": count, "count_le": count_le,
+                 "count_ge": count_ge, "version_le": version_le}  # fmt: skip
+        about = {"range": msgspec.to_builtins(key)} if isinstance(key, Range) else {"key": key}
+        self._checks.append({**about, **{n: v for n, v in named.items() if v is not UNSET}})
         return self
 
-    def read(self, *keys: str) -> Self:
-        """Have the verdict give the values of keys after the transaction."""
+    def read(self, *keys: str | Range) -> Self:
+        """Have the verdict give the values of keys, the entries of ranges, after the transaction.
+        """
         self._reads += keys
         return self
 

@@ -26,7 +26,10 @@ _ROUNDS_MAX = 10
 
 
 class Violation(NamedTuple):
-    """A key whose value a constraint does not allow; ``violated``: the rule."""
+    """A key whose value a constraint does not allow; ``violated``: the rule.
+
+    Of a range with too many keys it is the prefix, and the highest version in it.
+    """
 
     constraint: str
     key: str
@@ -68,17 +71,23 @@ def verify(
     valid: list[str] = []
     for rule in wanted:
         broken: list[Violation] = []
+        groups: dict[str, tuple[int, int]] = {}
         for entry in client.scan(rule.prefix, at=seq):
             if entry.key.startswith(RESERVED):
                 continue
             keys += 1
             broken += _faults(rule, entry)
+            _count(rule, entry, groups)
             if rule.unique is not None and not broken:
                 made = _indexed(client, rule, entry, seq)
                 indexed += made is True
                 broken += [made] if isinstance(made, Violation) else []
             if len(found) + len(broken) >= violations_max:
                 return VerificationReport(seq, keys, indexed, [*found, *broken], valid)
+        broken += [
+            Violation(rule.name, prefix, version, rule.crowded)
+            for prefix, (count, version) in groups.items() if count > (rule.keys_max or 0)
+        ]
         if not broken:
             proof = {"name": rule.name, "since": rule.since, "at": seq}
             client.transaction(constrain={"validate": proof})
@@ -91,6 +100,14 @@ def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
     fault = rule.fault(entry.value)
     if fault is not None:
         yield Violation(rule.name, entry.key, entry.version, fault)
+
+
+def _count(rule: Constraint, entry: Entry, groups: dict[str, tuple[int, int]]) -> None:
+    """Count a key in its group, if the rule counts keys."""
+    group = rule.group(entry.key)
+    if group is not None:
+        count, version = groups.get(group.begin, (0, 0))
+        groups[group.begin] = count + 1, max(version, entry.version)
 
 
 def _indexed(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:

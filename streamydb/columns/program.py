@@ -11,6 +11,7 @@ generic executor runs it against the same slots.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ __all__ = [
     "TOO_LATE",
     "WINDOW_DUPLICATE",
     "WRITE",
+    "bounds_operand",
+    "operand_bounds",
     "step_columns",
     "steps_of",
 ]
@@ -66,6 +69,14 @@ C_LE: Final = 7
 C_GT: Final = 8
 C_GE: Final = 9
 LAST_CHECK: Final = 9
+# Comparisons of a range: the operand has its bounds, `low` what is compared.
+R_COUNT: Final = 10
+R_COUNT_LE: Final = 11
+R_COUNT_GE: Final = 12
+R_EXISTS: Final = 13
+R_VERSION_LE: Final = 14
+FIRST_OF_RANGE: Final = 10
+LAST_OF_RANGE: Final = 14
 READ: Final = 16
 FIRST_UPDATE: Final = 32
 PUT: Final = 32
@@ -135,6 +146,22 @@ STEP: Final = np.dtype(
     ]
 )
 STEP_FORMAT: Final = "<qqqiiBBBBi"
+
+
+def bounds_operand(bounds: tuple[bytes, bytes]) -> bytes:
+    """Return the operand of a step that compares a range."""
+    first, last = bounds
+    return _LENGTH.pack(len(first)) + first + last
+
+
+def operand_bounds(operand: bytes) -> tuple[bytes, bytes]:
+    """Return the bounds in the operand of a step."""
+    (length,) = _LENGTH.unpack_from(operand)
+    at = _LENGTH.size + length
+    return operand[_LENGTH.size : at], operand[at:]
+
+
+_LENGTH: Final = struct.Struct("<i")
 
 
 def step_columns(steps: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:

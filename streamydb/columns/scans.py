@@ -28,12 +28,16 @@ class Scan(NamedTuple):
     ) -> list[tuple[bytes, bytes]]:
         """Return what it wants of the items from its start on, which are in order."""
         found: list[tuple[bytes, bytes]] = []
-        size = 0
+        end, skip, left = self.end, self.skip, self.keys_max
+        size, room = 0, self.bytes_max
         for key, item in items:
             name = bytes(key)
-            if name >= self.end or len(found) == self.keys_max:
+            if name >= end or not left:
                 break
-            if name not in self.skip:
+            if name in skip:
+                continue
+            left -= 1
+            if size <= room:
                 size += len(name) + len(item) - HEAD_BYTES
-                found.append((name, bytes(item[:HEAD_BYTES] if size > self.bytes_max else item)))
+            found.append((name, bytes(item if size <= room else item[:HEAD_BYTES])))
         return found

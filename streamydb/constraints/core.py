@@ -20,16 +20,19 @@ from streamydb.limits import (
     CONSTRAINT_NAME_CHARACTERS_MAX,
     CONSTRAINTS_MAX,
     KEY_BYTES_MAX,
+    RANGE_KEYS_MAX,
     VALUE_BYTES_MAX,
 )
 from streamydb.records import canonical, decode_value, is_number
 from streamydb.records.names import RESERVED, UNIQUE_PREFIX
+from streamydb.records.ranges import Range
 
 __all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse", "text_of"]
 
 _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{CONSTRAINT_NAME_CHARACTERS_MAX - 1}}}")
 _PATH: Final = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*){0,8}")
-_RULES: Final = frozenset({"type", "min", "max", "length", "schema", "required", "unique"})
+_RULES_BEFORE: Final = frozenset({"type", "min", "max", "length", "schema", "required", "unique"})
+_RULES: Final = _RULES_BEFORE | {"keys"}
 _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "number": is_number,
     "integer": lambda value: type(value) is int,
@@ -52,6 +55,9 @@ class Constraint:
         valid: the seq up to which what was there before is known to keep it; None: unknown.
         required: whether a key that is there must not be deleted.
         unique: the path of what must be unique among the values, as names; None: nothing must.
+        keys_max: how many keys a group may have; None: any number.
+        each: a group is of the keys that are equal up to it, behind the prefix; None: all keys are
+            one group.
         declared: the declaration as it was given.
     """
 
@@ -61,6 +67,8 @@ class Constraint:
     valid: int | None
     required: bool
     unique: tuple[str, ...] | None
+    keys_max: int | None
+    each: str | None
     declared: dict[str, Any]
     schema: Schema | None
 
@@ -86,6 +94,20 @@ class Constraint:
             if high is not None and len(value) > high:
                 return f"length at most {high}"
         return None if self.schema is None else self.schema.fault(value)
+
+    @property
+    def crowded(self) -> str:
+        """The rule that a group breaks which has too many keys."""
+        return f"keys at most {self.keys_max}"
+
+    def group(self, key: str) -> Range | None:
+        """Return the range whose keys are counted together with a key; None: it is not counted."""
+        if self.keys_max is None:
+            return None
+        if self.each is None:
+            return Range(prefix=self.prefix)
+        at = key.find(self.each, len(self.prefix))
+        return None if at < 0 else Range(prefix=key[: at + len(self.each)])
 
     def index_key(self, value: bytes | None) -> str | None:
         """The reserved key that stands for the unique part of a stored value; None: it has none."""
@@ -140,21 +162,25 @@ def parse(value: bytes | None) -> Constraints:
 def _made(name: str, entry: dict[str, Any]) -> Constraint:
     declared = {rule: entry[rule] for rule in entry if rule not in ("since", "valid")}
     unique = declared.get("unique")
-    schema = declared.get("schema")
+    schema, keys = declared.get("schema"), declared.get("keys", {})
     return Constraint(
         name, entry["prefix"], entry["since"], entry.get("valid"),
         declared.get("required", False), None if unique is None else tuple(unique.split(".")[1:]),
-        declared, None if schema is None else compile_schema(schema),
+        keys.get("max"), keys.get("each"), declared,
+        None if schema is None else compile_schema(schema),
     )
 
 
-def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
+def amended(
+    current: bytes | None, wanted: bytes, seq: int, *, ranges: bool = True
+) -> bytes | None:
     """The value of the constraints' key after a `constrain` at ``seq``; None: none is left.
 
     Args:
         current: the value before.
         wanted: the canonical bytes of the field `constrain`.
         seq: the transaction's place.
+        ranges: whether a rule may count the keys of a range there (`records.begins`).
 
     Raises:
         Refused: it makes no sense; says why.
@@ -163,7 +189,7 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
     entries: dict[str, Any] = {} if current is None else msgspec.json.decode(current)
     ((what, given),) = msgspec.json.decode(wanted).items()
     if what == "declare":
-        _check_declaration(given)
+        _check_declaration(given, _RULES if ranges else _RULES_BEFORE)
         name = given["name"]
         kept = {rule: given[rule] for rule in given if rule != "name"}
         entries[name] = {**kept, "since": seq}
@@ -194,8 +220,8 @@ def _validated(entries: dict[str, Any], given: dict[str, Any]) -> None:
         entry["valid"] = at
 
 
-def _check_declaration(given: dict[str, Any]) -> None:
-    unknown = given.keys() - _RULES - {"name", "prefix"}
+def _check_declaration(given: dict[str, Any], rules: frozenset[str]) -> None:
+    unknown = given.keys() - rules - {"name", "prefix"}
     _require(not unknown, f"no such rule: {', '.join(sorted(unknown))}")
     name, prefix = given.get("name"), given.get("prefix")
     _require(type(name) is str and _NAME.fullmatch(name) is not None,
@@ -203,7 +229,7 @@ def _check_declaration(given: dict[str, Any]) -> None:
              "digits, _ and -")  # fmt: skip
     _require(type(prefix) is str and len(prefix.encode()) <= KEY_BYTES_MAX, "prefix is a text")
     _require(type(prefix) is str and not prefix.startswith(RESERVED), "keys with $ are reserved")
-    _require(bool(given.keys() & _RULES), f"give a rule: {', '.join(sorted(_RULES))}")
+    _require(bool(given.keys() & rules), f"give a rule: {', '.join(sorted(rules))}")
     if "type" in given:
         known = type(given["type"]) is str and given["type"] in _TYPES
         _require(known, f"type is one of {', '.join(_TYPES)}")
@@ -219,6 +245,18 @@ def _check_declaration(given: dict[str, Any]) -> None:
         _require(fits, "unique is $ (the value) or a path of up to 8 names such as $.email")
     if "schema" in given:
         compile_schema(given["schema"])
+    if "keys" in given:
+        _check_keys(given["keys"], prefix)
+
+
+def _check_keys(keys: Any, prefix: Any) -> None:
+    fits = type(keys) is dict and {"max"} <= keys.keys() <= {"max", "each"}
+    fits = fits and type(keys["max"]) is int and 1 <= keys["max"] <= RANGE_KEYS_MAX
+    text = 'keys is {"max": n}, or {"max": n, "each": "/"}; n is 1 to ' + str(RANGE_KEYS_MAX)
+    _require(fits, text)
+    each = keys.get("each", prefix)
+    fits = type(each) is str and 1 <= len(each.encode()) <= KEY_BYTES_MAX
+    _require(fits, "keys counts all keys of a prefix that is not empty, or each is a text")
 
 
 def _check_length(length: Any) -> None:

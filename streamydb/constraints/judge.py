@@ -6,28 +6,41 @@ tests and the simulator compare the two. They share what a rule says about a val
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Raw
 
 from streamydb import errors, limits
 from streamydb.constraints.core import Constraint, parse
 from streamydb.records import CONSTRAINTS_KEY, Failed, canonical, decode_value
+from streamydb.records.ranges import Bounds, Range
 from streamydb.records.result import NULL
 
-__all__ = ["Judge"]
+__all__ = ["CountedRanges", "Judge"]
 
 State: TypeAlias = Mapping[str, tuple[bytes, int]]
 Writes: TypeAlias = Mapping[str, bytes | None]
 
 
+class CountedRanges(NamedTuple):
+    """The ranges that a transaction names, by their bounds; ``count``: how many keys one has."""
+
+    bounds: Collection[Bounds]
+    count: Callable[[Range], int]
+
+
 class Judge:
     """Judges one transaction on the state before it."""
 
-    def __init__(self, state: State, touched: Sequence[str], locks: Sequence[str]) -> None:
-        """``touched``: the keys that it updates, in order. ``locks``: index keys it may write."""
+    def __init__(
+        self, state: State, touched: Sequence[str], locks: Sequence[str], named: CountedRanges
+    ) -> None:
+        """``touched``: the keys that it updates, in order. ``locks``: index keys it may write.
+        ``named``: the ranges that it names.
+        """
         self.state = state
+        self.named = named
         self.places = {key: place for place, key in enumerate(touched)}
         self.locks = locks
         self.rules = parse(state[CONSTRAINTS_KEY][0] if CONSTRAINTS_KEY in state else None)
@@ -48,11 +61,15 @@ class Judge:
                 if (index := self._index(rule, key, None if old_ones else writes)) is not None
                 and index not in self.locks
             ]
+            missing += [
+                (key, group.begin) for key, _, group in self._made(writes)
+                if group.bounds() not in self.named.bounds
+            ]
             if missing:
                 entries = [Failed("lock", self.places[k], i, NULL, 0) for k, i in missing]
                 most = limits.FAILED_ENTRIES_MAX
                 return errors.UNDECLARED_KEY, entries[:most], missing[0][1]
-            failed = self._taken_twice(writes)
+            failed = self._crowded(writes) + self._taken_twice(writes)
         if failed:
             return errors.CONSTRAINT_VIOLATED, failed[: limits.FAILED_ENTRIES_MAX], None
         return None
@@ -72,6 +89,23 @@ class Judge:
             if index is not None:
                 wanted[index] = canonical(key)
         return {k: v for k, v in wanted.items() if v != self._value(k)}
+
+    def _made(self, writes: Writes) -> list[tuple[str, Constraint, Range]]:
+        """The keys that are made where a rule counts them."""
+        made = [key for key, after in writes.items() if after is not None and key not in self.state]
+        pairs = ((key, rule, rule.group(key)) for key, rule in self._pairs(dict.fromkeys(made)))
+        return [(key, rule, group) for key, rule, group in pairs if group is not None]
+
+    def _crowded(self, writes: Writes) -> list[Failed]:
+        """The keys that are made in a range which has too many after the transaction."""
+        failed = []
+        for key, rule, group in self._made(writes):
+            within = [each for each in writes if each.startswith(group.begin)]
+            gone = sum(writes[each] is None for each in within)
+            new = sum(each not in self.state for each in within)
+            if self.named.count(group) + new - gone > (rule.keys_max or 0):
+                failed.append(self._failed(key, writes[key], rule.name, rule.crowded))
+        return failed
 
     def _taken_twice(self, writes: Writes) -> list[Failed]:
         """Writes whose unique part another key has, before the transaction or by it."""

@@ -1,6 +1,7 @@
 """The next attempt of a transaction that lacks locks: the same, with those that its verdict names.
 
-Which index keys a transaction needs depends on the values that it meets. Its verdict says which,
+Which index keys and ranges a transaction needs depends on the values that it meets, and on the
+constraints. Its verdict says which (a range by its prefix),
 and everything about the next attempt follows from that verdict, its id too. So whoever loses an
 answer and begins again with the first attempt goes the same way, and the transaction is applied
 once.
@@ -9,6 +10,7 @@ once.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -36,11 +38,18 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
     if UNIQUE_PREFIX in missing:  # hidden from this client: the facade goes on by itself
         return txn_id, payload
     fields = _decode(payload)
-    known = msgspec.json.decode(fields.get("locks", msgspec.Raw(b"[]")), type=list[str])
+    known = msgspec.json.decode(fields.get("locks", msgspec.Raw(b"[]")))
+    keys = {lock for lock in (*known, *missing) if _is_index_key(lock)}
+    ranges = [lock for lock in known if not isinstance(lock, str)]
+    ranges += [{"range": {"prefix": lock}} for lock in sorted(set(missing) - keys)]
     named = _next_id(txn_id)
     fields["id"] = msgspec.Raw(msgspec.json.encode(named))
-    fields["locks"] = msgspec.Raw(msgspec.json.encode(sorted({*known, *missing})))
+    fields["locks"] = msgspec.Raw(msgspec.json.encode([*sorted(keys), *ranges]))
     return named, msgspec.json.encode(fields)
+
+
+def _is_index_key(lock: Any) -> bool:
+    return isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
 
 
 def _next_id(txn_id: str) -> str:

@@ -25,7 +25,7 @@ _KEY_OF_CHANGE: Final[_Json] = {"description": "The key that was written.", "typ
 _PARTS: Final[dict[str, dict[str, str]]] = {
     "transaction": {
         "checks": "check", "call": "call", "deploy": "deploy", "constrain": "constrain",
-        "updates": "update", "reads": "read",
+        "updates": "update", "reads": "read", "locks": "lock",
     },
     "result": {
         "failed": "failed_check", "duplicate": "duplicate", "source": "place",
@@ -70,8 +70,10 @@ def record_schemas() -> dict[str, _Json]:
     named["range"] = named["check"]["properties"]["range"]
     key, named["range_read"] = named["read"]["oneOf"]
     named["read"] = {"oneOf": [key, of("range_read")]}
+    named["lock"]["oneOf"][1] = of("range_read")
     for part in ("check", "range_read", "read_range"):
         named[part]["properties"]["range"] = of("range")
+    named["call"]["properties"]["ranges"]["items"] = of("range")
     entries = named["read_range"]["properties"]["entries"]
     named["read_range"]["properties"]["entries"] = _named(entries, "range_entry", named)
     named["update"] = _discriminated(named["update"], named)

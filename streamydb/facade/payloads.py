@@ -158,8 +158,8 @@ def authorise(txn: Transaction, client: Caller) -> None:
 
     Reads, asserts and comparisons need a read scope, as their outcome tells the value; updates
     need a write scope, `next_id` both. Checks of version and existence need either, and so do
-    checks of a range, for a prefix that all its keys have. A call reads and writes its keys; a
-    deploy writes the key of its module, a constrain that of the constraints.
+    checks of a range, for a prefix that all its keys have. A call reads and writes its keys, and
+    reads its ranges; a deploy writes the key of its module, a constrain that of the constraints.
     Locks need no scope: what they allow follows from writes that have one.
 
     Raises:
@@ -169,7 +169,7 @@ def authorise(txn: Transaction, client: Caller) -> None:
         for key in txn.call.keys:
             client.must_read(key)
             client.must_write(key)
-        for key in txn.call.reads:
+        for key in (*txn.call.reads, *(named.shared for named in txn.call.ranges)):
             client.must_read(key)
     for key in (*txn.read_keys, *txn.asserts, *(read.shared for read in txn.read_ranges)):
         client.must_read(key)

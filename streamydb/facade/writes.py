@@ -88,8 +88,9 @@ def verdict_body(result: Result, client: Caller) -> bytes:
             continue
         if failed.check == "range":
             failed.count = UNSET
-        elif failed.check == "lock":  # it has the hash of a value that was there
-            failed.key, result.reason = UNIQUE_PREFIX, UNSET
+        elif failed.check == "lock":  # an index key has the hash of a value that was there
+            if failed.key.startswith(UNIQUE_PREFIX):
+                failed.key, result.reason = UNIQUE_PREFIX, UNSET
         else:
             failed.value, failed.truncated = NULL, True
             if failed.violated is not UNSET:

@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 
 _KEY_COST: Final = 16
 _RANGE_COST: Final = 64
-_VERSION_BYTES: Final = 8
+_HEAD: Final = np.dtype([("version", "<i8"), ("tag", "u1")])
 
 
 class FoundRange(NamedTuple):
@@ -86,9 +86,8 @@ class RangeScanner:
         room = limits.RESULT_BYTES_MAX if read else -1
         items = self.values.scan(Scan(*bounds, self.skip, limits.RANGE_KEYS_MAX + 1, room))
         count = len(items)
-        version = max(
-            (int.from_bytes(item[:_VERSION_BYTES], "little") for _, item in items), default=0
-        )
+        heads = np.frombuffer(b"".join([item[:HEAD_BYTES] for _, item in items]), _HEAD)
+        version = int(heads["version"].max(initial=0))
         whole = read and count <= limits.RANGE_KEYS_MAX
         whole = whole and all(len(item) > HEAD_BYTES for _, item in items)
         size = sum(len(key) + len(item) for key, item in items) if whole else 0

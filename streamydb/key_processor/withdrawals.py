@@ -31,7 +31,8 @@ _IDS: Final = "plan/ids"
 def may_be_too_much(released: Columns) -> bool:
     """Return True if a plan of these records may make more than its weight tells; alone none does.
     """
-    return len(released) > 1 and bool(np.any(released.cols["kind"] == p.GENERIC))
+    ranged = "ranges" in released.children
+    return len(released) > 1 and (ranged or bool(np.any(released.cols["kind"] == p.GENERIC)))
 
 
 def makes_max(plan: OpenPlan, shape: PlanShape) -> int:

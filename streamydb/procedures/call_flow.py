@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamydb import errors
 from streamydb import records as r
 from streamydb.limits import EMITTED_BYTES_MAX, EMITTED_RECORDS_MAX, VALUE_BYTES_MAX
-from streamydb.procedures.declare import Abort
+from streamydb.procedures.declare import Abort, DeclaredKeys, declared
 from streamydb.procedures.follow_ups import (
     NO_OUTPUTS,
     Emission,
@@ -21,12 +21,14 @@ from streamydb.procedures.graph import WorkflowGraph, flow_key, window_key
 from streamydb.procedures.meter import Stop, is_of_language
 from streamydb.procedures.transform import KEYS_OF
 from streamydb.procedures.windows import SlidingWindow, stored
+from streamydb.records.ranges import Range
 
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
     from streamydb.procedures.modules import Module
 
 __all__ = ["Flow", "keys_of", "text_of"]
+
 
 class _Host(Protocol):
     def look(self, key: str) -> tuple[bytes | None, int]: ...
@@ -133,7 +135,7 @@ class Flow:
         key = flow_key(self.module.name)
         counts = counts_of(host.look(key)[0])
 
-        def told(name: str, args: dict[str, Any]) -> tuple[list[str], list[str]]:
+        def told(name: str, args: dict[str, Any]) -> DeclaredKeys:
             found = keys_of(self.module, self.namespace, name, args, follow_up=True)
             if found is None:
                 raise ValueError(name)
@@ -166,8 +168,8 @@ def text_of(abort: BaseException) -> str:
 def keys_of(
     module: Module, namespace: Mapping[str, Any], name: str, args: Mapping[str, Any],
     *, follow_up: bool = False,
-) -> tuple[list[str], list[str]] | None:
-    """The keys and reads of a call, reserved ones included; None without a key function.
+) -> DeclaredKeys | None:
+    """The keys of a call, reserved ones included; None without a key function.
 
     A procedure that nests others and has no key function touches what they touch.
 
@@ -183,30 +185,22 @@ def keys_of(
         return None
     keys: dict[str, None] = {}
     reads: dict[str, None] = {}
+    ranges: dict[Range, None] = {}
     for each in asked:
         own = _told(module.name, namespace[KEYS_OF + each], each, args)
-        keys |= dict.fromkeys(own[0])
-        reads |= dict.fromkeys(own[1])
+        keys |= dict.fromkeys(own.keys)
+        reads |= dict.fromkeys(own.reads)
+        ranges |= dict.fromkeys(own.ranges)
     if graph is not None:
         keys |= dict.fromkeys(graph.reserved(module.name, name, follow_up=follow_up))
-    return list(keys), list(reads)
+    return DeclaredKeys(list(keys), list(reads), list(ranges))
 
 
 def _told(
     module: str, function: Callable[..., Any], name: str, args: Mapping[str, Any]
-) -> tuple[list[str], list[str]]:
+) -> DeclaredKeys:
     try:
-        found = function(dict(args))
-        if type(found) is dict:
-            return _texts(found.get("keys", ())), _texts(found.get("reads", ()))
-        return _texts(found), []
+        return declared(function(dict(args)))
     except (Exception, Stop, Abort) as error:
         what = f"the key function of {module}.{name} failed with {type(error).__name__}"
         raise ValueError(f"{what}; it gets the arguments as a dict, and gives keys") from error
-
-
-def _texts(items: Iterable[Any]) -> list[str]:
-    found = list(items)
-    if not all(type(item) is str for item in found):
-        raise TypeError("a key is a text")
-    return found

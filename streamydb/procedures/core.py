@@ -17,7 +17,7 @@ import msgspec
 from streamydb import errors
 from streamydb import records as r
 from streamydb.procedures.call_flow import Flow, keys_of, text_of
-from streamydb.procedures.declare import Abort
+from streamydb.procedures.declare import Abort, DeclaredKeys
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
@@ -115,8 +115,8 @@ def _ended(machine: Machine, module: Module, name: str, args: bytes, view: Proce
 
 def declared_keys(
     module: Module, name: str, args: Mapping[str, Any]
-) -> tuple[list[str], list[str]] | None:
-    """The keys and the reads that the procedure's key function gives; None without one.
+) -> DeclaredKeys | None:
+    """The keys and ranges that the procedure's key function gives; None without one.
 
     Raises:
         ValueError: the function fails, or gives something else.

@@ -7,15 +7,66 @@ any other; the pipeline never imports a module, it compiles its text (see `modul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
-__all__ = ["Abort", "KeyFunction", "Workflow", "key_function", "procedure"]
+from streamydb.records.ranges import Range
+
+__all__ = [
+    "Abort", "DeclaredKeys", "KeyFunction", "Workflow", "declared", "key_function", "procedure",
+    "range_of",
+]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-KeyFunction: TypeAlias = Callable[[dict[str, Any]], "Iterable[str] | Mapping[str, Iterable[str]]"]
-"""Gives the keys of a call from its arguments: a list, or {"keys": [...], "reads": [...]}."""
+KeyFunction: TypeAlias = Callable[[dict[str, Any]], "Iterable[str] | Mapping[str, Iterable[Any]]"]
+"""Gives the keys of a call from its arguments: a list, or {"keys": [...], "reads": [...],
+"ranges": [...]}.
+
+A range is a prefix, or {"prefix": ...}, or {"start": ..., "end": ...}.
+"""
 
 _ATTRIBUTE = "__streamydb_keys__"
+
+
+class DeclaredKeys(NamedTuple):
+    """The keys that a call may write, and read, and the ranges that it may scan."""
+
+    keys: list[str]
+    reads: list[str]
+    ranges: list[Range]
+
+
+def declared(told: Any) -> DeclaredKeys:
+    """Return what a key function has told.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(told, Mapping):
+        return DeclaredKeys(_texts(told), [], [])
+    ranges = [range_of(each) for each in told.get("ranges", ())]
+    return DeclaredKeys(_texts(told.get("keys", ())), _texts(told.get("reads", ())), ranges)
+
+
+def range_of(told: Any) -> Range:
+    """Return a range from a prefix, or from a dict with `prefix`, or `start` and `end`.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(told, Range):
+        return told
+    bounds = {"prefix": told} if type(told) is str else told
+    fits = isinstance(bounds, Mapping) and bounds.keys() in ({"prefix"}, {"start", "end"})
+    if not fits or not all(type(bound) is str for bound in bounds.values()):
+        raise TypeError("a range is a prefix, or has a prefix, or start and end, which are texts")
+    return Range(**bounds)
+
+
+def _texts(items: Iterable[Any]) -> list[str]:
+    found = list(items)
+    if not all(type(item) is str for item in found):
+        raise TypeError("a key is a text")
+    return found
 
 
 class Abort(BaseException):
@@ -66,7 +117,7 @@ def procedure(*, keys: KeyFunction | None = None) -> Callable[[_F], _F]: ...
 def procedure(function: Any = None, *, keys: KeyFunction | None = None) -> Any:
     """Mark a function as a stored procedure: `@procedure`, or `@procedure(keys=...)`.
 
-    ``keys`` tells a client which keys a call with these arguments touches.
+    ``keys`` tells a client which keys and ranges a call with these arguments touches.
     """
 
     def mark(marked: Any) -> Any:

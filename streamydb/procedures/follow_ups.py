@@ -17,6 +17,7 @@ from msgspec import UNSET
 from streamydb import errors
 from streamydb import records as r
 from streamydb.limits import WORKFLOW_DEPTH_MAX
+from streamydb.procedures.declare import DeclaredKeys
 from streamydb.procedures.graph import flow_key
 from streamydb.records.names import FOLLOW_UP_PREFIX
 
@@ -131,8 +132,8 @@ def turn_of(call: r.Call, look: Callable[[str], tuple[bytes | None, int]]) -> Tu
     return Turn(code, key, r.canonical({"done": counts.done + 1, "made": counts.made}))
 
 
-KeysOf = Callable[[str, dict[str, Any]], tuple[list[str], list[str]]]
-"""The keys and reads of a procedure for its arguments; ValueError if there are none."""
+KeysOf = Callable[[str, dict[str, Any]], DeclaredKeys]
+"""The keys of a procedure for its arguments; ValueError if there are none."""
 
 
 def outputs_of(
@@ -186,13 +187,15 @@ def _encoded(
     """Encode a follow-up's record; refuse one that would not be a valid transaction."""
     args = b'{"batch":[' + b",".join(values) + b"]}"
     try:
-        keys, reads = keys_of(target, r.decode_value(args))
+        found = keys_of(target, r.decode_value(args))
     except ValueError:
         raise FollowUpRefused(f"{target}: its key function fails") from None
     call: dict[str, Any] = {"procedure": f"{module.name}.{target}", "args": msgspec.Raw(args)}
-    call["keys"] = keys
-    if reads:
-        call["reads"] = reads
+    call["keys"] = found.keys
+    if found.reads:
+        call["reads"] = found.reads
+    if found.ranges:
+        call["ranges"] = found.ranges
     raw = msgspec.json.encode({"id": id_, "call": {**call, "batch": told}})
     checked = r.decode(raw)
     if not isinstance(checked, r.Transaction):

@@ -7,7 +7,8 @@ client's reconnaissance each bring their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamydb import errors
@@ -18,8 +19,10 @@ from streamydb.procedures.call_flow import Flow
 from streamydb.procedures.chance import Random
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
+from streamydb.procedures.scans import DeclaredRanges, named_bounds
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records.names import FLOWS_PREFIX, WINDOWS_PREFIX
+from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed
 
 __all__ = ["Declared", "Host", "ProcedureView", "Stamp", "canonical_of", "decoded"]
@@ -53,12 +56,18 @@ class Host(Protocol):
     def may(self, key: str, *, write: bool) -> bool:
         """Return True if the call has declared the key."""
 
+    def around(self, bounds: Bounds) -> Bounds | None:
+        """Return a range that the call has declared, and that has all keys of another one."""
+
+    def entries(self, declared: Bounds) -> Sequence[tuple[str, bytes]]:
+        """The keys of a declared range and their values before the transaction, in order."""
+
 
 class ProcedureView:
     """The state of one call."""
 
     __slots__ = (
-        "chance", "flow", "host", "id", "machine", "now", "seq", "writes"
+        "chance", "flow", "host", "id", "machine", "now", "scanned", "seq", "writes"
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +80,7 @@ class ProcedureView:
         self.seq, self.now, self.id = place
         self.chance: Random | None = None
         self.writes: dict[str, bytes | None] = {}
+        self.scanned: dict[Bounds, tuple[list[bytes], Sequence[tuple[str, bytes]]]] = {}
 
     @property
     def batch(self) -> int | None:
@@ -95,6 +105,33 @@ class ProcedureView:
         if key in self.writes:
             return self.writes[key]
         return self.host.look(key)[0]
+
+    def within(self, prefix: Any, start: Any, end: Any) -> list[tuple[str, bytes]]:
+        """The keys and values of a declared range, own writes included, in the keys' order.
+
+        Keys that no procedure may read are left out.
+        """
+        bounds = named_bounds(prefix, start, end)
+        declared = None if bounds is None else self.host.around(bounds)
+        if bounds is None or declared is None:
+            self.machine.end(errors.UNDECLARED_KEY, start if prefix is None else prefix)
+        if declared not in self.scanned:
+            entries = self.host.entries(declared)
+            self.machine.charge(len(entries) + 1)
+            self.scanned[declared] = [key.encode() for key, _ in entries], entries
+        names, entries = self.scanned[declared]
+        first, last = (bisect_left(names, bound) for bound in bounds)
+        self.machine.charge(max(last - first, 0) + len(self.writes) // 8 + 1)
+        found = dict(entries[first:last])
+        own = [key for key in self.writes if bounds[0] <= key.encode() < bounds[1]]
+        for key in own:
+            value = self.writes[key]
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = value
+        order = sorted(found) if own else found
+        return [(key, found[key]) for key in order if not key.startswith(_PRIVATE)]
 
     def update(self, update: r.Update) -> bytes | None:
         """Make an update and return the new value; one that cannot be made ends the call."""
@@ -149,6 +186,20 @@ def _version(machine: Machine, view: ProcedureView, key: str) -> int:
     machine.tick()
     view.current(key)
     return view.host.look(key)[1]
+
+
+def _scan(
+    machine: Machine, view: ProcedureView, prefix: Any = None, *, start: Any = None, end: Any = None
+) -> list[tuple[str, Any]]:
+    found = view.within(prefix, start, end)
+    return [(key, decoded(machine, value)) for key, value in found]
+
+
+def _count(
+    _machine: Machine, view: ProcedureView, prefix: Any = None, *, start: Any = None,
+    end: Any = None,
+) -> int:
+    return len(view.within(prefix, start, end))
 
 
 def _put(machine: Machine, view: ProcedureView, key: str, value: Any) -> None:
@@ -237,6 +288,7 @@ def _call(machine: Machine, view: ProcedureView, name: str, **args: Any) -> Any:
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "get": _get, "exists": _exists, "version": _version, "put": _put, "delete": _delete,
+    "scan": _scan, "count": _count,
     "emit": _emit, "window": _window, "call": _call,
     "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
 }  # fmt: skip
@@ -245,12 +297,19 @@ ATTRIBUTES[ProcedureView] = frozenset({"batch", "id", "now", "random", "seq"})
 
 
 class Declared:
-    """The keys that a call declares; mix it into a host."""
+    """The keys and ranges that a call declares; mix it into a host."""
 
-    def __init__(self, keys: Collection[str], reads: Collection[str]) -> None:
-        """It may write ``keys``, and read both."""
+    def __init__(
+        self, keys: Collection[str], reads: Collection[str], ranges: Collection[Range] = ()
+    ) -> None:
+        """It may write ``keys``, read both, and scan ``ranges``."""
         self._keys = frozenset(keys)
         self._reads = frozenset(reads)
+        self._ranges = DeclaredRanges(ranges)
+
+    def around(self, bounds: Bounds) -> Bounds | None:
+        """Return a range that the call has declared, and that has all keys of another one."""
+        return self._ranges.around(bounds)
 
     def may(self, key: str, *, write: bool) -> bool:
         """Return True if the call has declared the key."""

@@ -74,9 +74,11 @@ def _valid(raw: bytes | None, *, ranges: bool) -> Transaction | None:
         canonicalised = _canonicalise_updates(updates)
         if txn.asserts or txn.checks or txn.reads:
             canonicalised = _canonicalise_rest(txn, ranges=ranges) or canonicalised
+        if txn.locks and not all(ranges and named.fits for named in txn.lock_ranges):
+            return None
         if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
-            _canonicalise_procedures(txn)
+            _canonicalise_procedures(txn, ranges=ranges)
     except ValueRejected:
         return None
     if txn.id[0] == RESERVED and not _id_fits(txn):
@@ -92,7 +94,7 @@ def _valid(raw: bytes | None, *, ranges: bool) -> Transaction | None:
     named = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
     named += len(txn.locks)
     if txn.call is not UNSET:
-        named += len(txn.call.keys) + len(txn.call.reads) + 1
+        named += len(txn.call.keys) + len(txn.call.reads) + len(txn.call.ranges) + 1
     if named > KEYS_PER_TRANSACTION_MAX:
         different = len(keys(txn)) + len(txn.ranges)
         return txn if different <= KEYS_PER_TRANSACTION_MAX else None
@@ -119,7 +121,7 @@ def keys(txn: Transaction) -> dict[str, bool]:
         touched.update([(update.key, True) for update in txn.updates])
         if txn.constrain is not UNSET:
             touched[CONSTRAINTS_KEY] = True
-        touched.update(dict.fromkeys(txn.locks, True))
+        touched.update(dict.fromkeys(txn.lock_keys, True))
         return touched
     if txn.constrain is not UNSET:
         return {CONSTRAINTS_KEY: True}
@@ -179,7 +181,7 @@ def _compares_range(check: Check) -> bool:
     return all(each is UNSET for each in of_key) and any(each is not UNSET for each in of_range)
 
 
-def _canonicalise_procedures(txn: Transaction) -> None:
+def _canonicalise_procedures(txn: Transaction, *, ranges: bool) -> None:
     """Put canonical forms into a call or constrain; turn a deploy into the write that it is."""
     parts = (txn.call is not UNSET, txn.deploy is not UNSET, txn.constrain is not UNSET)
     if txn.updates or sum(parts) > 1:
@@ -190,6 +192,8 @@ def _canonicalise_procedures(txn: Transaction) -> None:
         txn.constrain = _canonical_value(txn.constrain)
     if txn.call is not UNSET:
         txn.call.args = canonical(txn.call.args)
+        if txn.call.ranges and not (ranges and all(named.fits for named in txn.call.ranges)):
+            raise _Unfit
         if any(key[0] == RESERVED and not lent_to(txn.call.module, key) for key in txn.call.keys):
             raise _Unfit
         if txn.call.batch is not UNSET and txn.id[0] != RESERVED:
@@ -248,7 +252,9 @@ def _texts_fit(txn: Transaction) -> bool:
 
 def _ranges(txn: Transaction) -> list[Range]:
     checked = [check.range for check in txn.checks if check.range is not UNSET]
-    return [*checked, *(read.range for read in txn.reads if type(read) is RangeRead)]
+    called = () if txn.call is UNSET else txn.call.ranges
+    read = [read.range for read in txn.reads if type(read) is RangeRead]
+    return [*checked, *txn.lock_ranges, *read, *called]
 
 
 _Unfit: Final = ValueRejected("invalid-transaction", "The record needs an explanation.")

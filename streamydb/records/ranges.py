@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = ["Bounds", "Range", "RangeRead", "first_behind"]
+__all__ = ["Bounds", "Range", "RangeRead", "end_of_prefix", "first_behind"]
 
 _Bound: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 
@@ -32,12 +32,25 @@ def first_behind(prefix: str) -> str | None:
     return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
+def end_of_prefix(first: bytes) -> bytes:
+    """Return the first bytes behind all that begin with some: no byte of UTF-8 is the largest."""
+    return first[:-1] + bytes([first[-1] + 1])
+
+
 class Range(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
     """The keys that begin with ``prefix``, or those from ``start`` up to ``end``, without it."""
 
     prefix: _Bound | UnsetType = UNSET
     start: _Bound | UnsetType = UNSET
     end: _Bound | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, bounds: Bounds) -> Range:
+        """Return the range with these bounds."""
+        first, last = bounds
+        if first and last == end_of_prefix(first):
+            return cls(prefix=first.decode())
+        return cls(start=first.decode(), end=last.decode())
 
     @property
     def fits(self) -> bool:
@@ -52,10 +65,10 @@ class Range(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
         return self.prefix if self.prefix is not UNSET else self.start or ""
 
     def bounds(self) -> Bounds:
-        """Return its first bytes, and the first behind it: no byte of UTF-8 is the largest."""
+        """Return its first bytes, and the first behind it."""
         if self.prefix is not UNSET:
             first = self.prefix.encode()
-            return first, first[:-1] + bytes([first[-1] + 1])
+            return first, end_of_prefix(first)
         return (self.start or "").encode(), (self.end or "").encode()
 
     @property
@@ -72,6 +85,6 @@ class Range(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
 
 
 class RangeRead(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
-    """A range among the reads of a transaction: its entries are given."""
+    """A range among the reads of a transaction: its entries are given; or among its locks."""
 
     range: Range

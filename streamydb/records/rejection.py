@@ -96,14 +96,16 @@ def _check(record: Any, *, ranges: bool = True) -> None:
     reads, updates = record.get("reads", []), record.get("updates", [])
     call, deploy = record.get("call"), record.get("deploy")
     constrain = record.get("constrain")
-    ranged = [each["range"] for each in (*checks, *reads) if ranges and is_ranged(each)]
+    locks = record.get("locks", [])
+    ranged = [each["range"] for each in (*checks, *locks, *reads) if ranges and is_ranged(each)]
     named = [*asserts, *(check["key"] for check in checks if "key" in check)]
     named += [read for read in reads if not (ranges and is_ranged(read))]
     named += [update["key"] for update in updates]
-    named += record.get("locks", [])
+    named += [lock for lock in locks if not (ranges and is_ranged(lock))]
     written = [update["key"] for update in updates]
     _require(_id_fits(record), errors.RESERVED_ID)
     if call is not None:
+        ranged += call.get("ranges", [])
         named += [*call.get("keys", []), *call.get("reads", [])]
         owner = call["procedure"].partition(".")[0]
         given = [key for key in call.get("keys", []) if not lent_to(owner, key)]

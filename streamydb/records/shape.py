@@ -11,7 +11,7 @@ from streamydb.records.values import is_number
 
 _FIELDS: Final = {"id", "asserts", "checks", "reads", "updates", "call", "deploy",
                   "constrain", "locks", "deadline_ms"}  # fmt: skip
-_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "batch"}
+_CALL_FIELDS: Final = {"procedure", "args", "keys", "reads", "ranges", "batch"}
 _BATCH_FIELDS: Final = {"id", "stream", "number", "depth"}
 _DEPLOY_FIELDS: Final = {"module", "hash", "procedures"}
 _CONSTRAIN_PARTS: Final = {"declare": dict, "drop": str, "validate": dict}
@@ -44,7 +44,7 @@ def shape_fits(record: Any, *, ranges: bool = True) -> bool:
         isinstance(x, list) for x in lists
     ):
         return False
-    if "call" in record and not _call_fits(record["call"]):
+    if "call" in record and not _call_fits(record["call"], ranges=ranges):
         return False
     if "deploy" in record and not _deploy_fits(record["deploy"]):
         return False
@@ -54,9 +54,11 @@ def shape_fits(record: Any, *, ranges: bool = True) -> bool:
     if type(deadline) is not int or not 1 <= deadline <= limits.INTEGER_MAX:
         return False
     locks = record.get("locks", [])
-    if not isinstance(locks, list) or not all(map(_lock_fits, locks)):
+    if not isinstance(locks, list):
         return False
-    if ranges and not all(map(_range_read_fits, filter(is_ranged, lists[1]))):
+    if not all(_lock_fits(lock) for lock in locks if not (ranges and is_ranged(lock))):
+        return False
+    if ranges and not all(map(_range_read_fits, filter(is_ranged, [*lists[1], *locks]))):
         return False
     checks = [check for check in lists[0] if not (ranges and is_ranged(check))]
     ranged = [check for check in lists[0] if ranges and is_ranged(check)]
@@ -89,14 +91,16 @@ def _range_check_fits(check: dict[str, Any]) -> bool:
     return fit and isinstance(check.get("exists", True), bool)
 
 
-def _call_fits(call: Any) -> bool:
+def _call_fits(call: Any, *, ranges: bool) -> bool:
     return (
         isinstance(call, dict)
-        and call.keys() <= _CALL_FIELDS
+        and call.keys() <= (_CALL_FIELDS if ranges else _CALL_FIELDS - {"ranges"})
         and _matches(rf"{NAME}\.{NAME}", call.get("procedure"))
         and isinstance(call.get("args", {}), dict)
         and isinstance(call.get("keys", []), list)
         and isinstance(call.get("reads", []), list)
+        and isinstance(call.get("ranges", []), list)
+        and all(map(_range_fits, call.get("ranges", [])))
         and ("batch" not in call or _batch_fits(call["batch"]))
     )
 

@@ -150,13 +150,15 @@ class TakenBatch(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A call of a stored procedure, ``module.name``, with ``args`` (canonical bytes of an object).
 
-    It may read and write ``keys``, and read ``reads``. ``batch`` is there in a follow-up.
+    It may read and write ``keys``, read ``reads``, and scan ``ranges``. ``batch`` is there in a
+    follow-up.
     """
 
     procedure: ProcedureName
     args: CanonicalObject = cast("CanonicalObject", {})
     keys: tuple[Key, ...] = ()
     reads: tuple[Key, ...] = ()
+    ranges: tuple[Range, ...] = ()
     batch: TakenBatch | UnsetType = UNSET
 
     @property
@@ -185,7 +187,8 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A valid transaction. The collections are read-only; their order is the payload's.
 
     ``constrain``: canonical bytes. ``locks``: keys of the index behind uniqueness that the
-    transaction may write, as far as constraints make it. ``deadline_ms``: the last commit time
+    transaction may write, as far as constraints make it, and ranges whose keys constraints count.
+    ``deadline_ms``: the last commit time
     (ms since 1970) at which it may be executed.
     """
 
@@ -197,7 +200,7 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     call: Call | UnsetType = UNSET
     deploy: Deploy | UnsetType = UNSET
     constrain: CanonicalObject | UnsetType = UNSET
-    locks: tuple[Lock, ...] = ()
+    locks: tuple[Lock | RangeRead, ...] = ()
     deadline_ms: Counting | UnsetType = UNSET
 
     @property
@@ -211,6 +214,16 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         return [read for read in self.reads if type(read) is str]
 
     @property
+    def lock_keys(self) -> list[str]:
+        """The keys among the locks, as they are named."""
+        return [lock for lock in self.locks if type(lock) is str]
+
+    @property
+    def lock_ranges(self) -> list[Range]:
+        """The ranges among the locks, as they are named."""
+        return [lock.range for lock in self.locks if type(lock) is RangeRead]
+
+    @property
     def read_ranges(self) -> list[Range]:
         """The ranges among the reads, each once; two with the same bounds are one."""
         found: dict[Bounds, Range] = {}
@@ -221,9 +234,14 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     @property
     def ranges(self) -> dict[Bounds, bool]:
-        """The different ranges that it names, checks first, and whether each is read."""
+        """The different ranges that it names: checks, locks, reads, then those of its call; and
+        whether their entries are read.
+        """
         found = {
             check.range.bounds(): False for check in self.checks if check.range is not UNSET
         }
+        found.update({named.bounds(): False for named in self.lock_ranges})
         found.update({read.range.bounds(): True for read in self.reads if type(read) is RangeRead})
+        if self.call is not UNSET:
+            found.update({named.bounds(): True for named in self.call.ranges})
         return found

@@ -74,6 +74,11 @@ _CHECK: Final[Schema] = {
     "additionalProperties": False,
 }
 _READ: Final[Schema] = {"oneOf": [KEY, object_of({"range": RANGE})]}
+_LOCK: Final[Schema] = {
+    "oneOf": [
+        {**KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}, object_of({"range": RANGE}),
+    ]
+}
 _NAMED: Final[Schema] = {"type": "string", "pattern": f"^{NAME}$"}
 _BATCH: Final[Schema] = {
     "description": "In follow-ups, which only the database appends.",
@@ -90,6 +95,7 @@ _CALL: Final = object_of(
         "args": {"type": "object"},
         "keys": array(_CALL_KEY),
         "reads": array(KEY),
+        "ranges": array(RANGE),
         "batch": _BATCH,
     },
 )
@@ -126,7 +132,7 @@ def transaction() -> Schema:
             "call": _CALL,
             "deploy": _DEPLOY,
             "constrain": _CONSTRAIN,
-            "locks": array({**KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}),
+            "locks": array(_LOCK),
             "deadline_ms": {
                 **SEQ,
                 "description": "The last commit time (ms since 1970) at which it is executed.",

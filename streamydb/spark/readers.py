@@ -87,8 +87,9 @@ def read_results(
 ) -> DataFrame:
     """The verdict of every record of the log.
 
-    Columns: id, seq, ts, status, code, reads and failed (JSON text), partition and offset (of the
-    record in the log), duplicate_of (the seq of the transaction that the record repeats).
+    Columns: id, seq, ts, status, code, reads, failed and, at the end, ranges (JSON text), partition
+    and offset (of the record in the log), duplicate_of (the seq of the transaction that the record
+    repeats).
 
     A batch has each seq once. A stream may give a row again after a crash of the pipeline, equal
     in every column: write it under its seq, or drop it by that.
@@ -102,7 +103,7 @@ def read_results(
     shown = found.withColumn("ts", f.timestamp_millis("ts_ms"))
     return shown.select(
         "id", "seq", "ts", "status", "code", "reads", "failed", "partition", "offset",
-        "duplicate_of",
+        "duplicate_of", "ranges",
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ EVENTS: Final = (
 
 RESULTS: Final = (
     "id string, seq bigint, ts_ms bigint, status string, code string, reads string, "
-    "failed string, partition int, offset bigint, duplicate_of bigint"
+    "failed string, partition int, offset bigint, duplicate_of bigint, ranges string"
 )
 """Results; the place is that of the record in the log, `duplicate_of` the seq it repeats."""
 
@@ -49,6 +49,7 @@ _RESULTS: Final = pa.schema(
         ("id", pa.string()), ("seq", pa.int64()), ("ts_ms", pa.int64()), ("status", pa.string()),
         ("code", pa.string()), ("reads", pa.string()), ("failed", pa.string()),
         ("partition", pa.int32()), ("offset", pa.int64()), ("duplicate_of", pa.int64()),
+        ("ranges", pa.string()),
     ]
 )  # fmt: skip
 
@@ -125,7 +126,8 @@ def _result(found: Result) -> tuple[Any, ...]:
         original, seq, ts_ms = seq, found.duplicate.seq, found.duplicate.ts_ms
         place = (found.duplicate.partition, found.duplicate.offset)
     reads, failed = (msgspec.json.encode(part).decode() for part in (found.reads, found.failed))
-    return found.id, seq, ts_ms, found.status, found.code, reads, failed, *place, original
+    ranges = msgspec.json.encode(found.ranges or []).decode()
+    return found.id, seq, ts_ms, found.status, found.code, reads, failed, *place, original, ranges
 
 
 def _text(value: msgspec.Raw) -> str | None:

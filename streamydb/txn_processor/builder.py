@@ -48,7 +48,8 @@ class Builder:
     def transaction(self, txn: r.Transaction, raw: bytes) -> None:
         """Add a valid transaction: its keys, and its steps when it compiles."""
         touched = r.keys(txn)
-        ranges = txn.ranges if txn.checks or txn.reads else {}
+        may_range = txn.checks or txn.reads or txn.locks or txn.call is not _UNSET
+        ranges = txn.ranges if may_range else {}
         self.ranges += [(*bounds, read) for bounds, read in ranges.items()]
         self.range_counts.append(len(ranges))
         self.keys += touched
@@ -57,7 +58,8 @@ class Builder:
         steps: list[bytes] = []
         operands: list[bytes] = []
         local = {key: i for i, key in enumerate(touched)}
-        simple = txn.call is _UNSET and txn.constrain is _UNSET and not txn.locks and not ranges
+        simple = txn.call is _UNSET and txn.constrain is _UNSET and not txn.locks
+        simple = simple and (not ranges or (bool(touched) and not any(ranges.values())))
         simple = simple and _checks(txn, local, steps, operands)
         simple = simple and _updates(txn, local, steps, operands)
         self.kind.append(p.SIMPLE if simple else p.GENERIC)
@@ -140,11 +142,19 @@ def _checks(
 ) -> bool:
     """Append the steps of asserts, checks and reads; False when a check does not compile.
 
-    None of them names a range.
+    Those of ranges come after the other checks; no range is read.
     """
+    ranged: list[bytes] = []
+    range_operands: list[bytes] = []
     for i, (key, value) in enumerate(txn.asserts.items()):
         steps.append(_step(local[key], p.A_EQ, i, flags=_operand(value, operands)))
     for i, check in enumerate(txn.checks):
+        if check.range is not _UNSET:
+            operand = p.bounds_operand(check.range.bounds())
+            for op, wanted in _comparisons(check):
+                ranged.append(_PACK(0, wanted, 0, 0, i, op, p.HAS_OPERAND, 0, 0, 0))
+                range_operands.append(operand)
+            continue
         key_index = local[check.key]
         if check.version is not _UNSET:
             steps.append(_step(key_index, p.C_VERSION, i, check.version))
@@ -157,6 +167,8 @@ def _checks(
             if type(bound) is not int:
                 return False
             steps.append(_step(key_index, op, i, bound))
+    steps += ranged
+    operands += range_operands
     seen = set()
     for key in txn.read_keys:
         if key not in seen:
@@ -167,6 +179,15 @@ def _checks(
             seen.add(update.key)
             steps.append(_step(local[update.key], p.READ, 0))
     return True
+
+
+def _comparisons(check: r.Check) -> list[tuple[int, int]]:
+    """Return what a check compares of a range: operations, and with what."""
+    named = (
+        (p.R_COUNT, check.count), (p.R_COUNT_LE, check.count_le), (p.R_COUNT_GE, check.count_ge),
+        (p.R_VERSION_LE, check.version_le), (p.R_EXISTS, check.exists),
+    )
+    return [(op, int(wanted)) for op, wanted in named if wanted is not _UNSET]
 
 
 def _bounds(check: r.Check) -> list[tuple[int, Any]]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.errors import InvariantViolation
+from streamydb.records.ranges import Range
 from streamydb.txn_processor.run import Run
 
 __all__ = ["transaction_of"]
@@ -44,17 +45,24 @@ def _decompiled(run: Run, i: int) -> r.Transaction:
             check = checks.setdefault(int(step["index"]), r.Check(key))
             operand = value if op in (p.C_EQ, p.C_NE) else int(step["a"])
             setattr(check, _COMPARATORS[op], bool(operand) if op == p.C_EXISTS else operand)
+        elif op <= p.LAST_OF_RANGE:
+            named = Range.of(p.operand_bounds(value or b""))
+            check = checks.setdefault(int(step["index"]), r.Check(range=named))
+            wanted = int(step["low"])
+            setattr(check, _COMPARATORS[op], bool(wanted) if op == p.R_EXISTS else wanted)
         elif op == p.READ:
             reads.append(key)
         else:
             updates.append(_update_of(step, key, value))
-    txn.checks, txn.reads, txn.updates = tuple(checks.values()), tuple(reads), tuple(updates)
+    txn.checks = tuple(checks[index] for index in sorted(checks))
+    txn.reads, txn.updates = tuple(reads), tuple(updates)
     return txn
 
 
 _COMPARATORS: Final = {
     p.C_EQ: "eq", p.C_NE: "ne", p.C_VERSION: "version", p.C_EXISTS: "exists", p.C_LT: "lt",
-    p.C_LE: "le", p.C_GT: "gt", p.C_GE: "ge",
+    p.C_LE: "le", p.C_GT: "gt", p.C_GE: "ge", p.R_COUNT: "count", p.R_COUNT_LE: "count_le",
+    p.R_COUNT_GE: "count_ge", p.R_VERSION_LE: "version_le", p.R_EXISTS: "exists",
 }
 
 

@@ -3,10 +3,13 @@
 A unique part of a value has an index key, which holds the key whose value it is. Only a transaction
 that has it among its locks may change it. So two transactions that want the same part conflict,
 wherever their keys lie.
+
+A transaction that makes a key in a range whose keys are counted must name that range.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -14,10 +17,11 @@ import msgspec
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.constraints import Constraints
+from streamydb.constraints import Constraint, Constraints
 from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
+from streamydb.records.ranges import Bounds, Range
 
-__all__ = ["Enforced", "Judged", "enforce"]
+__all__ = ["Enforced", "Judged", "NamedRanges", "enforce"]
 
 
 class Judged(NamedTuple):
@@ -28,6 +32,14 @@ class Judged(NamedTuple):
     before: bytes | None
     after: bytes | None
     version: int
+
+
+class NamedRanges(NamedTuple):
+    """The ranges that a transaction names, by their bounds, and how many keys each has before it.
+    """
+
+    bounds: Collection[Bounds]
+    count: Callable[[Bounds], int]
 
 
 class Enforced(NamedTuple):
@@ -45,6 +57,7 @@ def enforce(
     writes: Sequence[Judged],
     locks: Collection[str],
     look: Callable[[str], tuple[bytes | None, int]],
+    named: NamedRanges,
 ) -> Enforced:
     """Judge the writes of a transaction by the constraints before it.
 
@@ -53,6 +66,7 @@ def enforce(
         writes: what it would write, in order.
         locks: the index keys that it may write.
         look: the value and version of any key that it touches.
+        named: the ranges that it names.
 
     """
     failed = _faults(constraints, writes)
@@ -60,10 +74,18 @@ def enforce(
         return Enforced(errors.CONSTRAINT_VIOLATED, failed, None, {})
     released, claimed = _index_keys(constraints, writes)
     wanted = [*released, *((write, name, key) for write, name, key in claimed)]
-    missing = list(dict.fromkeys(key for _, _, key in wanted if key not in locks))
+    grouped = _grouped(constraints, writes)
+    wanted = [each for each in wanted if each[2] not in locks]
+    wanted += [
+        (write, rule.name, group.begin)
+        for write, rule, group in grouped
+        if write.before is None and group.bounds() not in named.bounds
+    ]
+    missing = list(dict.fromkeys(key for _, _, key in wanted))
     if missing:
-        entries = [_entry("lock", write, None, key) for write, _, key in wanted if key in missing]
+        entries = [_entry("lock", write, None, key) for write, _, key in wanted]
         return Enforced(errors.UNDECLARED_KEY, entries[:FAILED_ENTRIES_MAX], missing[0], {})
+    failed = _crowded(grouped, named)
     owners = {key: look(key)[0] for key in locks}
     index: dict[str, bytes | None] = {
         key: None for key in locks if owners[key] is not None and not constraints.is_live(key)
@@ -101,6 +123,35 @@ def _faults(constraints: Constraints, writes: Sequence[Judged]) -> list[dict[str
                 entry = _entry("constraint", write, write.after, write.key)
                 failed.append(entry | {"constraint": rule.name, "violated": fault})
     return failed[:FAILED_ENTRIES_MAX]
+
+
+_Grouped = list[tuple[Judged, Constraint, Range]]
+
+
+def _grouped(constraints: Constraints, writes: Sequence[Judged]) -> _Grouped:
+    """The writes that make or remove a key in a range whose keys are counted."""
+    return [
+        (write, rule, group)
+        for write in writes if write.before is None or write.after is None
+        for rule in constraints.covering(write.key)
+        if (group := rule.group(write.key)) is not None
+    ]  # fmt: skip
+
+
+def _crowded(grouped: _Grouped, named: NamedRanges) -> list[dict[str, Any]]:
+    """Entries for the writes that make a key in a range which then has too many."""
+    counts: Counter[tuple[str, Range]] = Counter()
+    for write, rule, group in grouped:
+        counts[rule.name, group] += 1 if write.before is None else -1
+    failed = []
+    for write, rule, group in grouped:
+        if write.before is not None:
+            continue
+        count = named.count(group.bounds()) + counts[rule.name, group]
+        if count > (rule.keys_max or 0):
+            entry = _entry("constraint", write, write.after, write.key)
+            failed.append(entry | {"constraint": rule.name, "violated": rule.crowded})
+    return failed
 
 
 _Indexed = list[tuple[Judged, str, str]]

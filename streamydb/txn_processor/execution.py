@@ -20,7 +20,7 @@ from streamydb.columns.table import Columns, Ragged
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import VALUES_BOUNDED, Begins
+from streamydb.records.begins import RANGES, VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -75,7 +75,8 @@ def execute_grants(
             require_unread(fault)
             if program.route[row] == BY_KERNEL:
                 program.route[row] = BY_PYTHON
-    see = GrantedRanges(run, ranges).see
+    granted = GrantedRanges(run, ranges)
+    see, table = granted.see, granted.compiled()
     rules = Rules.of(run)
     rules.send(0)
     weighed = _to_be_weighed(run, over=over)
@@ -83,14 +84,14 @@ def execute_grants(
     new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
     n, at, made, fits = len(txns), 0, 0, 0
     while at < n and not fits:
-        at = execute_steps(at, program, run.values, new, notes)
+        at = execute_steps(at, program, run.values, new, notes, table)
         if at < n:
             too_much = over or _meets_too_much(run, at, rulings.begins)
             if at in weighed and not (too_much or at in run.ruled or rules.concern(at)):
                 weighed.remove(at)
                 program.route[at] = BY_KERNEL
                 continue
-            calls = _Calls(modules, rules.slot, see)
+            calls = _Calls(modules, rules.slot, see, rulings.begins)
             made += _execute_in_python(run, at, calls, too_much=too_much)
             fits = most.fits(made, int(txns.cols["seq"][at]))
             at += 1
@@ -163,11 +164,14 @@ def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
 
 
 class _Calls(NamedTuple):
-    """The code of procedures, the slot of the constraints, and the ranges that are granted."""
+    """The code of procedures, the slot of the constraints, the ranges that are granted, and where
+    rules begin.
+    """
 
     modules: Modules
     rules: int | None
     see: See
+    begins: Begins
 
 
 def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> int:
@@ -197,7 +201,8 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
         else:
             txn = transaction_of(run, i)
             calls = interpreter.ExecutionContext(
-                given.modules, place, given.rules in own, given.see
+                given.modules, place, given.rules in own, given.see,
+                given.begins.holds(RANGES, int(cols["part"][i]), int(cols["off"][i])),
             )
             verdict = (
                 interpreter.too_large(txn, look)

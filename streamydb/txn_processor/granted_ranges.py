@@ -10,11 +10,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.table import Columns, starts_of
 from streamydb.errors import InvariantViolation
 from streamydb.records.ranges import Bounds
 from streamydb.txn_processor import checks
+from streamydb.txn_processor.kernel import RangeTable
 from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined
 from streamydb.txn_processor.run import Run
 
@@ -84,6 +86,24 @@ class GrantedRanges:
         self._places: dict[Bounds, _Place] = {}
         self.see = See(self._seen, self._entries)
 
+    def compiled(self) -> RangeTable:
+        """Return the ranges that compiled checks name, and note in each step which one it is."""
+        run = self._run
+        steps, first = run.program.steps, run.values.first_operand
+        named = np.flatnonzero(_is_of_range(steps["op"]))
+        rows: dict[bytes, int] = {}
+        steps["a"][named] = [
+            rows.setdefault(run.pool[first + step], len(rows)) for step in named.tolist()
+        ]
+        places = [self._place(p.operand_bounds(operand)) for operand in rows]
+        slots = [place.slots for place in places] or [np.empty(0, np.int64)]
+        return RangeTable(
+            np.array([place.count for place in places], np.int64),
+            np.array([place.version for place in places], np.int64),
+            starts_of(np.array([len(place.slots) for place in places], np.int64)),
+            np.concatenate(slots), limits.RANGE_KEYS_MAX,
+        )
+
     def _place(self, bounds: Bounds) -> _Place:
         place = self._places.get(bounds)
         if place is None:
@@ -101,6 +121,8 @@ class GrantedRanges:
 
     def _seen(self, bounds: Bounds) -> Seen:
         place = self._place(bounds)
+        if not len(place.slots):
+            return Seen(place.count, place.version)
         slots = self._run.values.slots[place.slots]
         count = place.count + int(np.count_nonzero(slots["tag"] != p.ABSENT))
         return Seen(count, max(place.version, int(slots["version"].max(initial=0))))
@@ -108,7 +130,7 @@ class GrantedRanges:
     def _entries(self, bounds: Bounds) -> Entries | None:
         place, run = self._place(bounds), self._run
         if place.fixed is None:
-            place.fixed = joined(map(_part, place.rows))
+            place.fixed = joined([_part(row) for row in place.rows])
         if place.fixed.entries is None or not len(place.slots):
             return place.fixed.entries
         found = dict(place.fixed.entries)
@@ -117,6 +139,10 @@ class GrantedRanges:
             if tag != p.ABSENT:
                 found[run.keys[slot].decode()] = run.value(tag, number, ref), version
         return found
+
+
+def _is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    return (ops >= p.FIRST_OF_RANGE) & (ops <= p.LAST_OF_RANGE)
 
 
 def _part(row: _Row) -> FixedPart:

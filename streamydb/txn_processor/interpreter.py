@@ -25,16 +25,17 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import Declared, Stamp
-from streamydb.records.ranges import Range
+from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed, apply_update
 from streamydb.txn_processor.comparisons import Failed, Value, failed_checks, failed_entry
-from streamydb.txn_processor.enforce import Judged, enforce
+from streamydb.txn_processor.enforce import Judged, NamedRanges, enforce
 from streamydb.txn_processor.ranges import (
     Entries,
     See,
     entries_after,
     failed_range,
     nothing_seen,
+    too_heavy,
     too_many,
 )
 
@@ -89,13 +90,14 @@ class ExecutionContext:
     """The context of an execution: the code of procedures, and the transaction's place.
 
     ``constrained``: whether the key of the constraints is among those that were granted. ``see``:
-    the ranges that the transaction names.
+    the ranges that the transaction names. ``ranges``: whether constraints may count keys there.
     """
 
     modules: Modules
     place: Stamp
     constrained: bool = False
     see: See = nothing_seen
+    ranges: bool = True
 
 
 def execute(
@@ -116,8 +118,8 @@ def execute(
         ModuleMissing: the code that the transaction calls is not on this machine.
 
     """
-    if too_many(txn, calls.see):
-        return Verdict(errors.RANGE_TOO_LARGE)
+    if too_many(txn, calls.see) or too_heavy(txn, calls.see):
+        return too_large(txn, look, errors.RANGE_TOO_LARGE)
     failed = failed_checks(txn, look, partial(failed_range, see=calls.see))
     if failed:
         return Verdict(errors.CHECK_FAILED, failed)
@@ -148,7 +150,8 @@ def _concluded(
     if calls.constrained:
         rules = parse(look(r.CONSTRAINTS_KEY)[0])
         if rules.all or txn.locks:
-            found = enforce(rules, _judged(after, look), txn.locks, look)
+            named = NamedRanges(txn.ranges, lambda bounds: calls.see.seen(bounds).keys)
+            found = enforce(rules, _judged(after, look), txn.lock_keys, look, named)
             if found.code is not None:
                 return Verdict(found.code, found.failed, reason=found.reason)
             after = after | found.indexed
@@ -183,7 +186,8 @@ def _constrain(
 ) -> Verdict:
     """Declare, drop or validate a constraint."""
     try:
-        value = amended(look(r.CONSTRAINTS_KEY)[0], wanted, calls.place.seq)
+        before = look(r.CONSTRAINTS_KEY)[0]
+        value = amended(before, wanted, calls.place.seq, ranges=calls.ranges)
     except DeclarationRefused as refused:
         return Verdict(errors.CONSTRAINT_REFUSED, reason=cut_reason(str(refused)))
     return _concluded(txn, {r.CONSTRAINTS_KEY: value}, look, size, calls)
@@ -204,11 +208,12 @@ def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
 
 
 class _Declared(Declared):
-    """The keys of a call, with the values before it."""
+    """The keys and ranges of a call, with the values before it."""
 
-    def __init__(self, call: r.Call, look: Callable[[str], Value]) -> None:
-        super().__init__(call.keys, call.reads)
+    def __init__(self, call: r.Call, look: Callable[[str], Value], see: See) -> None:
+        super().__init__(call.keys, call.reads, call.ranges)
         self._look = look
+        self._see = see
         self._seen: dict[str, Value] = {}
 
     def look(self, key: str) -> Value:
@@ -216,6 +221,10 @@ class _Declared(Declared):
         if seen is None:
             seen = self._seen[key] = self._look(key)
         return seen
+
+    def entries(self, declared: Bounds) -> list[tuple[str, bytes]]:
+        entries = (self._see.entries(declared) or {}).items()
+        return sorted((key, value) for key, (value, _) in entries if value is not None)
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         return apply_update(update, before)
@@ -249,12 +258,14 @@ def failed(txn: r.Transaction | None, look: Callable[[str], Value]) -> Verdict:
     return _counted(Verdict(errors.INTERNAL), turn, look)
 
 
-def too_large(txn: r.Transaction, look: Callable[[str], Value]) -> Verdict:
-    """Return the verdict of a transaction whose keys hold too many bytes; see `execute`."""
+def too_large(
+    txn: r.Transaction, look: Callable[[str], Value], code: str = errors.VALUES_TOO_LARGE
+) -> Verdict:
+    """Return the verdict of a transaction whose keys, or ranges, hold too much; see `execute`."""
     turn = None if txn.call is msgspec.UNSET else turn_of(txn.call, look)
     if turn is not None and turn.code is not None:
         return Verdict(turn.code)
-    return _counted(Verdict(errors.VALUES_TOO_LARGE), turn, look)
+    return _counted(Verdict(code), turn, look)
 
 
 def _called(
@@ -266,7 +277,7 @@ def _called(
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
-    host = _Declared(call, look)
+    host = _Declared(call, look, calls.see)
     batch = None if call.batch is msgspec.UNSET else call.batch
     called = run(module, call.name, call.args, host, calls.place, batch)
     if called.code is not None:

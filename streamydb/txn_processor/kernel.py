@@ -22,7 +22,7 @@ from streamydb.limits import FAILED_ENTRIES_MAX, INTEGER_MAX, INTEGER_MIN, RESUL
 
 __all__ = [
     "BY_KERNEL", "BY_NOBODY", "BY_PYTHON", "FAILS", "READS", "WRITES",
-    "NewValues", "Notes", "Program", "Values", "execute_steps",
+    "NewValues", "Notes", "Program", "RangeTable", "Values", "execute_steps",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -76,6 +76,21 @@ class Values(NamedTuple):
     offsets: Ints
     first_operand: int
     key_offsets: Ints
+
+
+class RangeTable(NamedTuple):
+    """Ranges as compiled checks see them; a step's ``a`` is the row of its range.
+
+    ``counts``, ``versions``: how many keys each has that nobody in the plan writes, and the highest
+    version of those; (r,). ``slots[starts[i] : starts[i + 1]]``: its other keys. ``keys_max``: how
+    many keys the ranges of one transaction may have.
+    """
+
+    counts: Ints
+    versions: Ints
+    starts: Ints
+    slots: Ints
+    keys_max: int
 
 
 class NewValues(NamedTuple):
@@ -197,6 +212,43 @@ def _check(txn: int, program: Program, values: Values, notes: Notes) -> int:
 
 
 @leaf
+def _ranges_hold(txn: int, program: Program, values: Values, ranges: RangeTable) -> bool:
+    """Return True if the checks of ranges hold, and these have surely no more keys than they may.
+
+    All others are for Python, which says why.
+    """
+    total, row, count, version = 0, -1, 0, 0
+    for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
+        step = program.steps[s]
+        if step.op < p.FIRST_OF_RANGE:
+            continue
+        if step.op > p.LAST_OF_RANGE:
+            break
+        if step.a != row:
+            row = step.a
+            count, version = ranges.counts[row], ranges.versions[row]
+            for k in range(ranges.starts[row], ranges.starts[row + 1]):
+                slot = values.slots[ranges.slots[k]]
+                count += 1 if slot.tag != p.ABSENT else 0
+                version = max(version, slot.version)
+            total += count
+        op, wanted = step.op, step.low
+        if op == p.R_EXISTS:
+            holds = (count > 0) == (wanted != 0)
+        elif op == p.R_COUNT:
+            holds = count == wanted
+        elif op == p.R_COUNT_LE:
+            holds = count <= wanted
+        elif op == p.R_COUNT_GE:
+            holds = count >= wanted
+        else:
+            holds = version <= wanted
+        if not holds:
+            return False
+    return total <= ranges.keys_max
+
+
+@leaf
 def _updates(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> int:
     """Compute the new values; 0, the code of the first failure, or -1."""
     used = 0
@@ -270,7 +322,7 @@ def _commit(txn: int, program: Program, values: Values, new: NewValues, notes: N
 
 @leaf
 def execute_steps(
-    start: int, program: Program, values: Values, new: NewValues, notes: Notes
+    start: int, program: Program, values: Values, new: NewValues, notes: Notes, ranges: RangeTable
 ) -> int:
     """Execute from transaction ``start`` on; the position of the first one left to Python, or n."""
     for txn in range(start, len(program.seq)):
@@ -278,6 +330,8 @@ def execute_steps(
             return txn
         if program.route[txn] == BY_NOBODY:
             continue
+        if not _ranges_hold(txn, program, values, ranges):
+            return txn
         failed = _check(txn, program, values, notes)
         if failed < 0:
             return txn

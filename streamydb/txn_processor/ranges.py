@@ -7,7 +7,7 @@ instant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -19,7 +19,7 @@ from streamydb.records.ranges import Bounds, Range
 from streamydb.txn_processor.comparisons import Failed, Value
 
 __all__ = ["Entries", "FixedPart", "See", "Seen", "entries_after", "failed_range", "joined",
-           "nothing_seen", "too_many"]  # fmt: skip
+           "nothing_seen", "too_heavy", "too_many"]  # fmt: skip
 
 Entries: TypeAlias = dict[str, Value]
 """The keys of a range with their values and versions, in order."""
@@ -58,8 +58,10 @@ nothing_seen = See(_unseen, _unseen)  # type: ignore[arg-type]
 """What transactions see that name no range."""
 
 
-def joined(parts: Iterable[FixedPart]) -> FixedPart:
+def joined(parts: Sequence[FixedPart]) -> FixedPart:
     """Join the parts of several shards."""
+    if len(parts) == 1:  # its entries are in order
+        return parts[0]
     keys, version = 0, 0
     entries: list[tuple[str, Value]] | None = []
     for part in parts:
@@ -72,6 +74,23 @@ def joined(parts: Iterable[FixedPart]) -> FixedPart:
 def too_many(txn: r.Transaction, see: See) -> bool:
     """Return True if the ranges of a transaction have more keys than they may."""
     return sum(see.seen(bounds).keys for bounds in txn.ranges) > limits.RANGE_KEYS_MAX
+
+
+def too_heavy(txn: r.Transaction, see: See) -> bool:
+    """Return True if a call scans ranges, and those that are read are more bytes than they may be.
+
+    What shards leave out is surely more.
+    """
+    if txn.call is UNSET or not txn.call.ranges:
+        return False
+    size = 0
+    for bounds, read in txn.ranges.items():
+        entries = see.entries(bounds) if read else {}
+        if entries is None:
+            return True
+        size += sum(len(key.encode()) + len(value or b"") for key, (value, _) in entries.items())
+        size += limits.RANGE_ENTRY_BYTES * len(entries)
+    return size > limits.RESULT_BYTES_MAX
 
 
 def failed_range(index: int, check: r.Check, see: See) -> Failed | None:

@@ -71,6 +71,10 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         "call": "send", "answers": [_verdict("rejected", "deadline-passed"), _OK],
     },
     "locks": {"call": "put", "answers": [_verdict("aborted", "undeclared-key", _LOCK), _OK]},
+    "locks of a range": {
+        "call": "put",
+        "answers": [_verdict("aborted", "undeclared-key", {**_LOCK, "key": "order/"}, _LOCK), _OK],
+    },
     "locks for ever": {
         "call": "put", "answers": [_verdict("aborted", "undeclared-key", _LOCK)] * 20,
     },

@@ -20,7 +20,7 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_examples_are_one_log() -> None:
-    assert_one_log(PAGE, Oracle("db"), 6)
+    assert_one_log(PAGE, Oracle("db"), 9)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from histories import (
     History,
     HistoryReport,
     Operation,
+    RangeSeen,
     ReadOperation,
     ScanOperation,
     Seen,
@@ -67,12 +69,20 @@ class Script:
 
     def txn(
         self, began: int, ended: int | None, appends: dict[str, Any], reads: dict[str, Any],
-        **more: Any,
+        *, scans: dict[str, dict[str, Any]] | None = None, before: dict[str, Any] | None = None,
+        removes: Sequence[str] = (), most: dict[str, int] | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        """Append elements (one, or a list of them) and read lists."""
+        """Append elements (one, or a list of them), remove lists, and read lists and ranges, which
+        must have been as ``before``.
+        """
         new = {key: e if isinstance(e, list) else [e] for key, e in appends.items()}
-        request = AppendOperation(f"t{len(self.lines)}", new, list(reads))
-        answer = Answer(seen={key: Seen(value) for key, value in reads.items()})
+        known = {p: RangeSeen(0, _seen(entries)) for p, entries in (before or {}).items()}
+        request = AppendOperation(
+            f"t{len(self.lines)}", new, list(reads), list(removes), list(scans or {}), known,
+            most or {},
+        )  # fmt: skip
+        ranges = {prefix: _seen(entries) for prefix, entries in (scans or {}).items()}
+        answer = Answer(seen=_seen(reads), ranges=ranges)
         self.add(began, ended, request, None if ended is None else answer, **more)
 
     def read(
@@ -89,6 +99,48 @@ class Script:
         """The names of what is found."""
         found = self.check().violations.values()
         return {violation.anomaly for some in found for violation in some}
+
+
+def _seen(values: dict[str, Any]) -> dict[str, Seen]:
+    return {key: Seen(value) for key, value in values.items()}
+
+
+Case = Callable[[Script], None]
+
+
+class Cases:
+    """Histories by hand.
+
+    Attributes:
+        wrong: those that have an anomaly, by its name.
+        sound: those that have none.
+    """
+
+    def __init__(self) -> None:
+        self.wrong: list[tuple[str, Case]] = []
+        self.sound: list[Case] = []
+
+    def bad(self, anomaly: str) -> Callable[[Case], Case]:
+        def note(case: Case) -> Case:
+            self.wrong.append((anomaly, case))
+            return case
+
+        return note
+
+    def good(self, case: Case) -> Case:
+        self.sound.append(case)
+        return case
+
+
+def called(case: object) -> str:
+    """The name of a case."""
+    return getattr(case, "__name__", str(case))
+
+
+def anomalies_of(case: Case) -> set[str]:
+    script = Script()
+    case(script)
+    return script.anomalies()
 
 
 class Store:
@@ -119,10 +171,9 @@ class Store:
         self.seq += 1
         answer = Answer(seq=self.seq)
         if isinstance(request, AppendOperation):
-            for key, new in request.appends.items():
-                old = self.data.get(key, Seen([])).value
-                self.data[key] = Seen([*old, *new], self.seq)
-            answer.seen = {k: Seen(self.data.get(k, Seen()).value) for k in request.reads}
+            answer.committed = self.holds(request)
+            if answer.committed:
+                self._append(request, answer)
         else:
             here = self.data.get(request.key, Seen(None, 0))
             wanted = request.expected
@@ -133,6 +184,32 @@ class Store:
                 self.data[request.key] = Seen(request.value, self.seq)
         self.past.append(dict(self.data))
         return answer
+
+    def holds(self, request: AppendOperation) -> bool:
+        """Whether the checks of a transaction hold."""
+        return (
+            all(key in self.data for key in request.removes)
+            and all(self.is_unchanged(p, known) for p, known in request.unchanged.items())
+            and all(len(self.range(p)) <= most for p, most in request.most.items())
+        )
+
+    def is_unchanged(self, prefix: str, known: RangeSeen) -> bool:
+        now = self.range(prefix).values()
+        newest = max((seen.version or 0 for seen in now), default=0)
+        return len(now) == len(known.seen) and newest <= known.seq
+
+    def range(self, prefix: str) -> dict[str, Seen]:
+        """The keys of a range."""
+        return {key: self.data[key] for key in sorted(self.data) if key.startswith(prefix)}
+
+    def _append(self, request: AppendOperation, answer: Answer) -> None:
+        for key, new in request.appends.items():
+            old = self.data.get(key, Seen([])).value
+            self.data[key] = Seen([*old, *new], self.seq)
+        for key in request.removes:
+            self.data.pop(key, None)
+        answer.seen = {k: Seen(self.data.get(k, Seen()).value) for k in request.reads}
+        answer.ranges = {prefix: self.range(prefix) for prefix in request.scans}
 
 
 class Simulation:

@@ -11,6 +11,7 @@ from streamydb.procedures.core import Called, run
 from streamydb.procedures.modules import Module, compile_module
 from streamydb.procedures.view import Declared, Stamp
 from streamydb.records import Update, canonical
+from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import apply_update
 
 State = Mapping[str, Any]
@@ -19,12 +20,19 @@ State = Mapping[str, Any]
 class Host(Declared):
     """A state in memory; every key has version 7."""
 
-    def __init__(self, state: State, keys: Collection[str], reads: Collection[str] = ()) -> None:
-        super().__init__(keys, reads)
+    def __init__(
+        self, state: State, keys: Collection[str], reads: Collection[str] = (),
+        ranges: Collection[Range] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(keys, reads, ranges)
         self.state = {key: canonical(value) for key, value in state.items()}
 
     def look(self, key: str) -> tuple[bytes | None, int]:
         return self.state.get(key), 7 if key in self.state else 0
+
+    def entries(self, declared: Bounds) -> list[tuple[str, bytes]]:
+        found = sorted(self.state.items())
+        return [pair for pair in found if declared[0] <= pair[0].encode() < declared[1]]
 
     def apply(self, update: Update, before: bytes | None) -> bytes | None:
         return apply_update(update, before)
@@ -36,10 +44,11 @@ def module_of(text: str, name: str = "m") -> Module:
 
 def call(
     module: Module, name: str, args: Mapping[str, Any], state: State | None = None,
-    keys: Collection[str] = ("a", "b"), reads: Collection[str] = (),
+    keys: Collection[str] = ("a", "b"), reads: Collection[str] = (), ranges: Collection[Range] = (),
 ) -> Called:
     place = Stamp(42, 1_700_000_000_000, "txn-1")
-    return run(module, name, canonical(dict(args)), Host(state or {}, keys, reads), place)
+    host = Host(state or {}, keys, reads, ranges)
+    return run(module, name, canonical(dict(args)), host, place)
 
 
 def evaluate(body: str, **args: Any) -> Called:

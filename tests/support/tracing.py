@@ -63,7 +63,7 @@ class ModuleRecorder:
             sys.setprofile(before)
             threading.setprofile(None)
         if item.nodeid not in self._failed:
-            self._add(proof.name_of(item.nodeid), seen.values())
+            self._add(proof.name_of(item.nodeid), seen.copy().values())  # threads go on
         return done
 
     def _add(self, test: str, codes: Iterable[CodeType]) -> None:

@@ -1,13 +1,13 @@
 /** The client: its public methods. */
 
 import { type JsonCodec, Transport } from "./http.js";
-import { absent, type Context, Range, read } from "./reads.js";
+import { absent, type Context, RangeScan, read } from "./reads.js";
 import { run, type View } from "./run.js";
 import { DEFAULTS, invalid, type Options, REAL, Session, type Surroundings } from "./session.js";
 import { ask, execute, type Prepared, prepare } from "./transactions.js";
 import type {
-  CallOptions, Check, Committed, Consistency, Entry, Json, ReadOptions, ScanOptions, Snapshot,
-  Transaction, Update, Value,
+  CallOptions, Check, Committed, Consistency, Entry, Json, Range, RangeCheck, ReadOptions, ScanOptions,
+  Snapshot, Transaction, Update, Value,
 } from "./types.js";
 import { Watch } from "./watch.js";
 
@@ -79,7 +79,7 @@ export class Client {
   async *scan<T = Json>(prefix = "", options: ScanOptions = {}): AsyncGenerator<Entry<T>, void, void> {
     const freshness = this.session.freshness(options.consistency, options.at);
     const bounds = { prefix, start: options.start, end: options.end };
-    const range = new Range(bounds, freshness, options.limit);
+    const range = new RangeScan(bounds, freshness, options.limit);
     for (;;) {
       const page = await range.page(this.#context(options), options.timeoutS);
       if (!page.length) return;
@@ -158,8 +158,8 @@ export class Client {
  */
 export class Atomic {
   readonly #client: Client;
-  readonly #checks: Check[] = [];
-  readonly #reads: string[] = [];
+  readonly #checks: (Check | RangeCheck)[] = [];
+  readonly #reads: (string | { range: Range })[] = [];
   readonly #updates: Update[] = [];
 
   /** @internal */
@@ -178,9 +178,21 @@ export class Atomic {
     return this;
   }
 
+  /** Commit only if all these hold of a range. */
+  checkRange(range: Range, conditions: Omit<RangeCheck, "range">): this {
+    this.#checks.push({ range, ...conditions });
+    return this;
+  }
+
   /** Have the verdict give the values of keys after the transaction. */
   read(...keys: string[]): this {
     this.#reads.push(...keys);
+    return this;
+  }
+
+  /** Have the verdict give the entries of ranges after the transaction. */
+  readRange(...ranges: Range[]): this {
+    this.#reads.push(...ranges.map((range) => ({ range })));
     return this;
   }
 

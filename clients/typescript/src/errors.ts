@@ -117,7 +117,7 @@ export class SnapshotGoneError extends RequestError {}
 
 /** A check that did not hold, or the update that could not be made. */
 export interface FailedCheck {
-  readonly check: "assert" | "check" | "update" | "constraint" | "lock";
+  readonly check: "assert" | "check" | "update" | "constraint" | "lock" | "range";
   readonly index: number;
   readonly key: string;
   /** The key's actual value; null if it was absent or is left out. */
@@ -127,6 +127,8 @@ export interface FailedCheck {
   readonly truncated?: boolean;
   readonly constraint?: string;
   readonly violated?: string;
+  /** How many keys a range has. */
+  readonly count?: number;
 }
 
 /** The transaction was executed and aborted: nothing was written. */

@@ -105,8 +105,13 @@ async function sendRead(
 }
 
 /** A scan on its way: which keys, which snapshot, where it is. */
-export class Range {
+export class RangeScan {
   ended: boolean;
+  /** The entries so far, and the last one of them. */
+  count = 0;
+  last: Entry | undefined;
+  /** All entries have been read; undefined: nothing has been asked yet. */
+  whole: boolean | undefined;
   #cursor: string | undefined;
   #left: number | undefined;
 
@@ -123,7 +128,8 @@ export class Range {
   async page(context: Context, timeoutS?: number): Promise<Entry[]> {
     const { prefix, start, end } = this.bounds;
     for (const bound of [prefix, start ?? "", end ?? ""]) checkBound(bound);
-    if (this.ended || this.freshness.at === 0) return [];
+    if (this.freshness.at === 0) this.ended = this.whole = true; // before the first transaction
+    if (this.ended) return [];
     const most = context.session.options.pageEntries;
     const limit = this.#left === undefined ? most : Math.min(most, this.#left);
     const bounds = { prefix: prefix || undefined, start, end, ...this.freshness };
@@ -138,8 +144,12 @@ export class Range {
     this.freshness = { at: page.seq };
     this.#cursor = page.cursor ?? undefined;
     if (this.#left !== undefined) this.#left -= page.entries.length;
-    this.ended = page.cursor === null || this.#left === 0;
-    return page.entries.map(entryOf);
+    this.whole = page.cursor === null;
+    this.ended = this.whole || this.#left === 0;
+    this.count += page.entries.length;
+    const entries = page.entries.map(entryOf);
+    this.last = entries.at(-1) ?? this.last;
+    return entries;
   }
 }
 

@@ -2,8 +2,8 @@
  * Functions as transactions: reads become version checks, writes become updates.
  *
  * An attempt reads at one snapshot and commits only if every key that it read has its version
- * still. On a conflict the function is called again, at a snapshot that includes what it collided
- * with. No check protects a range of keys from new ones: a function scans or writes, not both.
+ * still, and every range that it scanned its keys. On a conflict the function is called again, at a
+ * snapshot that includes what it collided with.
  */
 
 import {
@@ -14,14 +14,15 @@ import {
   SnapshotGoneError,
   UnsafeScanError,
 } from "./errors.js";
-import { absent, type Context, checkKey, Range, read } from "./reads.js";
+import { comesTo, rangeChecks } from "./ranges.js";
+import { absent, type Context, checkKey, RangeScan, read } from "./reads.js";
 import type { Freshness } from "./session.js";
 import { execute, prepare } from "./transactions.js";
-import type { Consistency, Entry, Json, ScanOptions, Update, Value } from "./types.js";
+import type { Check, Consistency, Entry, Json, RangeCheck, ScanOptions, Update, Value } from "./types.js";
 
-const UNSAFE =
-  "A function under run() scans or writes, not both: no check protects a range from keys that " +
-  "others add to it. Read the keys by name, or keep a list of them under a key.";
+const UNSEEN =
+  "A scan under run() shows the snapshot, without what the function has written: scan a range before " +
+  "you write keys that the scan has yet to come to.";
 
 /** The view of a function under `run`: a snapshot, and the function's own writes over it. */
 export class View {
@@ -33,7 +34,7 @@ export class View {
   readonly #freshness: Freshness;
   readonly #seen = new Map<string, Entry | undefined>();
   readonly #writes = new Map<string, Value | undefined>();
-  #scanned = false;
+  readonly #scans: RangeScan[] = [];
   #ended = false;
 
   /** @internal */
@@ -56,18 +57,18 @@ export class View {
     return new Map(wanted.map((key) => [key, structuredClone(this.#value(key)) as T | undefined]));
   }
 
-  /** The entries of a range; a function that scans cannot write. */
+  /** The entries of a range as they are at the snapshot. */
   async *scan<T = Json>(
     prefix = "",
     options: Pick<ScanOptions, "start" | "end" | "limit"> = {},
   ): AsyncGenerator<Entry<T>, void, void> {
     this.#checkOpen();
-    this.#scanned = true;
-    this.#checkSafe();
     const bounds = { prefix, start: options.start, end: options.end };
-    const range = new Range(bounds, this.#place(), options.limit);
+    const range = new RangeScan(bounds, this.#place(), options.limit);
+    this.#scans.push(range);
     for (;;) {
       this.#checkOpen();
+      if (comesTo(range, this.#writes.keys())) throw new UnsafeScanError(UNSEEN);
       if (this.seq === undefined) await this.#fetch([]);
       range.freshness = this.#place();
       const page = await this.#kept(() => range.page(this.#context));
@@ -91,7 +92,8 @@ export class View {
   async commit(): Promise<void> {
     if (!this.#writes.size) return;
     const { session } = this.#context;
-    const checks = [...this.#seen].map(([key, entry]) => ({ key, version: entry?.version ?? 0 }));
+    const versions = [...this.#seen].map(([key, entry]): Check => ({ key, version: entry?.version ?? 0 }));
+    const checks: (Check | RangeCheck)[] = [...versions, ...this.#scans.flatMap((scan) => rangeChecks(scan, this.seq ?? 0))];
     const updates = [...this.#writes].map(
       ([key, value]): Update => (value === undefined ? { op: "delete", key } : { op: "put", key, value }),
     );
@@ -135,11 +137,6 @@ export class View {
     this.#checkOpen();
     checkKey(key);
     this.#writes.set(key, value);
-    this.#checkSafe();
-  }
-
-  #checkSafe(): void {
-    if (this.#scanned && this.#writes.size) throw new UnsafeScanError(UNSAFE);
   }
 
   #checkOpen(): void {

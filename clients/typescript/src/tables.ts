@@ -188,7 +188,7 @@ export const ABORTED = {
   "value-too-large": "An append, or a write of a procedure, would make the value too large.",
   "result-too-large": "What was read and returned does not fit in one result record.",
   "values-too-large": "The values of all the keys that it touches are too many bytes together.",
-  "range-too-large": "The ranges that it names hold too many keys together.",
+  "range-too-large": "The ranges that it names hold too many keys together, or a call's too much.",
   "unknown-procedure": "The module is not deployed, or has no such procedure.",
   "procedure-aborted": "The procedure raised `Abort`; `reason` is what it said.",
   "procedure-error": "The procedure raised another exception; `reason` names its class.",

@@ -16,10 +16,11 @@ import {
   UnexpectedAnswerError,
 } from "./errors.js";
 import type { HttpAnswer } from "./http.js";
+import { byCodePoints } from "./ranges.js";
 import { type Context, tried } from "./reads.js";
 import type { Retry } from "./session.js";
 import { ID_BYTES_MAX, LOCK_ATTEMPTS_MAX, UNIQUE_PREFIX, UNTIMELY } from "./tables.js";
-import type { Committed, Json, Transaction } from "./types.js";
+import type { Committed, Json, Lock, RangeRead, Transaction } from "./types.js";
 
 /** A transaction's id and bytes, which stay the same however often it is sent. */
 export interface Prepared {
@@ -33,6 +34,7 @@ interface Result {
   readonly ts_ms: number;
   readonly status: "committed" | "aborted" | "rejected";
   readonly reads: Record<string, Json>;
+  readonly ranges?: RangeRead[];
   readonly failed: FailedCheck[];
   readonly code: string | null;
   readonly returned?: Json;
@@ -231,9 +233,10 @@ function mayPass(fault: ClientError): boolean {
 /** Return or throw what a verdict means. */
 function conclude({ session }: Context, result: Result): Committed {
   session.saw(result.seq, (result.duplicate ?? result).ts_ms);
-  const { id, seq, reads, returned = null } = result;
+  const { id, seq, reads, ranges = [], returned = null } = result;
   if (result.status === "committed") {
-    return { id: id ?? "", seq, tsMs: result.ts_ms, reads, repeated: result.duplicate !== undefined, returned };
+    const repeated = result.duplicate !== undefined;
+    return { id: id ?? "", seq, tsMs: result.ts_ms, reads, ranges, repeated, returned };
   }
   const code = result.code ?? "";
   const reason = result.reason === undefined ? {} : { reason: result.reason };
@@ -252,9 +255,17 @@ async function relocked({ transport }: Context, txn: Prepared, result: Result): 
   const missing = result.failed.filter((entry) => entry.check === "lock").map((entry) => entry.key);
   if (result.code !== "undeclared-key" || !missing.length) return undefined;
   if (missing.includes(UNIQUE_PREFIX)) return txn; // hidden from this client: the facade goes on
-  const fields = transport.json.parse(txn.payload) as { id: string; locks?: string[] };
+  const fields = transport.json.parse(txn.payload) as { id: string; locks?: Lock[] };
   fields.id = await nextId(txn.id);
-  fields.locks = [...new Set([...(fields.locks ?? []), ...missing])].sort(byCodePoints);
+  const known = fields.locks ?? [];
+  const named = [...known.filter((lock) => typeof lock === "string"), ...missing];
+  const keys = new Set(named.filter((key) => key.startsWith(UNIQUE_PREFIX)));
+  const prefixes = new Set(missing.filter((key) => !keys.has(key)));
+  fields.locks = [
+    ...[...keys].sort(byCodePoints),
+    ...known.filter((lock) => typeof lock !== "string"),
+    ...[...prefixes].sort(byCodePoints).map((prefix) => ({ range: { prefix } })),
+  ];
   return { id: fields.id, payload: transport.json.stringify(fields) };
 }
 
@@ -266,11 +277,4 @@ async function nextId(id: string): Promise<string> {
   if (bytes.length + 5 <= ID_BYTES_MAX) return `${id}~1`;
   const digest = new Uint8Array(await globalThis.crypto.subtle.digest("SHA-256", bytes));
   return `${Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("")}~1`;
-}
-
-function byCodePoints(one: string, other: string): number {
-  const [left, right] = [Array.from(one), Array.from(other)];
-  const at = left.findIndex((character, place) => character !== right[place]);
-  if (at < 0) return left.length - right.length;
-  return left[at]!.codePointAt(0)! - (right[at]?.codePointAt(0) ?? -1);
 }

@@ -51,6 +51,17 @@ export interface Snapshot<T = Json> {
   get(key: string): T | undefined;
 }
 
+/** The keys that begin with a prefix, or those from `start` up to `end`, without it. */
+export type Range =
+  | { readonly prefix: string; readonly start?: never; readonly end?: never }
+  | { readonly start: string; readonly end: string; readonly prefix?: never };
+
+/** A range that a transaction has read, in the order of the keys' UTF-8 bytes, after its own updates. */
+export interface RangeRead {
+  readonly range: Range;
+  readonly entries: readonly { readonly key: string; readonly value: Json; readonly version: number }[];
+}
+
 /** A verdict: the transaction is committed. */
 export interface Committed {
   readonly id: string;
@@ -59,13 +70,28 @@ export interface Committed {
   readonly tsMs: number;
   /** The values that it read, after its own updates; null for absent keys. */
   readonly reads: Readonly<Record<string, Json>>;
+  /** The ranges that it read, each once. */
+  readonly ranges: readonly RangeRead[];
   /** It was sent before, and this is the verdict of then. */
   readonly repeated: boolean;
   /** What its call returned. */
   readonly returned: Json;
 }
 
-/** A condition on the state before a transaction. */
+/** A condition on a range of keys before a transaction. */
+export interface RangeCheck {
+  readonly range: Range;
+  /** It has keys, or none. */
+  readonly exists?: boolean;
+  /** How many keys it has. */
+  readonly count?: number;
+  readonly count_le?: number;
+  readonly count_ge?: number;
+  /** No key in it has a higher version. */
+  readonly version_le?: number;
+}
+
+/** A condition on a key before a transaction. */
 export interface Check {
   readonly key: string;
   readonly version?: number;
@@ -93,16 +119,20 @@ export interface Call {
   readonly args?: { readonly [name: string]: Json };
   readonly keys?: readonly string[];
   readonly reads?: readonly string[];
+  readonly ranges?: readonly Range[];
 }
+
+/** A key of the index behind uniqueness, or a range whose keys a constraint counts. */
+export type Lock = string | { readonly range: Range };
 
 /** A transaction, as docs/semantics.md has it. */
 export interface Transaction {
   readonly asserts?: { readonly [key: string]: Json };
-  readonly checks?: readonly Check[];
-  readonly reads?: readonly string[];
+  readonly checks?: readonly (Check | RangeCheck)[];
+  readonly reads?: readonly (string | { readonly range: Range })[];
   readonly updates?: readonly Update[];
   readonly call?: Call;
-  readonly locks?: readonly string[];
+  readonly locks?: readonly Lock[];
 }
 
 /** A write of a committed transaction. */

@@ -151,10 +151,51 @@ test("run sees one snapshot, and writes nothing where nothing is written", async
   assert.deepEqual(seen, [1, 2, 3]);
   assert.equal(sent.filter((line) => line.endsWith("/transactions")).length, 1);
   await assert.rejects(kept!.get("s/1"), ClosedError);
-  await assert.rejects(
-    client.run(async (view) => view.put("sum", (await collect(view.scan("s/"))).length)),
-    UnsafeScanError,
-  );
+});
+
+test("run scans and writes; who adds a key to a range collides with it", async () => {
+  await client.put("o/1", 1);
+  let calls = 0;
+  const count = await client.run(async (view) => {
+    calls += 1;
+    const { length } = await collect(view.scan("o/"));
+    if (calls === 1) await client.put("o/2", 2);
+    view.put("orders", length);
+    return length;
+  });
+  assert.deepEqual([count, calls, await client.get("orders")], [2, 2, 2]);
+  const atMost = async (view: View) => {
+    const { length } = await collect(view.scan("bound/"));
+    if (length < 3) view.put(`bound/${Math.random()}`, length);
+  };
+  await Promise.all(Array.from({ length: 6 }, () => client.run(atMost)));
+  assert.equal((await collect(client.scan("bound/"))).length, 3);
+  const unsafe = [
+    (view: View) => view.scan(),
+    (view: View) => view.scan("", { start: "o" }),
+    (view: View) => view.scan("", { end: "o" }),
+  ];
+  for (const scan of unsafe) {
+    const writing = async (view: View) => view.put("n", (await collect(scan(view))).length);
+    await assert.rejects(client.run(writing), UnsafeScanError);
+  }
+  const late = async (view: View) => {
+    view.put("o/3", 3);
+    await collect(view.scan("o/"));
+  };
+  await assert.rejects(client.run(late), UnsafeScanError);
+});
+
+test("a transaction names ranges", async () => {
+  const range = { prefix: "t/" };
+  const made = await client.atomic().checkRange(range, { exists: false }).put("t/1", 1).readRange(range).commit();
+  assert.deepEqual(made.ranges, [{ range, entries: [{ key: "t/1", value: 1, version: made.seq }] }]);
+  const again = client.atomic().checkRange({ start: "t/1", end: "t/2" }, { count: 0, version_le: made.seq });
+  await assert.rejects(again.put("t/1", 2).commit(), (error) => {
+    return error instanceof CheckFailedError && error.failed[0]?.check === "range" && error.failed[0].count === 1;
+  });
+  const read = await client.transaction({ reads: ["t/1", { range }], checks: [{ range, count_le: 1 }] });
+  assert.deepEqual([read.reads, read.ranges], [{ "t/1": 1 }, made.ranges]);
 });
 
 test("a watch goes on after a cut, without gap or repetition", async () => {

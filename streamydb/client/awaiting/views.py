@@ -67,10 +67,10 @@ class AsyncView:
         end: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Entry]:
-        """Yield the entries of a range; a function that scans cannot write.
+        """Yield the entries of a range as they are at the snapshot.
 
         Raises:
-            UnsafeScanError: it has written.
+            UnsafeScanError: the function has written a key that the scan has yet to come to.
         """
         wanted = self._attempt.scan(prefix, start, end, limit)
         while page := await drive(self._attempt.page(wanted), self._perform):
@@ -78,11 +78,7 @@ class AsyncView:
                 yield stored.entry()
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value when the function has ended.
-
-        Raises:
-            UnsafeScanError: the function has scanned.
-        """
+        """Store a value when the function has ended; reads see it from now on."""
         self._attempt.put(key, value)
 
     def delete(self, key: str) -> None:

@@ -19,9 +19,10 @@ from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, 
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.stream_core import After, FollowedStream
-from streamydb.client.transactions import Committed, Prepared, prepare
+from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
 from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
+from streamydb.records.ranges import Range
 from streamydb.records.table import Table
 
 __all__ = ["Client"]
@@ -129,7 +130,7 @@ class Client:
             timeout_s: how long to try for each page.
         """
         freshness = self.session.freshness(consistency, at)
-        wanted = reads.Range(self.session, prefix, start, end, freshness, limit)
+        wanted = reads.RangeScan(self.session, prefix, start, end, freshness, limit)
         while page := self._run(reads.scan_page(wanted, timeout_s)):
             for stored in page:
                 yield stored.entry()
@@ -188,12 +189,12 @@ class Client:
         *,
         asserts: Mapping[str, Any] | None = None,
         checks: Iterable[Mapping[str, Any]] = (),
-        reads: Iterable[str] = (),
+        reads: Iterable[ReadItem] = (),
         updates: Iterable[Mapping[str, Any]] = (),
         call: Mapping[str, Any] | None = None,
         deploy: Mapping[str, Any] | None = None,
         constrain: Mapping[str, Any] | None = None,
-        locks: Iterable[str] = (),
+        locks: Iterable[ReadItem] = (),
         txn_id: str | None = None,
         deadline_ms: int | None = None,
         timeout_s: float | None = None,
@@ -231,8 +232,9 @@ class Client:
         *,
         keys: Iterable[str] | None = None,
         reads: Iterable[str] = (),
+        ranges: Iterable[Range | Mapping[str, str] | str] = (),
         checks: Iterable[Mapping[str, Any]] = (),
-        after: Iterable[str] = (),
+        after: Iterable[ReadItem] = (),
         pinned: bool = False,
         calls_max: int | None = None,
         txn_id: str | None = None,
@@ -249,8 +251,9 @@ class Client:
             args: its arguments, if one has the name of an option; else give them by name.
             keys: the keys that it may write.
             reads: keys that it may read besides.
+            ranges: ranges that it may scan; a text is a prefix.
             checks: conditions on the state before, as in docs/semantics.md.
-            after: keys whose values the verdict gives.
+            after: keys whose values the verdict gives, and ranges.
             pinned: let it abort, and try again, if any value seen on the snapshot has changed.
             calls_max: how often it is tried when its keys change.
             txn_id: the transaction's id, for a call with `keys`.
@@ -264,7 +267,17 @@ class Client:
         """
         given = {**(args or {}), **named}
         wanted = Wanted(
-            procedure, given, keys, reads, checks, after, pinned, calls_max, txn_id, timeout_s
+            procedure,
+            given,
+            keys,
+            reads,
+            ranges,
+            checks,
+            after,
+            pinned,
+            calls_max,
+            txn_id,
+            timeout_s,
         )
         try:
             return self._run(call(self.session, wanted))

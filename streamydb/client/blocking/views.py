@@ -66,10 +66,10 @@ class View:
         end: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Entry]:
-        """Yield the entries of a range; a function that scans cannot write.
+        """Yield the entries of a range as they are at the snapshot.
 
         Raises:
-            UnsafeScanError: it has written.
+            UnsafeScanError: the function has written a key that the scan has yet to come to.
         """
         wanted = self._attempt.scan(prefix, start, end, limit)
         while page := drive(self._attempt.page(wanted), self._perform):
@@ -77,11 +77,7 @@ class View:
                 yield stored.entry()
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value when the function has ended.
-
-        Raises:
-            UnsafeScanError: the function has scanned.
-        """
+        """Store a value when the function has ended; reads see it from now on."""
         self._attempt.put(key, value)
 
     def delete(self, key: str) -> None:

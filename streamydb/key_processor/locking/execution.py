@@ -22,7 +22,7 @@ from streamydb.key_processor.locking.ranges import see_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import VALUES_BOUNDED
+from streamydb.records.begins import RANGES, VALUES_BOUNDED, Begins
 from streamydb.records.change import CONNECTOR
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
@@ -86,8 +86,7 @@ def execute_gathered(
         return _finished(payload, copy_of(original, position), interpreter.Verdict(), home, None)
     if ruling is not None:
         return _ruled(gathered, position, database, home, ruling)
-    bounded = rulings.begins.holds(VALUES_BOUNDED, payload.part, payload.off)
-    return _executed(gathered, position, database, home, modules, bounded=bounded)
+    return _executed(gathered, position, database, home, modules, rulings.begins)
 
 
 def _look(gathered: Gathered, key: str) -> Value:
@@ -130,9 +129,9 @@ def _letter(
 
 def _executed(
     gathered: Gathered, position: Position, database: str, home: int, modules: Modules,
-    *, bounded: bool,
+    begins: Begins,
 ) -> Finished:
-    """Execute a transaction without a ruling; ``bounded``: its keys may hold so many bytes only."""
+    """Execute a transaction without a ruling; ``begins``: where in the log rules begin."""
     payload, look = gathered.payload, partial(_look, gathered)
 
     def size(verdict: interpreter.Verdict) -> int:
@@ -144,7 +143,9 @@ def _executed(
     try:
         txn = _transaction_of(payload)
         see = see_of(gathered, txn)
-        calls = interpreter.ExecutionContext(modules, place, constrained, see)
+        at = payload.part, payload.off
+        ranges, bounded = begins.holds(RANGES, *at), begins.holds(VALUES_BOUNDED, *at)
+        calls = interpreter.ExecutionContext(modules, place, constrained, see, ranges)
         if bounded and _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
             verdict = interpreter.too_large(txn, look)
         else:

@@ -94,7 +94,7 @@ def see_of(gathered: Gathered, txn: r.Transaction) -> See:
         return nothing_seen
     answers = [decode_list(grants[name].value or b"", _Part) for name in payload.ranges]
     fixed: dict[Bounds, FixedPart] = {
-        bounds: joined(map(_fixed, parts))
+        bounds: joined([_fixed(part) for part in parts])
         for bounds, *parts in zip(txn.ranges, *answers, strict=True)
     }
     values = {key: grants[key_lock(key)] for key, write, _ in payload.keys if write}

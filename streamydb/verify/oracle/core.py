@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from streamydb import errors, limits
 from streamydb.constraints import DeclarationRefused, amended
-from streamydb.constraints.judge import Judge
+from streamydb.constraints.judge import CountedRanges, Judge
 from streamydb.procedures.core import ModuleVersion, version_of
 from streamydb.procedures.core import run as call_procedure
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, turn_of
@@ -43,6 +43,7 @@ from streamydb.records import (
     module_key,
 )
 from streamydb.records.begins import CONSTRAINTS_ANYWHERE, RANGES, VALUES_BOUNDED
+from streamydb.records.ranges import Bounds
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.records.updates import UpdateFailed
@@ -219,7 +220,7 @@ class Oracle:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
         if self._meets_too_much(txn, place.source):
             return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
-        if self._ranges.too_many(txn):
+        if self._ranges.too_many(txn) or self._ranges.too_heavy(txn):
             return place.result(txn.id, "aborted", code=errors.RANGE_TOO_LARGE), {}
         failed = self._failed_checks(txn)
         if failed:
@@ -254,7 +255,8 @@ class Oracle:
         """The result of a transaction that leaves values behind (None = absent), if it may."""
         writes = {k: v for k, v in after.items() if v is not None or k in self.state}
         if CONSTRAINTS_KEY in self.state or txn.locks:
-            judge = Judge(self.state, list(after), txn.locks)
+            named = CountedRanges(txn.ranges, self._ranges.count)
+            judge = Judge(self.state, list(after), txn.lock_keys, named)
             verdict = judge.verdict(writes)
             if verdict is not None:
                 code, failed, reason = verdict
@@ -277,7 +279,9 @@ class Oracle:
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
-            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
+            at = place.source
+            ranges = self.rulings.begins.holds(RANGES, at.partition, at.offset)
+            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq, ranges=ranges)
         except DeclarationRefused as refused:
             code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
@@ -293,7 +297,7 @@ class Oracle:
             code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
         order = CallPlace(place.seq, place.ts_ms, txn.id)
-        host = _CallHost(call, self.state)
+        host = _CallHost(call, self.state, self._ranges)
         batch = None if call.batch is UNSET else call.batch
         called = call_procedure(module, call.name, call.args, host, order, batch)
         if called.code is not None:
@@ -353,12 +357,19 @@ class Oracle:
 class _CallHost(Declared):
     """The view of a procedure: the state before the transaction, and the oracle's own updates."""
 
-    def __init__(self, call: Call, state: Mapping[str, tuple[bytes, int]]) -> None:
-        super().__init__(call.keys, call.reads)
+    def __init__(
+        self, call: Call, state: Mapping[str, tuple[bytes, int]], ranges: OracleRanges
+    ) -> None:
+        super().__init__(call.keys, call.reads, call.ranges)
         self.state = state
+        self.ranges = ranges
+        self.named = {each.bounds(): each for each in call.ranges}
 
     def look(self, key: str) -> tuple[bytes | None, int]:
         return self.state.get(key, (None, 0))
+
+    def entries(self, declared: Bounds) -> list[tuple[str, bytes]]:
+        return self.ranges.entries(self.named[declared])
 
     def apply(self, update: Update, before: bytes | None) -> bytes | None:
         return updated(update, before)

@@ -44,9 +44,28 @@ class OracleRanges:
     def too_many(self, txn: Transaction) -> bool:
         """Return True if the different ranges of a transaction have more keys than they may."""
         named = [check.range for check in txn.checks if check.range is not UNSET]
-        named += txn.read_ranges
+        named += [*txn.lock_ranges, *txn.read_ranges, *_scanned(txn)]
         different = {each.bounds(): each for each in named}.values()
         return sum(len(self._within(each)) for each in different) > limits.RANGE_KEYS_MAX
+
+    def too_heavy(self, txn: Transaction) -> bool:
+        """Return True if a call scans ranges, and what is read of ranges is too many bytes."""
+        if not _scanned(txn):
+            return False
+        read = {each.bounds(): each for each in [*txn.read_ranges, *_scanned(txn)]}.values()
+        size = sum(
+            len(key.encode()) + len(value) + limits.RANGE_ENTRY_BYTES
+            for each in read for key, value in self.entries(each)
+        )  # fmt: skip
+        return size > limits.RESULT_BYTES_MAX
+
+    def count(self, named: Range) -> int:
+        """Return how many keys a range has."""
+        return len(self._within(named))
+
+    def entries(self, named: Range) -> list[tuple[str, bytes]]:
+        """The keys of a range and their values, in order."""
+        return [(key, self._state[key][0]) for key in self._within(named)]
 
     def failed(self, index: int, check: Check, named: Range) -> list[Failed]:
         """The entry of a check of a range, if it does not hold."""
@@ -76,6 +95,10 @@ class OracleRanges:
             found.append(keys[at])
             at += 1
         return found
+
+
+def _scanned(txn: Transaction) -> tuple[Range, ...]:
+    return () if txn.call is UNSET else txn.call.ranges
 
 
 def _is_in(key: str, wanted: Range) -> bool:

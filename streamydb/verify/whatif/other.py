@@ -24,6 +24,7 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, FollowUpCounts, Outputs,
 from streamydb.procedures.modules import Module, compile_module
 from streamydb.records import CONSTRAINTS_KEY, Call, Result, Transaction, decode
 from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_PREFIX, UNIQUE_PREFIX
+from streamydb.records.ranges import Range, RangeRead
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered
 from streamydb.verify.oracle.outputs import OutputRecord, Place, Verdict
@@ -149,10 +150,11 @@ class OtherOracle(ResumedOracle):
         self._in_turn = {name: counts.done for name, counts in self._before.items()}
         for wanted in rules.constrain:
             self._put_constraint(wanted)
+        given = [msgspec.json.decode(wanted).get("declare", {}) for wanted in rules.constrain]
         self._own_indexes = tuple(
-            f"{UNIQUE_PREFIX}{given['declare']['name']}/{self.next_seq - 1}/"
-            for given in map(msgspec.json.decode, rules.constrain) if "declare" in given
+            f"{UNIQUE_PREFIX}{each['name']}/{self.next_seq - 1}/" for each in given if each
         )
+        self._own_counted = tuple(each["prefix"] for each in given if "keys" in each)
 
     def _put_constraint(self, wanted: bytes) -> None:
         last = self.next_seq - 1
@@ -209,13 +211,17 @@ class OtherOracle(ResumedOracle):
         """As `Oracle._concluded`; a transaction gets the locks that a constraint of ours wants."""
         while True:
             result, writes = super()._concluded(txn, after, place, returned, outputs)
-            missing = [
-                failed.key for failed in result.failed
-                if failed.check == "lock" and failed.key.startswith(self._own_indexes)
-            ]  # fmt: skip
+            wanted = [failed.key for failed in result.failed if failed.check == "lock"]
+            missing = [lock for key in dict.fromkeys(wanted) if (lock := self._own_lock(key))]
             if not missing or result.code != errors.UNDECLARED_KEY:
                 return result, writes
-            txn = msgspec.structs.replace(txn, locks=(*txn.locks, *dict.fromkeys(missing)))
+            txn = msgspec.structs.replace(txn, locks=(*txn.locks, *missing))
+
+    def _own_lock(self, key: str) -> str | RangeRead | None:
+        """Return the lock that a verdict names, if a constraint of ours wants it."""
+        if key.startswith(UNIQUE_PREFIX):
+            return key if key.startswith(self._own_indexes) else None
+        return RangeRead(Range(prefix=key)) if key.startswith(self._own_counted) else None
 
 
 def _follow_up(raw: bytes | None) -> tuple[str, int] | None:

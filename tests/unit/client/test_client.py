@@ -31,6 +31,8 @@ from streamydb.client import (
     Options,
     OutcomeUnknownError,
     Prepared,
+    Range,
+    RangeEntry,
     ReadModelBehindError,
     RequestError,
     SnapshotGoneError,
@@ -158,6 +160,25 @@ def test_a_fluent_transaction(client: Any) -> None:
     )
     assert made.reads == {"stock": 3, "log": [None], "high": 3, "low": 3, "ids": 1}
     assert client.get("order/1") == "open"
+
+
+def test_a_transaction_over_ranges(client: Any) -> None:
+    orders, some = Range(prefix="order/"), Range(start="order/1", end="order/3")
+    client.put("order/1", {"n": 1})
+    make = client.atomic().put("order/2", 2).check(orders, count_le=1, count_ge=1, version_le=1)
+    made = make.check(orders, count=1, exists=True).read("order/2", orders, some).commit()
+    entries = [RangeEntry("order/1", {"n": 1}, 1), RangeEntry("order/2", 2, 2)]
+    assert made.ranges == {orders: entries, some: entries}
+    assert made.reads == {"order/2": 2}
+    with pytest.raises(CheckFailedError) as aborted:
+        client.atomic().check(orders, count_le=1).put("order/3", 3).commit()
+    (failed,) = aborted.value.failed
+    assert (failed.check, failed.key, failed.version, failed.count) == ("range", "order/", 2, 2)
+    again = client.transaction(reads=["order/1", some, {"range": {"prefix": "x"}}])
+    assert again.ranges == {some: entries, Range(prefix="x"): []}
+    for wrong in (Range(), Range(prefix="a", end="b"), Range(start="a")):
+        with pytest.raises(InvalidTransactionError):
+            client.atomic().read(wrong).commit()
 
 
 def test_failed_checks_are_carried(client: Any) -> None:

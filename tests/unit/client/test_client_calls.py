@@ -18,6 +18,7 @@ from streamydb.client import (
     InvalidTransactionError,
     Options,
     ProcedureAbortedError,
+    Range,
     UndeclaredKeyError,
     UnknownProcedureError,
 )
@@ -45,6 +46,11 @@ def follow(db, start):
 
 def loose(db, key):
     db.put(key, db.get("b"))
+
+def census(db, prefix, into):
+    found = db.scan(prefix)
+    db.put(into, len(found))
+    return [key for key, value in found]
 """
 
 
@@ -177,6 +183,29 @@ def test_pinned_reads_must_be_unchanged(
     options = Options(modules=moving(host, 1), backoff_s=0.001, backoff_max_s=0.004)
     done = connect(options=options).call("shop.loose", key="copy", pinned=pinned, after=["copy"])
     assert done.reads == {"copy": "c0"}
+    assert sum(b'"call"' in record for record in host.database.log.records) == sent
+
+
+def test_ranges_are_given_and_found(connect: Connect, host: MemoryHost) -> None:
+    client = connect(options=Options(modules=host.database.modules, page_entries=1))
+    client.put("n/1", 1)
+    client.put("n/2", 2)
+    assert client.call("shop.census", prefix="n/", into="n/3").returned == ["n/1", "n/2"]
+    for ranges in (["n/"], [{"prefix": "n/"}], [Range(start="n", end="o")]):
+        done = client.call("shop.census", prefix="n/", into="x", keys=["x"], ranges=ranges)
+        assert done.returned == ["n/1", "n/2", "n/3"]
+    with pytest.raises(UndeclaredKeyError) as missing:
+        client.call("shop.census", prefix="n/", into="x", keys=["x"], ranges=["n/1"])
+    assert missing.value.reason == "n/"
+
+
+@pytest.mark.parametrize(("pinned", "sent"), [(False, 1), (True, 2)])
+def test_pinned_ranges_must_be_unchanged(
+    connect: Connect, host: MemoryHost, *, pinned: bool, sent: int
+) -> None:
+    options = Options(modules=moving(host, 1), backoff_s=0.001, backoff_max_s=0.004)
+    done = connect(options=options).call("shop.census", prefix="b", into="n", pinned=pinned)
+    assert done.returned == ["b"]
     assert sum(b'"call"' in record for record in host.database.log.records) == sent
 
 

@@ -30,6 +30,14 @@ def loose(db, key):
     db.put(key, value)
     return value
 
+@procedure
+def census(db, into):
+    place = db.get("p0")
+    prefix = place if isinstance(place, str) else "p"
+    found = db.scan(prefix)
+    db.put(into, db.count(prefix))
+    return [[key, value] for key, value in found]
+
 @procedure(keys=lambda args: {"keys": [args["key"]], "reads": ["limit"]})
 def raise_to(db, key, amount):
     if amount > db.get("limit", 4):
@@ -74,6 +82,14 @@ def executed(
         state[args["key"]] = state["p0"]
         met.add("p0")
         return "committed", state["p0"]
+    if name == "census":
+        prefix = state["p0"] if isinstance(state["p0"], str) else "p"
+        met.add("p0")
+        if not any(prefix.startswith(each["prefix"]) for each in call.get("ranges", [])):
+            return "undeclared-key", None
+        found = [[key, state[key]] for key in sorted(state) if key.startswith(prefix)]
+        state[args["into"]] = len(found)
+        return "committed", found
     if args["amount"] > state.get("limit", 4):
         return "procedure-aborted", None
     state[args["key"]] = max(state.get(args["key"], args["amount"]), args["amount"])
@@ -103,6 +119,7 @@ def test_a_call_has_its_effect_once_whoever_moves_its_keys(kind: Kind, seed: int
             name, args = rng.choice([
                 ("follow", {"start": f"p{rng.randrange(5)}"}),
                 ("loose", {"key": f"copy{number}"}),
+                ("census", {"into": rng.choice([f"p9{number}", f"copy{number}"])}),
                 ("raise_to", {"key": "high", "amount": rng.randrange(8)}),
             ])  # fmt: skip
             pinned = rng.random() < 0.5
@@ -129,7 +146,8 @@ def judge(host: MemoryHost, returned: list[tuple[int, Any, bool]]) -> None:
         if result.duplicate is not UNSET:
             continue
         record = json.loads(database.log.records[result.source.offset])
-        pins = {each["key"]: each["version"] for each in record.get("checks", [])}
+        checks = record.get("checks", [])
+        pins = {each["key"]: each["version"] for each in checks if "key" in each}
         if "call" in record:
             if result.code == "check-failed":
                 assert pins
@@ -140,6 +158,10 @@ def judge(host: MemoryHost, returned: list[tuple[int, Any, bool]]) -> None:
             if how == "committed":
                 committed.append((result.seq, value))
                 assert pins == {key: versions.get(key, 0) for key in pins}
+                for each in (check for check in checks if "range" in check):
+                    seen = [k for k in before if k.startswith(each["range"]["prefix"])]
+                    assert len(seen) == each["count"]
+                    assert max((versions[k] for k in seen), default=0) <= each["version_le"]
                 assert met <= pins.keys() or result.seq not in pinned
                 versions |= {key: result.seq for key in state if state[key] != before.get(key)}
                 assert result.returned is not UNSET

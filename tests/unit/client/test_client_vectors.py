@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from tests.clients import scans
 from tests.clients.vectors import CASES, FILE, played
 
 STORED = json.loads(FILE.read_text("utf-8"))
@@ -21,3 +22,8 @@ def test_a_case(name: str) -> None:
 
 def test_there_are_no_others() -> None:
     assert list(STORED) == list(CASES)
+
+
+def test_the_checks_of_scans() -> None:
+    stored = json.loads(scans.FILE.read_text("utf-8"))
+    assert json.loads(json.dumps(scans.made())) == stored, "run: python -m tests.clients.scans"

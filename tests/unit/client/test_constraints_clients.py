@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app
-from streamydb.client import ConstraintRefusedError, ConstraintViolatedError
+from streamydb.client import ConstraintRefusedError, ConstraintViolatedError, Range
 from streamydb.client.blocking.client import Client
 from streamydb.client.verification import verify
 from streamydb.facade.app import create_app
@@ -49,6 +49,32 @@ def test_locks_are_found_and_a_lost_answer_applies_nothing_twice(kind: Kind) -> 
         assert (error.constraint, error.key, error.violated) == ("email", "user/2", "unique")
         client.put("user/1", {"email": "b"})
         client.put("user/2", {"email": "a"})
+
+
+@pytest.mark.parametrize("kind", ["http", "direct"])
+def test_counted_ranges_are_named_by_the_client(kind: Kind) -> None:
+    with MemoryHost() as host, host.connect(kind) as client:
+        client.put("order/eve/1", 1)
+        client.put("order/eve/2", 1)
+        declare(client, name="few", prefix="order/", keys={"max": 2, "each": "/"})
+        first = client.atomic("t").put("order/ann/1", 1).put("order/bob/1", 1).commit()
+        assert first.id == "t~1"
+        named = Range(prefix="order/ann/")
+        put = {"op": "put", "key": "order/ann/2", "value": 1}
+        assert client.transaction(txn_id="own", updates=[put], locks=[named]).id == "own"
+        with pytest.raises(ConstraintViolatedError) as raised:
+            client.put("order/ann/3", 1)
+        assert (raised.value.key, raised.value.violated) == ("order/ann/3", "keys at most 2")
+        assert verify(client).valid == ["few"]
+        client.transaction(constrain={"drop": "few"})
+        client.put("order/eve/3", 1)
+        declare(client, name="few", prefix="order/", keys={"max": 2, "each": "/"})
+        (found,) = verify(client).violations
+        assert (found.key, found.violated) == ("order/eve/", "keys at most 2")
+        assert found.version == client.entry("order/eve/3").version
+        client.delete("order/eve/1")
+        with pytest.raises(ConstraintViolatedError):
+            client.put("order/eve/1", 1)
 
 
 def test_refusals_say_why() -> None:
@@ -108,6 +134,15 @@ async def test_scopes_and_the_list_over_http() -> None:
         first = (await client.request("GET", "/v1/transactions/w", b"", writer)).json()
         assert (first["code"], first["failed"][0]["key"]) == ("undeclared-key", "$unique/")
         assert "reason" not in first
+        few = {"name": "c", "prefix": "a/", "keys": {"max": 1, "each": "/"}}
+        declared = json.dumps({"constrain": {"declare": few}}).encode()
+        assert (await client.request("POST", POST, declared, admin)).status == 200
+        path, named = "/v1/kv/a%2Fx%2F", {**writer, "Idempotency-Key": "v"}
+        assert (await client.request("PUT", f"{path}1", b"1", named)).json()["id"] == "v~1"
+        first = (await client.request("GET", "/v1/transactions/v", b"", writer)).json()
+        assert (first["failed"][0]["key"], first["reason"]) == ("a/x/", "a/x/")
+        refused = await client.request("PUT", f"{path}2", b"1", writer)
+        assert refused.json()["violated"] == "keys at most 1"
 
 
 @pytest.mark.parametrize(

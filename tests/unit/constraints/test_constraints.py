@@ -16,7 +16,7 @@ from streamydb.constraints.locks import relocked
 from streamydb.constraints.schema import compile_schema
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records import Rejection, canonical, decode, decode_result
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EVERYWHERE, Begins
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EVERYWHERE, RANGES, Begins
 from streamydb.records.rulings import Rulings
 from streamydb.verify.oracle.core import Oracle
 
@@ -104,6 +104,15 @@ def test_rules(rules: dict[str, Any], good: Any, bad: Any, violated: str) -> Non
         ({"type": "list", "prefix": 1}, "prefix is a text"),
         ({"type": "list", "name": "1"}, "a name is"),
         ({"type": "list", "name": "a" * (limits.CONSTRAINT_NAME_CHARACTERS_MAX + 1)}, "a name is"),
+        ({"keys": 3}, "keys is"),
+        ({"keys": {"max": 0}}, "keys is"),
+        ({"keys": {"max": limits.RANGE_KEYS_MAX + 1}}, "n is 1 to 10000"),
+        ({"keys": {"max": True}}, "keys is"),
+        ({"keys": {"each": "/"}}, "keys is"),
+        ({"keys": {"max": 1, "every": "/"}}, "keys is"),
+        ({"keys": {"max": 1, "each": ""}}, "a prefix that is not empty"),
+        ({"keys": {"max": 1, "each": 1}}, "a prefix that is not empty"),
+        ({"keys": {"max": 1}, "prefix": ""}, "a prefix that is not empty"),
         ({"schema": {"$ref": "http://example.org"}}, "/$ref is not supported"),
         ({"schema": {"properties": {"a": {"pattern": "x"}}}}, "/properties/a/pattern is not"),
         ({"schema": {"items": 5}}, "/items is no schema"),
@@ -254,6 +263,78 @@ def test_uniqueness_over_a_field() -> None:
     assert sorted(owners.values()) == [b'"k/1"', b'"k/3"']
 
 
+def test_how_many_keys_a_group_has() -> None:
+    log = Log()
+    log.declare(keys={"max": 2, "each": "/"})
+    assert log.put("k/ann/1", 1) is None
+    assert log.put("k/ann/2", 1) is None
+    assert log.put("k/ann/2", 2) is None
+    assert log.put("k/ann/3", 1) == "keys at most 2"
+    assert log.put("k/bob/1", 1) is None
+    assert log.put("k/lonely", 1) is None
+    assert log.put("k/lonely2", 1) is None
+    swap = [{"op": "delete", "key": "k/ann/1"}, {"op": "put", "key": "k/ann/3", "value": 1}]
+    assert log.send(updates=swap)["status"] == "committed"
+    three = [{"op": "put", "key": f"k/bob/{n}", "value": 1} for n in (1, 2, 3)]
+    verdict = log.send(updates=three)
+    assert [(each["index"], each["key"]) for each in verdict["failed"]] == [
+        (1, "k/bob/2"), (2, "k/bob/3"),
+    ]  # fmt: skip
+    assert log.send(updates=[{"op": "add", "key": "k/ann/2", "by": 1}])["status"] == "committed"
+    log.declare(keys={"max": 2})  # of all keys: there are more
+    assert log.put("k/x", 1) == "keys at most 2"
+    assert log.put("k/lonely", 3) is None
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"locks": [{"range": {"prefix": "k/"}}]},
+        {"checks": [{"range": {"prefix": "k/"}, "count_ge": 0}]},
+        {"reads": [{"range": {"start": "k/", "end": "k0"}}]},
+    ],
+)
+def test_a_range_that_is_counted_must_be_named(named: dict[str, Any]) -> None:
+    log = Log()
+    log.declare(keys={"max": 1})
+    put = {"updates": [{"op": "put", "key": "k/1", "value": 1}]}
+    raw = json.dumps({"id": "alone", **put}).encode()
+    found = json.loads(log.oracle.apply(raw, 0, 90, 1000)[0].value or b"")
+    entry = {"check": "lock", "index": 0, "key": "k/", "value": None, "version": 0}
+    assert (found["code"], found["reason"]) == ("undeclared-key", "k/")
+    assert found["failed"] == [entry]
+    raw = json.dumps({"id": "named", **put, **named}).encode()
+    found = json.loads(log.oracle.apply(raw, 0, 91, 1000)[0].value or b"")
+    assert found["status"] == "committed"
+    more = {**named, "updates": [{**put["updates"][0], "key": "k/2"}]}
+    raw = json.dumps({"id": "more", **more}).encode()
+    found = json.loads(log.oracle.apply(raw, 0, 92, 1000)[0].value or b"")
+    assert found["failed"][0]["violated"] == "keys at most 1"
+
+
+def test_a_procedure_that_scans_has_named_its_range() -> None:
+    log = Log()
+    text = b"def f(db, key):\n    db.put(key, db.count('k/'))\n"
+    log.modules.put(text)
+    log.send(deploy=compile_module("m", text).record)
+    log.declare(keys={"max": 1})
+    for key, violated in (("k/1", None), ("k/2", "keys at most 1")):
+        call = {"procedure": "m.f", "args": {"key": key}, "keys": [key],
+                "ranges": [{"prefix": "k/"}]}  # fmt: skip
+        verdict = log.send(call=call)
+        assert (verdict["failed"] or [{"violated": None}])[0]["violated"] == violated
+
+
+def test_no_rule_counts_keys_where_an_earlier_release_executed_the_log() -> None:
+    log = Log(Begins({CONSTRAINTS_ANYWHERE: {}, RANGES: {0: 3}}))
+    wanted = {"constrain": {"declare": {**DECLARED, "keys": {"max": 1}}}}
+    verdict = log.send(**wanted)
+    assert (verdict["code"], verdict["reason"]) == ("constraint-refused", "no such rule: keys")
+    with pytest.raises(DeclarationRefused, match="length, max, min, required, schema, type, uni"):
+        amended(None, declare(), 1, ranges=False)
+    assert log.send(**wanted)["status"] == "committed"
+
+
 def test_a_constraint_declared_anew_begins_its_index_anew() -> None:
     log = Log()
     log.declare(unique="$")
@@ -282,6 +363,10 @@ def test_a_database_of_an_earlier_release_rejects_them_up_to_a_place() -> None:
         ({"constrain": {"drop": "a"}, "deploy": {}}, "invalid-transaction"),
         ({"constrain": {"drop": "a"}, "call": {"procedure": "m.f"}}, "call-not-alone"),
         ({"locks": ["k/1"]}, "invalid-transaction"),
+        ({"locks": [{"range": {}}]}, "invalid-transaction"),
+        ({"locks": [{"range": {"prefix": "a"}, "key": "b"}]}, "invalid-transaction"),
+        ({"locks": [{"range": {"prefix": ""}}]}, "invalid-key"),
+        ({"locks": [{"range": {"prefix": f"{n}"}} for n in range(10_001)]}, "too-many-keys"),
         ({"locks": ["$unique/" + "x" * 480]}, "invalid-key"),
         ({"locks": [f"$unique/{n}" for n in range(10_001)]}, "too-many-keys"),
         ({"constrain": {"declare": {"a": 2**70}}}, "number-range"),
@@ -304,3 +389,20 @@ def test_the_next_attempt_follows_from_the_verdict() -> None:
     assert once == again
     assert len(once[0]) <= limits.ID_BYTES_MAX
     assert b'"value":1.50' in once[1]
+
+
+def test_locks_are_kept_and_added() -> None:
+    entries = [
+        {"check": "lock", "index": 0, "key": key, "value": None, "version": 0}
+        for key in ("$unique/b", "z/", "$unique/a", "a/", "z/")
+    ]
+    raw = {"id": "t", "seq": 1, "ts_ms": 1, "status": "aborted", "reads": {}, "failed": entries,
+           "code": "undeclared-key", "source": {"partition": 0, "offset": 0}}  # fmt: skip
+    known = ["$unique/c", {"range": {"start": "a", "end": "b"}}]
+    again = relocked("t", json.dumps({"id": "t", "locks": known}).encode(),
+                     decode_result(json.dumps(raw).encode()))  # fmt: skip
+    assert again is not None
+    assert json.loads(again[1])["locks"] == [
+        "$unique/a", "$unique/b", "$unique/c", known[1],
+        {"range": {"prefix": "a/"}}, {"range": {"prefix": "z/"}},
+    ]  # fmt: skip

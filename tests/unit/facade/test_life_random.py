@@ -72,7 +72,7 @@ def planned(values: list[bytes | None]) -> list[int]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_group_is_the_planners(seed: int) -> None:
     dice = random.Random(f"groups {seed}")
-    ranges = Ranges(dice, [f"k{i}" for i in range(9)], 0.2, 0)
+    ranges = Ranges(dice, [f"k{i}" for i in range(9)], 0.2, 0, random.Random("scans"))
     values = [_ranged(raw, ranges) for raw in raws(seed, dice)]
     decoded = [decode(raw) for raw in values]
     members = [

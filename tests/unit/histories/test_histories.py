@@ -13,6 +13,7 @@ from histories import (
     AppendOperation,
     Get,
     HistoryError,
+    RangeSeen,
     Seen,
     WriteOperation,
     check_history,
@@ -32,6 +33,9 @@ def test_histories_of_a_correct_store_pass(seed: int, clients: int, lost: float)
     history = Simulation(seed, clients, lost=lost).run(150)
     report = check_history(history)
     assert report.ok, report.text()
+
+
+ANOMALIES_OF_RANGES = {"G-single", "G2", "G-single-predicate", "G2-predicate"}
 
 
 class Forgetful(Store):
@@ -78,6 +82,27 @@ class Blind(Store):
         return super().execute(WriteOperation(request.id, request.key, request.value))
 
 
+class Phantoms(Store):
+    """Ranges are not looked at by checks, but for the keys that were seen."""
+
+    def is_unchanged(self, _prefix: str, known: RangeSeen) -> bool:
+        return all(self.data.get(k, Seen()).value == seen.value for k, seen in known.seen.items())
+
+
+class Shrinking(Store):
+    """Checks of ranges do not see that a key is gone."""
+
+    def is_unchanged(self, prefix: str, known: RangeSeen) -> bool:
+        return all((seen.version or 0) <= known.seq for seen in self.range(prefix).values())
+
+
+class Crowded(Store):
+    """How many keys a range has is not looked at."""
+
+    def holds(self, request: AppendOperation) -> bool:
+        return super().holds(AppendOperation(request.id, removes=request.removes))
+
+
 class Repeating(Store):
     """Appends are made twice now and then."""
 
@@ -95,11 +120,26 @@ class Repeating(Store):
         (Torn, {"strict serializability", "seqs and versions"}),
         (Blind, {"linearizability"}),
         (Repeating, {"strict serializability"}),
+        (Crowded, {"strict serializability", "bounds of ranges"}),
     ],
 )
 def test_broken_stores_are_caught(store: type[Store], checkers: set[str]) -> None:
     report = check_history(Simulation(1, 6, store).run(1500))
     assert checkers <= {name for name, found in report.violations.items() if found}
+
+
+@pytest.mark.parametrize(
+    ("store", "anomalies"),
+    [(Phantoms, {"G-single-predicate", "G2-predicate"}), (Shrinking, {"G-single"})],
+)
+def test_stores_without_checks_of_ranges_are_said_to_have_phantoms(
+    store: type[Store], anomalies: set[str]
+) -> None:
+    found = check_history(Simulation(1, 6, store).run(1500)).violations
+    names = {one.anomaly.removesuffix("-realtime") for one in found["strict serializability"]}
+    assert anomalies <= names <= ANOMALIES_OF_RANGES
+    others = set(found) - {"strict serializability"}
+    assert not any(found[name] for name in others)
 
 
 def test_thousands_of_operations_on_a_key_with_many_unknown() -> None:

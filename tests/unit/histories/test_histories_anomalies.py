@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from histories import (
@@ -17,24 +15,10 @@ from histories import (
     WatchOperation,
     WriteOperation,
 )
-from tests.support.histories import Script
+from tests.support.histories import Case, Cases, Script, anomalies_of, called
 
-Case = Callable[[Script], None]
-BAD: list[tuple[str, Case]] = []
-GOOD: list[Case] = []
-
-
-def bad(anomaly: str) -> Callable[[Case], Case]:
-    def note(case: Case) -> Case:
-        BAD.append((anomaly, case))
-        return case
-
-    return note
-
-
-def good(case: Case) -> Case:
-    GOOD.append(case)
-    return case
+CASES = Cases()
+bad, good = CASES.bad, CASES.good
 
 
 @bad("not-linearizable")
@@ -401,22 +385,14 @@ def a_change_of_what_was_not_executed(s: Script) -> None:
     watch(s, FIRST, SECOND, (3, [("z", None, "v")]))
 
 
-def called(case: object) -> str:
-    return getattr(case, "__name__", str(case))
-
-
-@pytest.mark.parametrize(("anomaly", "case"), BAD, ids=called)
+@pytest.mark.parametrize(("anomaly", "case"), CASES.wrong, ids=called)
 def test_an_anomaly_is_caught(anomaly: str, case: Case) -> None:
-    script = Script()
-    case(script)
-    assert anomaly in script.anomalies()
+    assert anomaly in anomalies_of(case)
 
 
-@pytest.mark.parametrize("case", GOOD, ids=called)
+@pytest.mark.parametrize("case", CASES.sound, ids=called)
 def test_its_sound_twin_is_not(case: Case) -> None:
-    script = Script()
-    case(script)
-    assert script.anomalies() == set()
+    assert anomalies_of(case) == set()
 
 
 def test_a_cycle_is_told_step_by_step() -> None:

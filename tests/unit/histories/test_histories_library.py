@@ -7,6 +7,7 @@ import itertools
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from histories import (
@@ -23,13 +24,14 @@ from histories.workload import HistoryClient, Shape
 from streamydb.client import InvalidKeyError, Options, Session, attempts
 from streamydb.client.transactions import prepare
 from streamydb.testing.clients import Kind, MemoryHost
+from streamydb.verify.oracle.ranges import OracleRanges
 
 SHAPE = Shape(registers=2, lists=3, impatient=0.05, give_up=0.5, prefix="here/")
 CLIENTS = 6
 OPERATIONS = 60
 
 
-def record(host: MemoryHost, kind: Kind) -> History:
+def record(host: MemoryHost, kind: Kind, shape: Shape = SHAPE) -> History:
     """What clients do, under `run` over the facade or past it, while answers are lost."""
     lines: list[Line] = []
     ids = itertools.count()
@@ -40,8 +42,8 @@ def record(host: MemoryHost, kind: Kind) -> History:
         recorder: Any = FunctionRecorder if kind == "http" else TransactionRecorder
         session = Session(Options(timeout_s=0, page_entries=2), host.faults.clock)
         clients = [host.connect_async(kind, session=session) for _ in range(2)]
-        recording = recorder(clients, rng, lines.append, SHAPE)
-        choices = HistoryClient(number, SHAPE, rng, lambda: f"t{next(ids)}")
+        recording = recorder(clients, rng, lines.append, shape)
+        choices = HistoryClient(number, shape, rng, lambda: f"t{next(ids)}")
         for _ in range(OPERATIONS):
             host.faults.lost += chance.random() < 0.2
             host.faults.refused += chance.random() < 0.1
@@ -68,7 +70,7 @@ def test_what_the_library_does_is_explained(kind: Kind) -> None:
         (ReadOperation, "ok"),
         (ScanOperation, "ok"),
     } <= kinds
-    assert (WriteOperation, "unknown") in kinds | {(AppendOperation, "unknown")}
+    assert {(WriteOperation, "unknown"), (AppendOperation, "unknown")} & kinds
     assert any(op.told and not op.told.committed for op in history.operations)
 
 
@@ -81,6 +83,29 @@ def test_functions_without_checks_are_noticed(monkeypatch: pytest.MonkeyPatch) -
         report = check_history(record(host, "http"))
     names = {one.anomaly for some in report.violations.values() for one in some}
     assert "lost-update" in names
+
+
+def anomalies(kind: Kind) -> set[str]:
+    """What is found in a history over one small set."""
+    with MemoryHost() as host:
+        report = check_history(record(host, kind, msgspec.structs.replace(SHAPE, sets=1, room=4)))
+    return {one.anomaly for some in report.violations.values() for one in some}
+
+
+def is_of_ranges(anomaly: str) -> bool:
+    return anomaly == "too-many-keys" or "-predicate" in anomaly
+
+
+def test_functions_without_checks_of_ranges_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "range_checks", lambda *_: [])
+    assert any(map(is_of_ranges, anomalies("http")))
+
+
+def test_a_database_without_checks_of_ranges_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OracleRanges, "failed", lambda *_: [])
+    found = anomalies("direct")
+    assert "too-many-keys" in found
+    assert any(map(is_of_ranges, found - {"too-many-keys"}))
 
 
 def test_what_nothing_explains_is_raised() -> None:

@@ -12,8 +12,10 @@ import pytest
 from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
+from simulator.procedures import MODULES
 from streamydb import limits
 from streamydb.columns.shards import ShardConfig
+from streamydb.procedures.modules import compile_module
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 
@@ -194,3 +196,75 @@ def test_a_plan_whose_ranges_are_too_much_is_made_smaller(shards: int) -> None:
     assert codes(found) == [None] * 25
     plans = {w.batch for w in db.cluster.written if w.topic == o.RESULTS}
     assert len(plans) > 4
+
+
+SCAN = """
+def scan(db, into):
+    db.put(into, db.count("a/"))
+    return [key for key, value in db.scan(start="a/", end="a/5")]
+"""
+
+
+def scan(into: str, *ranges: str, keys: tuple[str, ...] = ()) -> Parts:
+    named = [{"prefix": prefix} for prefix in ranges]
+    return {"call": {"procedure": "range.scan", "args": {"into": into}, "keys": [into, *keys],
+                     "ranges": named}}  # fmt: skip
+
+
+def with_scan(grouping: str, shards: int) -> Database:
+    """A database with a procedure that scans."""
+    MODULES.put(SCAN.encode())
+    db = Database(grouping, shards)
+    db.do({"deploy": compile_module("range", SCAN.encode()).record})
+    return db
+
+
+@GROUPINGS
+@SHARDS
+def test_a_procedure_scans_what_its_call_names(grouping: str, shards: int) -> None:
+    db = with_scan(grouping, shards)
+    found = db.do(
+        put("a/1", "a/6", "b"), scan("a/2", "a/"), delete("a/1"), scan("b", "a/"),
+        scan("b", "a/1"), scan("b"), {**scan("a/9", "a/"), **check("a/", count=2)},
+        {**scan("a/9", "a/"), **check("a/", count=9)},
+    )  # fmt: skip
+    lost, failed = "undeclared-key", "check-failed"
+    assert codes(found) == [None, None, None, None, lost, lost, None, failed]
+    assert found[1]["returned"] == ["a/1", "a/2"]
+    assert found[3]["returned"] == ["a/2"]
+    assert [each.get("reason") for each in found[4:6]] == ["a/", "a/"]
+
+
+@GROUPINGS
+@SHARDS
+def test_what_a_procedure_may_scan_at_n_bytes_and_one_more(grouping: str, shards: int) -> None:
+    db = with_scan(grouping, shards)
+    each = limits.RESULT_BYTES_MAX // 4 - len("a/0") - limits.RANGE_ENTRY_BYTES
+    for i in range(4):
+        db.do(put(f"a/{i}", value="x" * (each - 2)))
+    found = db.do(
+        scan("b", "a/"), scan("b", "a/", "a/1"), put("a/3", value="x" * (each - 1)),
+        scan("b", "a/"), delete("a/0"), scan("b", "a/"),
+    )  # fmt: skip
+    large = "range-too-large"
+    assert codes(found) == [None, large, None, large, None, None]
+
+
+@GROUPINGS
+@SHARDS
+def test_checks_of_keys_and_ranges_fail_together(grouping: str, shards: int) -> None:
+    db = Database(grouping, shards)
+    both = [
+        {"range": {"prefix": "a/"}, "count": 2, "version_le": 1}, {"key": "b", "version": 9},
+        {"range": {"start": "a/", "end": "a0"}, "exists": False}, {"key": "a/1", "exists": True},
+    ]  # fmt: skip
+    found = db.do(
+        put("a/1", "a/2"), {"checks": both, **put("c")}, {"checks": both[:1], **put("a/1")},
+        {"checks": both[:1], **put("c")}, {"checks": [both[1], both[0]], **put("c")},
+        {"checks": [{**both[0], "version_le": 3}, both[3]], "asserts": {"c": None}, **put("c")},
+    )  # fmt: skip
+    failed = "check-failed"
+    assert codes(found) == [None, failed, None, failed, failed, None]
+    listed = [[(f["check"], f["index"]) for f in result["failed"]] for result in found]
+    assert listed[1] == [("check", 1), ("range", 2)]
+    assert listed[3:5] == [[("range", 0)], [("check", 0), ("range", 1)]]

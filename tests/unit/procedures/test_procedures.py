@@ -20,6 +20,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.procedures import Abort, key_function, procedure
 from streamydb.procedures.chance import Random
 from streamydb.procedures.core import declared_keys
+from streamydb.procedures.declare import DeclaredKeys
 from streamydb.procedures.folder import FolderModules, load_file, publish, published
 from streamydb.procedures.modules import MemoryModules, ModuleRefused, compile_module, hash_of
 from streamydb.records import Rejection, Transaction, decode, keys
@@ -197,7 +198,7 @@ def test_which_functions_are_procedures() -> None:
         """
     )
     assert module.procedures == {"plain": ("who",), "marked": ("what",), "public": ()}
-    assert declared_keys(module, "plain", {"who": "x"}) == (["acct/x"], [])
+    assert declared_keys(module, "plain", {"who": "x"}) == DeclaredKeys(["acct/x"], [], [])
     assert declared_keys(module, "public", {}) is None
     with pytest.raises(ValueError, match="KeyError"):
         declared_keys(module, "plain", {})

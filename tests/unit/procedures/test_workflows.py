@@ -14,6 +14,7 @@ from streamydb.facade.payloads import parse
 from streamydb.facade.problems import ProblemError
 from streamydb.kafka.streams import StreamOrder
 from streamydb.procedures.core import declared_keys
+from streamydb.procedures.declare import DeclaredKeys
 from streamydb.procedures.graph import Window
 from streamydb.procedures.modules import ModuleRefused, compile_module
 from streamydb.procedures.windows import SlidingWindow
@@ -332,9 +333,9 @@ def test_outside_the_group_the_same_procedures_are_steps_of_the_workflow() -> No
 def test_keys_of_calls_are_those_of_all_that_runs_inside() -> None:
     module = compile_module("shop", NESTED.encode())
     told = {"who": "ann", "amount": 1}
-    assert declared_keys(module, "both", told) == (["ann", "book", *OWN], [])
-    assert declared_keys(module, "tell", {"batch": []}) == (["told"], [])
-    assert declared_keys(module, "pay", told) == (["ann", *OWN], [])
+    assert declared_keys(module, "both", told) == DeclaredKeys(["ann", "book", *OWN], [], [])
+    assert declared_keys(module, "tell", {"batch": []}) == DeclaredKeys(["told"], [], [])
+    assert declared_keys(module, "pay", told) == DeclaredKeys(["ann", *OWN], [], [])
 
 
 def test_a_window_of_time_slides_at_multiples_of_its_slide() -> None:

@@ -88,7 +88,7 @@ def test_results_become_columns() -> None:
     (made,) = rows.results([batch(value=values)])
     first, second = made.to_pylist()
     assert (first["id"], first["seq"], first["status"]) == ("a", 1, "committed")
-    assert first["reads"] == "{}"
+    assert (first["reads"], first["ranges"]) == ("{}", "[]")
     assert (first["duplicate_of"], second["duplicate_of"]) == (None, 1)
     assert (second["seq"], second["offset"], second["ts_ms"]) == (2, 1, 1001)
 

@@ -52,6 +52,7 @@ def test_rows_say_what_the_records_say(seed: int) -> None:
         assert (row["partition"], row["offset"]) == (place["partition"], place["offset"])
         assert row["duplicate_of"] == (value["seq"] if again else None)
         assert json.loads(row["reads"]) == value["reads"]
+        assert json.loads(row["ranges"]) == value.get("ranges", [])
     changes = [(key, value) for topic, key, value in written if topic == "changes"]
     columns = [pa.array([0] * len(changes)), pa.array(range(len(changes)))]
     columns += [pa.array([pair[at] for pair in changes], pa.binary()) for at in (0, 1)]

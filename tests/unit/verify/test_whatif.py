@@ -190,6 +190,15 @@ def test_uniqueness_takes_the_locks_that_clients_would_have_added() -> None:
     assert report.differing == 1
 
 
+def test_counted_keys_take_the_locks_that_clients_would_have_added() -> None:
+    log = [put("a", "user/1", 1), put("b", "user/2", 1), put("c", "user/2", 2)]
+    rule = {"name": "few", "prefix": "user/", "keys": {"max": 1}}
+    report, found = asked(history(log), rules_of({}, [rule]))
+    assert {d.seq for d in found} == {2, 3}
+    assert '"constraint-violated"' in (found[0].after or "")
+    assert report.differing == 2
+
+
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "shop.py"
     with pytest.raises(ConfigurationError, match="cannot be read"):

@@ -1,7 +1,7 @@
-// Made of clients/typescript/src/client.ts (f1bf39317b09130a9c6274d0af8fafa149dcc2ffce242f25c5c2ca6247c8662b): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (c69424fa3319f7db51a329c974161d22abf53a470116c2f04156ae69ee53de89): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
-import { absent, Range, read } from "./reads.js";
+import { absent, RangeScan, read } from "./reads.js";
 import { run } from "./run.js";
 import { DEFAULTS, invalid, REAL, Session } from "./session.js";
 import { ask, execute, prepare } from "./transactions.js";
@@ -48,7 +48,7 @@ export class Client {
     async *scan(prefix = "", options = {}) {
         const freshness = this.session.freshness(options.consistency, options.at);
         const bounds = { prefix, start: options.start, end: options.end };
-        const range = new Range(bounds, freshness, options.limit);
+        const range = new RangeScan(bounds, freshness, options.limit);
         for (;;) {
             const page = await range.page(this.#context(options), options.timeoutS);
             if (!page.length)
@@ -131,9 +131,19 @@ export class Atomic {
         this.#checks.push({ ...seen, ...conditions });
         return this;
     }
+    /** Commit only if all these hold of a range. */
+    checkRange(range, conditions) {
+        this.#checks.push({ range, ...conditions });
+        return this;
+    }
     /** Have the verdict give the values of keys after the transaction. */
     read(...keys) {
         this.#reads.push(...keys);
+        return this;
+    }
+    /** Have the verdict give the entries of ranges after the transaction. */
+    readRange(...ranges) {
+        this.#reads.push(...ranges.map((range) => ({ range })));
         return this;
     }
     /** Store a value. */

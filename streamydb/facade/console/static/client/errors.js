@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/errors.ts (c33e55999a9169e9068705a687ddb1b0f45e21da97dc5836c8ec18d5a499efb4): python -m tools.console_client
+// Made of clients/typescript/src/errors.ts (572d859a14e18c29bea7fff13694b2218cef4a4ae9c211697d906d5a7dd0c24c): python -m tools.console_client
 /** What the client throws: `ClientError`, and below it one class for each way to fail. */
 import { ABORTED, PROBLEMS, REJECTED } from "./tables.js";
 /** Base of all that the client throws, but for the reason of an abort signal. */

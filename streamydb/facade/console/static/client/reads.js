@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/reads.ts (de2979109f18c8548cd85a4d778bc2c59552e5bd370a18de43769cb55b0dabb5): python -m tools.console_client
+// Made of clients/typescript/src/reads.ts (e43014a9cc4c80c0d6f740c226ae7a49154b98e36d851ca06a3a7a8c13d9d865): python -m tools.console_client
 /** Reads and scans; each is tried again after whatever may pass. */
 import { ClientError, RequestError } from "./errors.js";
 import { invalid } from "./session.js";
@@ -65,10 +65,15 @@ async function sendRead({ transport, signal }, keys, freshness, timeoutS) {
     return { seq: found.seq, entries: new Map(entries) };
 }
 /** A scan on its way: which keys, which snapshot, where it is. */
-export class Range {
+export class RangeScan {
     bounds;
     freshness;
     ended;
+    /** The entries so far, and the last one of them. */
+    count = 0;
+    last;
+    /** All entries have been read; undefined: nothing has been asked yet. */
+    whole;
     #cursor;
     #left;
     constructor(bounds, freshness, limit) {
@@ -82,7 +87,9 @@ export class Range {
         const { prefix, start, end } = this.bounds;
         for (const bound of [prefix, start ?? "", end ?? ""])
             checkBound(bound);
-        if (this.ended || this.freshness.at === 0)
+        if (this.freshness.at === 0)
+            this.ended = this.whole = true; // before the first transaction
+        if (this.ended)
             return [];
         const most = context.session.options.pageEntries;
         const limit = this.#left === undefined ? most : Math.min(most, this.#left);
@@ -99,8 +106,12 @@ export class Range {
         this.#cursor = page.cursor ?? undefined;
         if (this.#left !== undefined)
             this.#left -= page.entries.length;
-        this.ended = page.cursor === null || this.#left === 0;
-        return page.entries.map(entryOf);
+        this.whole = page.cursor === null;
+        this.ended = this.whole || this.#left === 0;
+        this.count += page.entries.length;
+        const entries = page.entries.map(entryOf);
+        this.last = entries.at(-1) ?? this.last;
+        return entries;
     }
 }
 /** A key that is absent, as an entry. */

@@ -1,16 +1,17 @@
-// Made of clients/typescript/src/run.ts (84f97d972c948db96795a2b3fb6b287892f1156e85ec6f3ce80ead0df5d33453): python -m tools.console_client
+// Made of clients/typescript/src/run.ts (4e25534acd742921eb2c756d5473fdae53642e2659ed07dfa9e91681f8b4bf2f): python -m tools.console_client
 /**
  * Functions as transactions: reads become version checks, writes become updates.
  *
  * An attempt reads at one snapshot and commits only if every key that it read has its version
- * still. On a conflict the function is called again, at a snapshot that includes what it collided
- * with. No check protects a range of keys from new ones: a function scans or writes, not both.
+ * still, and every range that it scanned its keys. On a conflict the function is called again, at a
+ * snapshot that includes what it collided with.
  */
 import { CheckFailedError, ClosedError, ConflictError, refusal, SnapshotGoneError, UnsafeScanError, } from "./errors.js";
-import { absent, checkKey, Range, read } from "./reads.js";
+import { comesTo, rangeChecks } from "./ranges.js";
+import { absent, checkKey, RangeScan, read } from "./reads.js";
 import { execute, prepare } from "./transactions.js";
-const UNSAFE = "A function under run() scans or writes, not both: no check protects a range from keys that " +
-    "others add to it. Read the keys by name, or keep a list of them under a key.";
+const UNSEEN = "A scan under run() shows the snapshot, without what the function has written: scan a range before " +
+    "you write keys that the scan has yet to come to.";
 /** The view of a function under `run`: a snapshot, and the function's own writes over it. */
 export class View {
     /** The seq of the snapshot; undefined before the first read. */
@@ -21,7 +22,7 @@ export class View {
     #freshness;
     #seen = new Map();
     #writes = new Map();
-    #scanned = false;
+    #scans = [];
     #ended = false;
     /** @internal */
     constructor(context, freshness) {
@@ -41,15 +42,16 @@ export class View {
             await this.#fetch(missing);
         return new Map(wanted.map((key) => [key, structuredClone(this.#value(key))]));
     }
-    /** The entries of a range; a function that scans cannot write. */
+    /** The entries of a range as they are at the snapshot. */
     async *scan(prefix = "", options = {}) {
         this.#checkOpen();
-        this.#scanned = true;
-        this.#checkSafe();
         const bounds = { prefix, start: options.start, end: options.end };
-        const range = new Range(bounds, this.#place(), options.limit);
+        const range = new RangeScan(bounds, this.#place(), options.limit);
+        this.#scans.push(range);
         for (;;) {
             this.#checkOpen();
+            if (comesTo(range, this.#writes.keys()))
+                throw new UnsafeScanError(UNSEEN);
             if (this.seq === undefined)
                 await this.#fetch([]);
             range.freshness = this.#place();
@@ -74,7 +76,8 @@ export class View {
         if (!this.#writes.size)
             return;
         const { session } = this.#context;
-        const checks = [...this.#seen].map(([key, entry]) => ({ key, version: entry?.version ?? 0 }));
+        const versions = [...this.#seen].map(([key, entry]) => ({ key, version: entry?.version ?? 0 }));
+        const checks = [...versions, ...this.#scans.flatMap((scan) => rangeChecks(scan, this.seq ?? 0))];
         const updates = [...this.#writes].map(([key, value]) => (value === undefined ? { op: "delete", key } : { op: "put", key, value }));
         const txn = prepare(this.#context, session.newId(), { checks, updates }, session.deadlineMs());
         await execute(this.#context, txn, undefined, true);
@@ -112,11 +115,6 @@ export class View {
         this.#checkOpen();
         checkKey(key);
         this.#writes.set(key, value);
-        this.#checkSafe();
-    }
-    #checkSafe() {
-        if (this.#scanned && this.#writes.size)
-            throw new UnsafeScanError(UNSAFE);
     }
     #checkOpen() {
         if (this.#ended) {

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (ce9d1af35235e51aa2d3ba321a96644a1bd8054c54890de5b96cca830510d7f7): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (5063ac02726b5ef5bb4a83c7193bbda66228880944a283e16e6f42bbf4dcbcf5): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -188,7 +188,7 @@ export const ABORTED = {
     "value-too-large": "An append, or a write of a procedure, would make the value too large.",
     "result-too-large": "What was read and returned does not fit in one result record.",
     "values-too-large": "The values of all the keys that it touches are too many bytes together.",
-    "range-too-large": "The ranges that it names hold too many keys together.",
+    "range-too-large": "The ranges that it names hold too many keys together, or a call's too much.",
     "unknown-procedure": "The module is not deployed, or has no such procedure.",
     "procedure-aborted": "The procedure raised `Abort`; `reason` is what it said.",
     "procedure-error": "The procedure raised another exception; `reason` names its class.",

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/transactions.ts (a443f91dc3f194daa6bb881d642577d66c67ba982f97de59254d28d4213543f5): python -m tools.console_client
+// Made of clients/typescript/src/transactions.ts (9068ca584b275aca0ad3a5eb2190c7bf4093cfc6ad4d0c5627a724e494726484): python -m tools.console_client
 /**
  * Transactions: sent, repeated, and what their answers mean.
  *
@@ -7,6 +7,7 @@
  * `OutcomeUnknownError`.
  */
 import { abort, ClientError, OutcomeUnknownError, RequestError, refusal, UnexpectedAnswerError, } from "./errors.js";
+import { byCodePoints } from "./ranges.js";
 import { tried } from "./reads.js";
 import { ID_BYTES_MAX, LOCK_ATTEMPTS_MAX, UNIQUE_PREFIX, UNTIMELY } from "./tables.js";
 /** How long the verdict of a transaction is looked for whose deadline has passed, at least. */
@@ -174,9 +175,10 @@ function mayPass(fault) {
 /** Return or throw what a verdict means. */
 function conclude({ session }, result) {
     session.saw(result.seq, (result.duplicate ?? result).ts_ms);
-    const { id, seq, reads, returned = null } = result;
+    const { id, seq, reads, ranges = [], returned = null } = result;
     if (result.status === "committed") {
-        return { id: id ?? "", seq, tsMs: result.ts_ms, reads, repeated: result.duplicate !== undefined, returned };
+        const repeated = result.duplicate !== undefined;
+        return { id: id ?? "", seq, tsMs: result.ts_ms, reads, ranges, repeated, returned };
     }
     const code = result.code ?? "";
     const reason = result.reason === undefined ? {} : { reason: result.reason };
@@ -198,7 +200,15 @@ async function relocked({ transport }, txn, result) {
         return txn; // hidden from this client: the facade goes on
     const fields = transport.json.parse(txn.payload);
     fields.id = await nextId(txn.id);
-    fields.locks = [...new Set([...(fields.locks ?? []), ...missing])].sort(byCodePoints);
+    const known = fields.locks ?? [];
+    const named = [...known.filter((lock) => typeof lock === "string"), ...missing];
+    const keys = new Set(named.filter((key) => key.startsWith(UNIQUE_PREFIX)));
+    const prefixes = new Set(missing.filter((key) => !keys.has(key)));
+    fields.locks = [
+        ...[...keys].sort(byCodePoints),
+        ...known.filter((lock) => typeof lock !== "string"),
+        ...[...prefixes].sort(byCodePoints).map((prefix) => ({ range: { prefix } })),
+    ];
     return { id: fields.id, payload: transport.json.stringify(fields) };
 }
 /** `id`, `id~1`, `id~2`, …; a hash stands for one that would become too long. */
@@ -211,11 +221,4 @@ async function nextId(id) {
         return `${id}~1`;
     const digest = new Uint8Array(await globalThis.crypto.subtle.digest("SHA-256", bytes));
     return `${Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("")}~1`;
-}
-function byCodePoints(one, other) {
-    const [left, right] = [Array.from(one), Array.from(other)];
-    const at = left.findIndex((character, place) => character !== right[place]);
-    if (at < 0)
-        return left.length - right.length;
-    return left[at].codePointAt(0) - (right[at]?.codePointAt(0) ?? -1);
 }
