@@ -13,13 +13,14 @@ from streamydb.facade.headers import (
     checks_of,
     entity_tag,
     idempotency_key,
-    matches,
     preference,
 )
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import key_of
 from streamydb.facade.payloads import conditional_write, new_id
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.read_answers import answer_one
+from streamydb.facade.reads import Wanted
 from streamydb.facade.services import (
     AnyRequest,
     Services,
@@ -29,13 +30,9 @@ from streamydb.facade.services import (
     services_of,
 )
 from streamydb.facade.transactions import execute
-from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 
-__all__ = ["READ_PROBLEMS", "SNAPSHOT_HEADER", "delete_value", "get_value", "put_value"]
-
-SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"
-"""The seq whose state an answer shows."""
+__all__ = ["READ_PROBLEMS", "delete_value", "get_value", "put_value"]
 
 READ_PROBLEMS: Final = (
     "invalid-parameter", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
@@ -60,14 +57,14 @@ async def get_value(
     min_version: q.AsMinVersion = None,
 ) -> Response[bytes]:
     """Read a key: its value as JSON, its version as ETag."""
-    services = services_of(request)
-    key = _key(request)
-    client_of(request).must_read(key)
-    opened = await services.reader.snapshot(at=at, consistency=consistency, min_version=min_version)
-    with opened as snapshot:
-        entry = snapshot.get(key)
-        shown = {SNAPSHOT_HEADER: str(snapshot.seq)}
-    return _answer(headers_of(request), entry, shown)
+    name, wanted = context_of(request.scope).name or b"", Wanted(at, consistency, min_version)
+    services, headers = services_of(request), headers_of(request)
+    found = await answer_one(services, client_of(request), name, headers, wanted)
+    if found.status == 304:
+        return Response(
+            b"", status_code=304, headers={"Cache-Control": "no-cache", **found.headers}
+        )
+    return json_response(found.body, headers=found.headers)
 
 
 @put("/v1/kv/{key:path}", responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout"))
@@ -76,7 +73,7 @@ async def put_value(request: AnyRequest) -> Response[bytes]:
     services = services_of(request)
     key = _key(request)
     client_of(request).must_write(key)
-    async with reading(request, services.settings, services.bodies) as body:
+    async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
         value = decode_value_body(body)
         created = "if-none-match" in headers_of(request)
         return await _write(request, services, key, value, 201 if created else 200)
@@ -91,21 +88,6 @@ async def delete_value(request: AnyRequest) -> Response[bytes]:
 
 def _key(request: AnyRequest) -> str:
     return key_of(context_of(request.scope).name or b"")
-
-
-def _answer(
-    headers: dict[str, str], entry: StoredEntry | None, shown: dict[str, str]
-) -> Response[bytes]:
-    """The answer to a read, as its conditions have it."""
-    version = 0 if entry is None else entry.version
-    if "if-match" in headers and not matches(headers["if-match"], version):
-        raise ProblemError("precondition-failed", "If-Match does not hold.", version=version)
-    if entry is None:
-        raise ProblemError("key-not-found", "The key is absent.", headers=shown)
-    shown = {**shown, "ETag": entity_tag(version)}
-    if "if-none-match" in headers and matches(headers["if-none-match"], version):
-        return Response(b"", status_code=304, headers={"Cache-Control": "no-cache", **shown})
-    return json_response(entry.value, headers={**shown, "Streamydb-Time": str(entry.ts_ms)})
 
 
 async def _write(

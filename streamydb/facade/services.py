@@ -26,6 +26,7 @@ from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
 
 __all__ = [
+    "JSON_HEADERS",
     "AnyRequest",
     "Services",
     "client_of",
@@ -34,6 +35,9 @@ __all__ = [
     "make_services",
     "services_of",
 ]
+
+JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Vary": "Authorization"}
+"""Headers of every answer of JSON."""
 
 _SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
 
@@ -120,7 +124,7 @@ def json_response(
     body: bytes, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response[bytes]:
     """Return an answer of JSON that may not be kept without asking."""
-    shown = {"Cache-Control": "no-cache", "Vary": "Authorization", **(headers or {})}
+    shown = {**JSON_HEADERS, **(headers or {})}
     return Response(body, status_code=status, media_type="application/json", headers=shown)
 
 

@@ -54,7 +54,7 @@ async def post_transaction(request: AnyRequest) -> Response[bytes]:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
     services = services_of(request)
     headers = headers_of(request)
-    async with reading(request, services.settings, services.bodies) as body:
+    async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
         return await execute(request, services, txn_id, payload, preference(headers))
 
