@@ -49,6 +49,7 @@ class Context:
         client: who sends it; decided by the guard.
         address: the network address it comes from.
         sender: sends the answer, and knows its status.
+        headers: all of them by name, once somebody has asked for them.
         closing: what is undone when the request ends, however it ends.
     """
 
@@ -58,6 +59,7 @@ class Context:
         self.address = address
         self.sender = sender
         self.client: Caller = ANYBODY
+        self.headers: dict[str, str] | None = None
         self.closing = ExitStack()
 
     @property

@@ -197,16 +197,16 @@ class KafkaLog:
             time.sleep(_RETRY_S)
         return found
 
-    def _ask(self, reader: ContactedConsumer) -> dict[int, int] | None:
+    def _ask(self, asked_of: ContactedConsumer) -> dict[int, int] | None:
         """Ask for the ends; None if a leader is changing, or has not been chosen yet.
 
         A reader needs half of the processor time that a client for administration does.
         """
         topic = self._names.transactions
         try:
-            parts = reader.list_topics(topic, REQUEST_S).topics[topic].partitions
+            parts = asked_of.list_topics(topic, REQUEST_S).topics[topic].partitions
             asked = [TopicPartition(topic, number, OFFSET_END) for number in parts]
-            told = reader.offsets_for_times(asked, REQUEST_S)
+            told = asked_of.offsets_for_times(asked, REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() in _LEADER_CHANGES:
                 return None

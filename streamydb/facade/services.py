@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -113,11 +113,22 @@ def headers_of(request: AnyRequest) -> dict[str, str]:
     Raises:
         ProblemError: invalid-parameter, if one of which there can be one was sent several times.
     """
-    again = [n for n in _SINGLE if len(request.headers.getall(n.lower(), [])) > 1]
+    context = context_of(request.scope)
+    if context.headers is None:
+        context.headers = _joined(request.scope["headers"])
+    return context.headers
+
+
+def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of a scope by name; raises as `headers_of`."""
+    found: dict[str, list[str]] = {}
+    for name, value in headers:
+        found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    again = [name for name in _SINGLE if len(found.get(name.lower(), ())) > 1]
     if again:
         detail = f"The header {again[0]} was sent several times."
         raise ProblemError("invalid-parameter", detail, parameters=again)
-    return {name: ", ".join(request.headers.getall(name)) for name in request.headers}
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def json_response(
