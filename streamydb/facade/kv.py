@@ -23,6 +23,7 @@ from streamydb.facade.read_answers import answer_one
 from streamydb.facade.reads import Wanted
 from streamydb.facade.services import (
     AnyRequest,
+    Sent,
     Services,
     client_of,
     headers_of,
@@ -32,7 +33,7 @@ from streamydb.facade.services import (
 from streamydb.facade.transactions import execute
 from streamydb.records import Result
 
-__all__ = ["READ_PROBLEMS", "delete_value", "get_value", "put_value"]
+__all__ = ["READ_PROBLEMS", "delete_value", "get_value", "put_value", "store_value"]
 
 READ_PROBLEMS: Final = (
     "invalid-parameter", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
@@ -70,7 +71,15 @@ async def get_value(
 @put("/v1/kv/{key:path}", responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout"))
 async def put_value(request: AnyRequest) -> Response[bytes]:
     """Store a value; If-Match: "version" or If-None-Match: * make it conditional."""
-    services = services_of(request)
+    return await store_value(request, services_of(request))
+
+
+async def store_value(request: Sent, services: Services) -> Response[bytes]:
+    """Answer a request to store a value.
+
+    Raises:
+        ProblemError: as `put_value` declares.
+    """
     key = _key(request)
     client_of(request).must_write(key)
     async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
@@ -86,12 +95,12 @@ async def delete_value(request: AnyRequest) -> Response[bytes]:
     return await _write(request, services, _key(request), None, 200)
 
 
-def _key(request: AnyRequest) -> str:
+def _key(request: Sent) -> str:
     return key_of(context_of(request.scope).name or b"")
 
 
 async def _write(
-    request: AnyRequest, services: Services, key: str, value: bytes | None, status: int
+    request: Sent, services: Services, key: str, value: bytes | None, status: int
 ) -> Response[bytes]:
     """Make a write of one key and answer with its verdict."""
     client_of(request).must_write(key)

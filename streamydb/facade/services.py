@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from litestar import Request, Response
 
@@ -25,9 +25,13 @@ from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
 
+if TYPE_CHECKING:
+    from litestar.types import Receive, Scope
+
 __all__ = [
     "JSON_HEADERS",
     "AnyRequest",
+    "Sent",
     "Services",
     "client_of",
     "headers_of",
@@ -42,6 +46,18 @@ JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Vary": "Authorization"}
 _SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
+
+
+class Sent(Protocol):
+    """A request as it came, whoever has found out where it goes."""
+
+    @property
+    def scope(self) -> Scope:
+        """What the server tells of it."""
+
+    @property
+    def receive(self) -> Receive:
+        """Gives its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +118,12 @@ def services_of(request: AnyRequest) -> Services:
     return services
 
 
-def client_of(request: AnyRequest) -> Caller:
+def client_of(request: Sent) -> Caller:
     """Return who sends a request."""
     return context_of(request.scope).client
 
 
-def headers_of(request: AnyRequest) -> dict[str, str]:
+def headers_of(request: Sent) -> dict[str, str]:
     """Return a request's headers; those that were sent several times are joined.
 
     Raises:

@@ -1,9 +1,10 @@
-"""Plain reads past the router, which would take twice as long as all the rest of them.
+"""Plain requests past the router, which would take twice as long as all the rest of a read.
 
 The router makes an object of the request, converts the parameters by their types, and encodes the
-answer. A read is plain if it has nothing that needs this: parameters without escapes, of the form
-that is taken, and no condition. What is not plain, good or bad, goes through the router. Both ways
-end in `read_answers`, and a test holds their answers against each other.
+answer. A request is plain if it has nothing that needs this. A plain read has parameters without
+escapes, of the form that is taken, and no condition; a plain write has no parameters. What is not
+plain, good or bad, goes through the router. Both ways end in the same functions, and a test holds
+their answers against each other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from litestar import Response
 
 from streamydb.facade.body import reading
 from streamydb.facade.gate import context_of
+from streamydb.facade.kv import store_value
 from streamydb.facade.read_answers import (
     LIMIT_DEFAULT,
     Answer,
@@ -26,6 +28,7 @@ from streamydb.facade.read_answers import (
 )
 from streamydb.facade.reads import Consistency, Wanted
 from streamydb.facade.services import JSON_HEADERS, Services
+from streamydb.facade.transactions import send_transaction
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
@@ -37,25 +40,34 @@ __all__ = ["Shortcut"]
 _ONE: Final = "/v1/kv/{key}"
 _LIST: Final = "/v1/kv"
 _MANY: Final = "/v1/read"
+_TRANSACTIONS: Final = "/v1/transactions"
 _WANTED: Final = frozenset(Wanted._fields)
+_NO_PARAMETERS: Final = frozenset[str]()
 
 _ROUTES: Final = {
     ("GET", "/v1/kv/-"): (_ONE, _WANTED),  # the gate has put the key aside
     ("GET", _LIST): (_LIST, _WANTED | frozenset(Listed._fields)),
-    ("POST", _MANY): (_MANY, frozenset[str]()),
+    ("POST", _MANY): (_MANY, _NO_PARAMETERS),
+    ("PUT", "/v1/kv/-"): (_ONE, _NO_PARAMETERS),
+    ("POST", _TRANSACTIONS): (_TRANSACTIONS, _NO_PARAMETERS),
 }
-"""Method and path of plain reads: their route, and the parameters that it knows."""
+"""Method and path of plain requests: their route, and the parameters that it knows."""
+
+_WRITES: Final = {("PUT", _ONE): store_value, ("POST", _TRANSACTIONS): send_transaction}
+"""Method and route of writes: what answers them."""
 
 _NOT_PLAIN: Final = frozenset(
     {b"if-match", b"if-none-match", b"idempotency-key", b"deadline-ms", b"last-event-id"}
 )
-"""Headers that the router's handlers look at."""
+"""Headers that the router's handlers of reads look at."""
 
 _COMMON: Final = [
     (name.lower().encode(), value.encode())
     for name, value in {**JSON_HEADERS, "Content-Type": "application/json"}.items()
 ]
 """Headers of every answer that is no problem."""
+
+_NO_HEADERS: Final = frozenset[bytes]()
 
 _FORMS: Final = {
     "at": re.compile(r"[1-9][0-9]{0,17}"),
@@ -67,9 +79,17 @@ _TEXT: Final = re.compile(r"(?!(?i:null)\Z)[\x21-\x7e]{1,1024}")
 """Other parameters; the router takes the text null for none."""
 
 
-class _Plain(NamedTuple):
-    """A plain read: its route, its parameters, and who it says that it comes from."""
+class _Sent(NamedTuple):
+    """A request as it came; see `services.Sent`."""
 
+    scope: Scope
+    receive: Receive
+
+
+class _Plain(NamedTuple):
+    """A plain request: its method and route, its parameters, who it says that it comes from."""
+
+    method: str
     route: str
     wanted: Wanted
     listed: Listed
@@ -94,7 +114,7 @@ class Shortcut:
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a plain read, pass on everything else."""
+        """Answer a plain request, pass on everything else."""
         plain = _plain(cast("dict[str, Any]", scope))
         if plain is None:
             await self._app(scope, receive, send)
@@ -103,13 +123,20 @@ class Shortcut:
         try:
             answer = await self._answer(plain, scope, receive)
         except Exception as error:  # noqa: BLE001 - as the router does
-            await _send_failed(self._failed(error), send)
+            answer = self._failed(error)
+        if isinstance(answer, Response):
+            await _send_response(answer, send)
         else:
             await _send(200, _COMMON, answer.headers, answer.body, send)
 
-    async def _answer(self, plain: _Plain, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(
+        self, plain: _Plain, scope: Scope, receive: Receive
+    ) -> Answer | Response[bytes]:
         context, services = context_of(scope), self._services
         context.client = caller = services.tokens.identify(plain.authorization)
+        write = _WRITES.get((plain.method, plain.route))
+        if write is not None:
+            return await write(_Sent(scope, receive), services)
         if plain.route == _ONE:
             return await answer_one(services, caller, context.name or b"", {}, plain.wanted)
         if plain.route == _LIST:
@@ -125,9 +152,10 @@ def _plain(scope: dict[str, Any]) -> _Plain | None:
     if found is None or scope["root_path"]:
         return None
     route, known = found
+    not_plain = _NO_HEADERS if (scope["method"], route) in _WRITES else _NOT_PLAIN
     authorization = None
     for name, value in scope["headers"]:
-        if name in _NOT_PLAIN or (name == b"authorization" and authorization is not None):
+        if name in not_plain or (name == b"authorization" and authorization is not None):
             return None
         if name == b"authorization":
             authorization = value.decode("latin-1")
@@ -140,7 +168,7 @@ def _plain(scope: dict[str, Any]) -> _Plain | None:
         given.get("prefix"), given.get("start"), given.get("end"),
         _number(given, "limit") or LIMIT_DEFAULT, given.get("cursor"),
     )  # fmt: skip
-    return _Plain(route, wanted, listed, authorization)
+    return _Plain(scope["method"], route, wanted, listed, authorization)
 
 
 def _number(given: dict[str, str], name: str) -> int | None:
@@ -164,11 +192,10 @@ def _parameters(query: bytes, known: frozenset[str]) -> dict[str, str] | None:
     return given
 
 
-async def _send_failed(response: Response[bytes], send: Send) -> None:
-    """Send the answer to a request that failed."""
-    media = str(response.media_type)
-    told = {**response.headers, "Content-Type": media}
-    await _send(response.status_code or 500, [], told, response.content, send)
+async def _send_response(response: Response[bytes], send: Send) -> None:
+    """Send an answer that was made for the router."""
+    told = {**response.headers, "Content-Type": str(response.media_type)}
+    await _send(response.status_code or 200, [], told, response.content, send)
 
 
 async def _send(
