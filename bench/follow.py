@@ -2,9 +2,11 @@
 
 Changes of transfers between 100,000 accounts, two a transfer, four partitions; against only reading
 the same records (the baseline) in the same run, by turns. Old versions are collected meanwhile.
+Beside the rates it prints processor time, all threads of the client of Kafka included and the
+broker not, which depends less on what else the machine does; and how many changes one core follows.
 
-`--without-kafka` follows prepared records and prints processor time, which depends less on what
-else the machine does: of the steps of following and of reads, against taking the records apart.
+`--without-kafka` follows prepared records: the steps of following and of reads, against taking the
+records apart.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import Message
 from msgspec import Raw
@@ -70,12 +72,20 @@ def records() -> Iterator[tuple[int, bytes | None, bytes]]:
                 yield number, None, resolved
 
 
-def timed(work: Callable[[], int]) -> float:
-    """Changes a second of some work that returns how many records it has read."""
-    begun = time.perf_counter()
+class Cost(NamedTuple):
+    """Changes a second, and microseconds of processor time for one."""
+
+    rate: float
+    cpu_us: float
+
+
+def timed(work: Callable[[], int]) -> Cost:
+    """The cost of some work that returns how many records it has read."""
+    begun, cpu = time.perf_counter(), time.process_time()
     count = work()
     assert count >= 2 * TRANSFERS, count
-    return 2 * TRANSFERS / (time.perf_counter() - begun)
+    took, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    return Cost(2 * TRANSFERS / took, 1e6 * cpu / (2 * TRANSFERS))
 
 
 def read_only(settings: Settings, topic: str) -> int:
@@ -135,7 +145,7 @@ class Prepared:
 
 
 class Clock:
-    """Processor time of functions while they are watched, in seconds, by name."""
+    """Processor time of functions in their threads while they are watched, in seconds, by name."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -145,11 +155,11 @@ class Clock:
         """The function, with its time noted."""
 
         def timed(*args: Any, **options: Any) -> Any:
-            begun = time.process_time()
+            begun = time.thread_time()
             try:
                 return function(*args, **options)
             finally:
-                self.spent[name] = self.spent.get(name, 0.0) + time.process_time() - begun
+                self.spent[name] = self.spent.get(name, 0.0) + time.thread_time() - begun
 
         return timed
 
@@ -159,6 +169,7 @@ class Clock:
 
 
 STAGES: Final = (
+    (KafkaSource, "fetch", "fetch"),
     (follower, "plan", "plan"), (core, "recognised", "of it decode"),
     (Store, "apply", "apply"), (Store, "_add", "of it sort and add"),
     (Runs, "settle", "merge and collect"), (Store, "_put_runs", "put"),
@@ -166,13 +177,19 @@ STAGES: Final = (
 """Functions by their module or class, and what the bench calls them."""
 
 
+def watch() -> Clock:
+    """Watch the stages."""
+    clock = Clock()
+    for owner, name, title in STAGES:
+        setattr(owner, name, clock.watched(title, getattr(owner, name)))
+    return clock
+
+
 def without_kafka() -> None:
     """Follow prepared records; print processor time, against only taking the records apart."""
     source = Prepared()
     settings = Settings(database="bank", bootstrap="127.0.0.1:1")
-    clock = Clock()
-    for owner, name, title in STAGES:
-        setattr(owner, name, clock.watched(title, getattr(owner, name)))
+    clock = watch()
     with tempfile.TemporaryDirectory(prefix="streamydb-follow-") as home:
         for turn in range(TURNS):
             clock.spent.clear()
@@ -233,18 +250,22 @@ def main() -> None:
             with TopicAppender(settings.client_config(), names.changes, StreamyError) as appender:
                 for number, key, value in records():
                     appender.append(value, key=key, partition=number)
-            runs = [
-                (
-                    timed(partial(read_only, settings, names.changes)),
-                    timed(partial(follow, settings, Path(home) / f"model-{turn}")),
-                )
-                for turn in range(TURNS)
-            ]
+            follow(settings, Path(home) / "warm-up")  # compiles what is not compiled yet
+            clock = watch()
+            runs = []
+            for turn in range(TURNS):
+                read = timed(partial(read_only, settings, names.changes))
+                clock.spent.clear()
+                runs.append((read, timed(partial(follow, settings, Path(home) / f"{turn}"))))
+                print(f"following, us a change in its thread: {clock.line(2 * TRANSFERS)}")
         finally:
             broker.stop()
-    reading, following = (statistics.median(rates) for rates in zip(*runs, strict=True))
-    ratio = statistics.median(followed / read for read, followed in runs)
-    print(f"reading {reading:,.0f} changes/s, following {following:,.0f}, {ratio:.2f} of it")
+    for name, told in (("changes/s", "rate"), ("us of processor time a change", "cpu_us")):
+        pairs = [(getattr(read, told), getattr(followed, told)) for read, followed in runs]
+        reading, following = (statistics.median(each) for each in zip(*pairs, strict=True))
+        ratio = statistics.median(mine / other for other, mine in pairs)
+        print(f"{name}: reading {reading:,.2f}, following {following:,.2f}, {ratio:.2f} of it")
+    print(f"changes a second that one core follows: {1e6 / following:,.0f}")
 
 
 if __name__ == "__main__":

@@ -42,10 +42,12 @@ from bench.rest.run import rest as run_rest
 from bench.scale import ScaleOptions
 from bench.scale import scale as run_scale
 from bench.scale import show as show_scale
+from bench.serving import ServingOptions
+from bench.serving import serving as run_serving
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "floor", "latency", "rest", "scale", "soak"]
+__all__ = ["app", "bank", "floor", "latency", "rest", "scale", "serving", "soak"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -248,6 +250,33 @@ def soak(
     )  # fmt: skip
     if kept is not None:
         kept.unlink(missing_ok=True)
+
+
+@app.command()
+def serving(
+    *,
+    shards: Shards = 1,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 300.0,
+    load: Annotated[float, typer.Option("--load", min=0.01, help="Times the capacity.")] = 0.8,
+    quiet: Annotated[
+        float, typer.Option("--quiet", min=1, help="Seconds of reads without transfers, before.")
+    ] = 60.0,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="Strong reads/s.")] = 50.0,
+    transactions: Transactions = 600_000,
+    repetitions: Repetitions = 3,
+    accounts: Accounts = 100_000,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """A facade on a pipeline under load: the age of its snapshots, and strong reads through it."""
+    options = ServingOptions(
+        shards=shards, accounts=accounts, transactions=transactions, repetitions=repetitions,
+        warm_up_transactions=transactions, distributions=("uniform",), copy_limit=False,
+        load=load, seconds=seconds, quiet_s=quiet, read_rate=rate, seed=seed, parent=folder,
+    )  # fmt: skip
+    deliver(lambda phases: run_serving(options, phases), show, output, json=json)
 
 
 @app.command()

@@ -81,6 +81,7 @@ def _summary(answer: dict[str, Any]) -> Table:
         ("backlog at the end", drain.get("transactions")),
         ("drained in, s", drain.get("seconds")),
         (f"latency{at}, ms", late_text if late else None),
+        *_serving(answer),
         ("idle processor, % of a core", answer.get("idle_cpu_percent")),
         ("aborted", answer["aborted"]),
         ("peak memory, MB", answer["peak_rss_mb"]),
@@ -90,6 +91,21 @@ def _summary(answer: dict[str, Any]) -> Table:
         if value is not None:
             table.add_row(name, _text(value))
     return table
+
+
+def _serving(answer: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What `streamydb bench serving` has measured besides."""
+    if "snapshots" not in answer:
+        return []
+    ages, quiet = answer["snapshots"], answer["quiet"]
+    pairs = {name: f"p50 {ages[f'{name}_p50_s']}, p99 {ages[f'{name}_p99_s']}"
+             for name in ("age", "since_commit")}  # fmt: skip
+    return [
+        ("strong reads, quiet, ms", f"p50 {_text(quiet['p50'])}, p99 {_text(quiet['p99'])}"),
+        ("p99 of strong reads to quiet", answer["p99_ratio"]),
+        ("age of snapshots, s", pairs["age"]),
+        ("the same, since their last commit, s", pairs["since_commit"]),
+    ]
 
 
 def _proof(proof: dict[str, Any]) -> str:

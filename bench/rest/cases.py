@@ -72,6 +72,11 @@ def _get(consistency: str) -> _Make:
     return make
 
 
+def _balance(chance: random.Random, keys: int, _: int) -> str:
+    target = f"/v1/kv/acct/{chance.randrange(keys)}?consistency=strong"
+    return f"GET {target} HTTP/1.1\r\n{_HOST}\r\n"
+
+
 def _live(_chance: random.Random, _keys: int, _bytes: int) -> str:
     return f"GET /health/live HTTP/1.1\r\n{_HOST}\r\n"
 
@@ -109,6 +114,7 @@ CASES: Final = {
     "strong": Case("1 key, strong", frozenset({POSTGRESQL}), 0, False, _get("strong")),
     "read": Case(f"{KEYS_READ} keys", _ALL, KEYS_READ, False, _read),
     "scan": Case(f"scan of {SCANNED}", _ALL, SCANNED, False, _scan),
+    "balance": Case("1 account, strong", frozenset(), 0, False, _balance),
     "write": Case("write", _ALL, 0, True, _put),
 }
 """All cases by name."""

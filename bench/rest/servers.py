@@ -26,7 +26,7 @@ from streamydb.local.broker import free_port
 from streamydb.local.launcher import LocalProcess, ProcessError
 from streamydb.local.logs import end_of_log
 
-__all__ = ["Server", "facade", "peers", "run_load"]
+__all__ = ["Server", "facade", "peers", "run_load", "wait_for"]
 
 _READY_S_MAX: Final = 60.0
 _CAUGHT_UP_S_MAX: Final = 300.0
@@ -150,11 +150,20 @@ def _peer(name: str, *more: str) -> Iterator[Server]:
         TemporaryDirectory() as folder,
         LocalProcess(f"the server of {name}", command, Path(folder) / "log") as process,
     ):
-        try:
-            process.wait_until(lambda: _answers(port, "/health/live"), _READY_S_MAX)
-        except ProcessError as error:
-            raise BenchError(str(error)) from error
+        wait_for(process, port)
         yield Server(name, port, psutil.Process(process.pid))
+
+
+def wait_for(process: LocalProcess, port: int) -> None:
+    """Wait until a process serves.
+
+    Raises:
+        BenchError: it ended, or it took too long.
+    """
+    try:
+        process.wait_until(lambda: _answers(port, "/health/live"), _READY_S_MAX)
+    except ProcessError as error:
+        raise BenchError(str(error)) from error
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -6,9 +6,9 @@ import logging
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from litestar import Litestar, Request, Response, Router
+from litestar import Litestar, Response, Router
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, ValidationException
@@ -38,11 +38,15 @@ from streamydb.facade.ports import LogUnavailableError, ReadModel, TransactionLo
 from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.shortcut import Shortcut
 from streamydb.facade.sql_endpoint import post_query
 from streamydb.facade.streams import get_stream
 from streamydb.facade.traces import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
 from streamydb.local.folder import PipelineStatus
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp
 
 __all__ = ["create_app"]
 
@@ -97,6 +101,7 @@ def create_app(
     services = make_services(model, log, changes, settings, tokens, traces or OFF, pipeline)
     console = Console(services, pipeline, about or About())
     explained = explanation_handler(about or About(), services.settings.searches_max)
+    failed = _failed(services)
     guarded = Router(
         "/", route_handlers=with_options([*_GUARDED, explained, *console.guarded]),
         guards=[_authenticate(services)],
@@ -107,14 +112,14 @@ def create_app(
     inner = Litestar(
         route_handlers=[guarded, opened],
         state=State({"services": services}),
-        exception_handlers={Exception: _handler(services)},
+        exception_handlers={Exception: lambda _, error: failed(error)},
         lifespan=[_lifespan(services), console.lifespan],
         openapi_config=openapi_config(),
         logging_config=None,
         request_max_body_size=None,  # the facade counts what it reads itself
         debug=False,
     )
-    observed = console.observing(inner)
+    observed = console.observing(cast("ASGIApp", Shortcut(inner, services, failed)))
     app = observed if traces is None else traced(observed, traces)
     return Gate(app, settings, services.metrics, services.writer.in_flight)
 
@@ -160,17 +165,15 @@ async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> No
         raise ProblemError("invalid-parameter", detail)
 
 
-def _handler(
-    services: Services,
-) -> Callable[[Request[Any, Any, Any], Exception], Response[bytes]]:
-    """Return the handler that makes an answer of an exception."""
+def _failed(services: Services) -> Callable[[Exception], Response[bytes]]:
+    """Return what makes an answer of an exception."""
 
-    def handle(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    def failed(error: Exception) -> Response[bytes]:
         problem = _problem_of(error)
         services.metrics.problem(problem.problem.slug)
         return problem_response(problem)
 
-    return handle
+    return failed
 
 
 def _problem_of(error: Exception) -> ProblemError:

@@ -62,6 +62,11 @@ class Caller:
         if not self.may_read(key):
             raise _forbidden("read")
 
+    def must_read_all(self, keys: Iterable[str]) -> None:
+        """Refuse to read keys of which one is not in the scopes."""
+        if "" not in self._read and not all(map(self.may_read, keys)):
+            raise _forbidden("read")
+
     def must_write(self, key: str) -> None:
         """Refuse to write a key that is not in the scopes."""
         if not self.may_write(key):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
-from litestar import Request
-from litestar.exceptions import InternalServerException
 
 from streamydb.errors import (
     INVALID_JSON,
@@ -20,14 +17,19 @@ from streamydb.errors import (
     VALUE_TOO_LARGE,
     ValueRejected,
 )
-from streamydb.facade.bounds import Budget
+from streamydb.facade.bounds import Budget, Reservation
+from streamydb.facade.headers import header_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.within import within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
 from streamydb.records.depth import deeper_than
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.problems import problem_of_rejection
+
+if TYPE_CHECKING:
+    from litestar.types import Receive, Scope
 
 __all__ = ["decode_value_body", "reading"]
 
@@ -36,7 +38,7 @@ _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 @asynccontextmanager
 async def reading(
-    request: Request[Any, Any, Any], settings: FacadeSettings, budget: Budget
+    scope: Scope, receive: Receive, settings: FacadeSettings, budget: Budget
 ) -> AsyncGenerator[bytes, None]:
     """Read a body; its bytes count against `budget` until the block ends.
 
@@ -44,23 +46,32 @@ async def reading(
         ProblemError: too-large, overloaded, body-timeout.
     """
     limit = settings.body_bytes_max
-    declared = request.headers.get("content-length", "0")
+    declared = header_of(scope["headers"], b"content-length")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     with budget.reserve() as reservation:
-        body = bytearray()
         try:
-            async with asyncio.timeout(settings.body_timeout_s):
-                async for chunk in request.stream():
-                    if len(body) + len(chunk) > limit:
-                        raise _too_large(limit)
-                    reservation.grow(len(chunk))
-                    body += chunk
+            body = await within(settings.body_timeout_s, _received(receive, reservation, limit))
         except TimeoutError:
             raise ProblemError("body-timeout", "Send the body faster, or a smaller one.") from None
-        except InternalServerException:  # so Litestar says that the client has gone
-            raise ProblemError("body-timeout", "The connection ended within the body.") from None
-        yield bytes(body)
+        yield body
+
+
+async def _received(receive: Receive, reservation: Reservation, limit: int) -> bytes:
+    """Receive a body of at most ``limit`` bytes, and reserve room for it."""
+    chunks, size = [], 0
+    while True:
+        message = cast("dict[str, Any]", await receive())
+        if message["type"] == "http.disconnect":
+            raise ProblemError("body-timeout", "The connection ended within the body.")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        reservation.grow(len(chunk))
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
 
 
 def decode_value_body(body: bytes) -> bytes:

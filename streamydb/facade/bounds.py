@@ -33,14 +33,16 @@ class Limiter:
         """
         self.check(client)
         self.total += 1
-        self._clients[client] += 1
+        if self._client_max is not None:
+            self._clients[client] += 1
         try:
             yield
         finally:
             self.total -= 1
-            self._clients[client] -= 1
-            if not self._clients[client]:
-                del self._clients[client]
+            if self._client_max is not None:
+                self._clients[client] -= 1
+                if not self._clients[client]:
+                    del self._clients[client]
 
     def check(self, client: str = "") -> None:
         """Refuse what `enter` would refuse now.

@@ -49,6 +49,7 @@ from streamydb.facade.ports import (
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.reads import Wanted
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery as Asked
@@ -139,9 +140,9 @@ class DirectTransport:
     async def _snapshot(self, request: Read | Scan) -> Snapshot:
         wanted = request.freshness
         return await self._services.reader.snapshot(
-            at=wanted.at, consistency=wanted.consistency, min_version=wanted.min_version,
-            wait_s=request.timeout_s + MARGIN_S,
-        )  # fmt: skip
+            Wanted(wanted.at, wanted.consistency, wanted.min_version),
+            request.timeout_s + MARGIN_S,
+        )
 
     async def _read(self, request: Read) -> Reading:
         with await self._snapshot(request) as snapshot:

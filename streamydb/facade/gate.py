@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.cross_origin import is_preflight, preflight, shared
+from streamydb.facade.headers import header_of
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.sender import Sender, takes_gzip
@@ -36,6 +38,7 @@ _NOT_WRITING: Final = frozenset({"/v1/read"})
 # A body that is not wanted is read up to this size, so that its connection can be used again;
 # to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384
+_LOOKED_AT: Final = (b"host", b"origin", b"accept-encoding")
 
 
 class Context:
@@ -45,14 +48,18 @@ class Context:
         name: the key or id in the path, still escaped.
         client: who sends it; decided by the guard.
         address: the network address it comes from.
+        sender: sends the answer, and knows its status.
+        headers: all of them by name, once somebody has asked for them.
         closing: what is undone when the request ends, however it ends.
     """
 
-    def __init__(self, name: bytes | None, address: str) -> None:
-        """Know the name and the address."""
+    def __init__(self, name: bytes | None, address: str, sender: Sender) -> None:
+        """Know the name, the address and who answers."""
         self.name = name
         self.address = address
+        self.sender = sender
         self.client: Caller = ANYBODY
+        self.headers: dict[str, str] | None = None
         self.closing = ExitStack()
 
     @property
@@ -101,20 +108,21 @@ class Gate:
         head = method == "HEAD" and scope["path"] not in STREAMS
         if head:
             scope["method"] = "GET"
-        sender = self._sender(scope, send, without_body=head)
+        told = _told(scope["headers"])
+        sender = self._sender(told, send, without_body=head)
         address = (scope.get("client") or ("unknown",))[0]
         began = time.perf_counter()
         try:
-            self._check(scope)
-            if is_preflight(method, scope["headers"]) and self._guest(scope["headers"]):
-                headers = preflight(_header(scope["headers"], b"origin"))
+            self._check(scope, told)
+            if is_preflight(method, scope["headers"]) and self._is_guest(told.origin):
+                headers = preflight(told.origin)
                 await sender({"type": "http.response.start", "status": 204, "headers": headers})
                 await sender({"type": "http.response.body", "body": b"", "more_body": False})
                 return
             if method in _WRITING and scope["path"] not in _NOT_WRITING:
                 self._writes.check(address)  # refused here it costs a third
             with self._requests.enter():
-                context = scope[_CONTEXT] = Context(take_name(scope), address)
+                context = scope[_CONTEXT] = Context(take_name(scope), address, sender)
                 with context.closing:
                     await self.app(cast("Scope", scope), receive, cast("Send", sender))
         except ProblemError as error:
@@ -130,21 +138,18 @@ class Gate:
         self.metrics.request(method, route, sender.status, seconds)
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
-    def _sender(self, scope: dict[str, Any], send: Send, *, without_body: bool) -> Sender:
+    def _sender(self, told: _Told, send: Send, *, without_body: bool) -> Sender:
         """Return what sends the answer to a request."""
-        headers, settings = scope["headers"], self._settings
-        guest = self._guest(headers)
-        compresses = takes_gzip(_header(headers, b"accept-encoding"))
+        settings = self._settings
         return Sender(
             send, settings.send_timeout_s, without_body=without_body,
-            more=shared(guest) if guest else [],
-            compressed_from=settings.compressed_bytes_min if compresses else None,
+            more=shared(told.origin) if self._is_guest(told.origin) else [],
+            compressed_from=settings.compressed_bytes_min if takes_gzip(told.accepted) else None,
         )  # fmt: skip
 
-    def _guest(self, headers: list[tuple[bytes, bytes]]) -> str:
-        """Return the origin of a request if it is another site that the settings allow."""
-        origin = _header(headers, b"origin")
-        return origin if origin in self._settings.cors_origins else ""
+    def _is_guest(self, origin: str) -> bool:
+        """Return True if a request comes from another site that the settings allow."""
+        return origin in self._settings.cors_origins
 
     def _log_fault(self, sender: Sender, error: Exception) -> None:
         """Log the fault of a request without the request's keys and values."""
@@ -154,10 +159,9 @@ class Gate:
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
 
-    def _check(self, scope: dict[str, Any]) -> None:
+    def _check(self, scope: dict[str, Any], told: _Told) -> None:
         """Refuse what no endpoint needs to see."""
-        headers = scope["headers"]
-        if sum(len(name) + len(value) for name, value in headers) > self._settings.header_bytes_max:
+        if told.size > self._settings.header_bytes_max:
             limit = self._settings.header_bytes_max
             raise ProblemError("headers-too-large", f"Headers have at most {limit} bytes.")
         target = len(scope.get("raw_path") or b"") + len(scope["query_string"])
@@ -165,26 +169,45 @@ class Gate:
             limit = self._settings.target_bytes_max
             raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
         check_query(scope["query_string"])
-        host = _header(headers, b"host")
-        allowed = self._settings.allowed_hosts
-        if allowed is not None and (urlsplit(f"//{host}").hostname or "") not in allowed:
+        allowed, origin = self._settings.allowed_hosts, told.origin
+        if allowed is not None and _name_of(told.host) not in allowed:
             raise ProblemError("misdirected", "The header Host names no host of this facade.")
-        origin = _header(headers, b"origin")
-        if origin and urlsplit(origin).netloc != host and not self._guest(headers):
+        if origin and urlsplit(origin).netloc != told.host and not self._is_guest(origin):
             raise ProblemError("cross-origin", "The header Origin names another host.")
 
 
-def _header(headers: list[tuple[bytes, bytes]], wanted: bytes) -> str:
-    """The first header of a name, empty if there is none."""
-    return next((value.decode("latin-1") for name, value in headers if name == wanted), "")
+class _Told(NamedTuple):
+    """The size of a request's headers, and the first of each name that the gate looks at."""
+
+    size: int
+    host: str
+    origin: str
+    accepted: str
+
+
+def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
+    """Look through the headers once."""
+    size = 0
+    found: dict[bytes, str] = {}
+    for name, value in headers:
+        size += len(name) + len(value)
+        if name in _LOOKED_AT and name not in found:
+            found[name] = value.decode("latin-1")
+    return _Told(size, *(found.get(name, "") for name in _LOOKED_AT))
+
+
+@lru_cache(maxsize=256)
+def _name_of(host: str) -> str:
+    """The name in a header Host, without the port."""
+    return urlsplit(f"//{host}").hostname or ""
 
 
 def _leaves_much(scope: dict[str, Any]) -> bool:
     """Return True if a body that was not read is too long to be read for the next request's sake.
     """
-    declared = _header(scope["headers"], b"content-length") or "0"
+    declared = header_of(scope["headers"], b"content-length") or "0"
     small = declared.isascii() and declared.isdigit() and int(declared) <= _UNREAD_BYTES_MAX
-    return not small or bool(_header(scope["headers"], b"transfer-encoding"))
+    return not small or bool(header_of(scope["headers"], b"transfer-encoding"))
 
 
 async def _send_problem(send: Send, error: ProblemError, *, close: bool) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from streamydb.facade.problems import ProblemError
@@ -17,6 +17,7 @@ __all__ = [
     "checks_of",
     "deadline_ms",
     "entity_tag",
+    "header_of",
     "idempotency_key",
     "last_event_id",
     "matches",
@@ -28,6 +29,14 @@ _OURS: Final = re.compile(r'"([1-9][0-9]{0,18})"')
 _WAIT: Final = re.compile(r"wait=\"?([0-9]{1,9})\"?")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _ANY: Final = "*"
+
+
+def header_of(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str:
+    """Return the first header of a name among those of a scope, empty if there is none."""
+    for name, value in headers:
+        if name == wanted:
+            return value.decode("latin-1")
+    return ""
 
 
 class Preference(NamedTuple):

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from streamydb.errors import RecordError
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
@@ -24,14 +23,14 @@ from streamydb.facade.ports import (
     Missing,
     NextRecord,
 )
+from streamydb.facade.result_batch import Commits, ResultBatch, batch_of
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
-from streamydb.kafka.admin import LATEST, is_told
 from streamydb.kafka.appends import Appended, AppendError
-from streamydb.kafka.clients import FOLLOWING, ContactedAdmin, administrator, reader
+from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Producer
-from streamydb.records import Result, decode_result
+from streamydb.records import Result
 from streamydb.settings import Settings
 
 __all__ = ["KafkaLog"]
@@ -41,8 +40,13 @@ _PRELOAD: Final = 10_000
 _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
-
-_Seen = list[tuple[Result, bytes]]
+_RETRY_S: Final = 0.05
+_LEADER_CHANGES: Final = {
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_PARTITION,
+}  # fmt: skip
+"""A broker that is asked meanwhile does not lead the partition, or does not know it yet."""
 
 
 class KafkaLog:
@@ -63,9 +67,8 @@ class KafkaLog:
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
-        self._admin: ContactedAdmin | None = None
-        self._tail: TopicFollower[_Seen] | None = None
-        self._partitions: set[int] = set()
+        self._ends: ContactedConsumer | None = None
+        self._tail: TopicFollower[ResultBatch] | None = None
         self._checked: dict[int, int] = {}
         self._behind_ms = 0
 
@@ -76,10 +79,11 @@ class KafkaLog:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
         """
         starts = self._checked or await run_in(self._executor, self._starts)
-        self._admin = administrator(self._settings.client_config())
+        await run_in(self._executor, batch_of, ())  # loads its kernel, or compiles it
+        self._ends = reader(self._settings.client_config(), FOLLOWING)
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = TopicFollower(
-            self._settings, self._names.results, starts, _decoded, self._take
+            self._settings, self._names.results, starts, batch_of, self._take
         )
 
     def check(self) -> None:
@@ -99,7 +103,10 @@ class KafkaLog:
             with suppress(AppendError):
                 await run_in(self._executor, self._producer.close, _CLOSE_S)
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._looks.shutdown(wait=False, cancel_futures=True)
+        ends, self._ends = self._ends, None
+        if ends is not None:
+            self._looks.submit(ends.close)  # behind a look that is under way
+        self._looks.shutdown(wait=False)
 
     async def append(
         self,
@@ -180,60 +187,46 @@ class KafkaLog:
         return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
 
     def _look(self) -> dict[int, int]:
-        """The ends of all partitions there are now.
-
-        The partitions that are known are asked for their ends while the broker is asked whether
-        there are more, and those then, too; so it takes the time of one request and not of two.
-        """
-        if self._admin is None:
+        """The ends of all partitions there are now; a partition without a leader is waited for."""
+        if self._ends is None:
             raise LogUnavailableError("not started")
+        until_s = time.monotonic() + REQUEST_S
+        while (found := self._ask(self._ends)) is None:
+            if time.monotonic() > until_s:
+                raise LogUnavailableError(f"{self._names.transactions}: a partition has no leader")
+            time.sleep(_RETRY_S)
+        return found
+
+    def _ask(self, asked_of: ContactedConsumer) -> dict[int, int] | None:
+        """Ask for the ends; None if a leader is changing, or has not been chosen yet.
+
+        A reader needs half of the processor time that a client for administration does.
+        """
         topic = self._names.transactions
         try:
-            asked = self._ask(self._partitions)
-            found = set(self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic].partitions)
-            asked |= self._ask(found - self._partitions)
-            self._partitions = found
-            ends = {number: asked[number].result(REQUEST_S).offset for number in found}
-        except (KafkaException, TimeoutError) as error:
+            parts = asked_of.list_topics(topic, REQUEST_S).topics[topic].partitions
+            asked = [TopicPartition(topic, number, OFFSET_END) for number in parts]
+            told = asked_of.offsets_for_times(asked, REQUEST_S)
+        except KafkaException as error:
+            if error.args[0].code() in _LEADER_CHANGES:
+                return None
             raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
-        if not ends or not all(map(is_told, ends.values())):
+        if any(each.error is not None and each.error.code() in _LEADER_CHANGES for each in told):
+            return None
+        if not told or any(each.error is not None or each.offset < 0 for each in told):
             raise LogUnavailableError(f"{topic}: its ends were not told")
-        return ends
+        return {each.partition: each.offset for each in told}
 
-    def _ask(self, partitions: set[int]) -> dict[int, Any]:
-        """Ask for the ends of partitions; their futures."""
-        if self._admin is None or not partitions:
-            return {}
-        topic = self._names.transactions
-        listed = self._admin.list_offsets(
-            {TopicPartition(topic, number): LATEST for number in partitions},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=REQUEST_S,
-        )
-        return {place.partition: future for place, future in listed.items()}
-
-    def _take(self, seen: _Seen) -> Iterator[None]:
+    def _take(self, batch: ResultBatch) -> Iterator[None]:
         """Take results in; pause after each that a request waits for.
 
         A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
         for its request: reads that come meanwhile must not wait for all of them.
         """
-        if seen:
-            self._behind_ms = max(0, seen[-1][0].ts_ms - time.time_ns() // 1_000_000)
-        for result, value in seen:
-            if self._index.add(result, value):
-                yield
-
-
-def _decoded(messages: list[Any]) -> _Seen:
-    """The results in records; what is none is skipped."""
-    seen: _Seen = []
-    for message in messages:
-        value = message.value()
-        if value is not None:
-            with suppress(RecordError):
-                seen.append((decode_result(value), value))
-    return seen
+        for last in batch[-1:]:
+            ts_ms = last.newest[1] if isinstance(last, Commits) else last[0].ts_ms
+            self._behind_ms = max(0, ts_ms - time.time_ns() // 1_000_000)
+        yield from self._index.take(batch)
 
 
 def _settle(

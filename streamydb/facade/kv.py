@@ -13,15 +13,17 @@ from streamydb.facade.headers import (
     checks_of,
     entity_tag,
     idempotency_key,
-    matches,
     preference,
 )
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import key_of
 from streamydb.facade.payloads import conditional_write, new_id
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.read_answers import answer_one
+from streamydb.facade.reads import Wanted
 from streamydb.facade.services import (
     AnyRequest,
+    Sent,
     Services,
     client_of,
     headers_of,
@@ -29,13 +31,9 @@ from streamydb.facade.services import (
     services_of,
 )
 from streamydb.facade.transactions import execute
-from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 
-__all__ = ["READ_PROBLEMS", "SNAPSHOT_HEADER", "delete_value", "get_value", "put_value"]
-
-SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"
-"""The seq whose state an answer shows."""
+__all__ = ["READ_PROBLEMS", "delete_value", "get_value", "put_value", "store_value"]
 
 READ_PROBLEMS: Final = (
     "invalid-parameter", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
@@ -60,23 +58,31 @@ async def get_value(
     min_version: q.AsMinVersion = None,
 ) -> Response[bytes]:
     """Read a key: its value as JSON, its version as ETag."""
-    services = services_of(request)
-    key = _key(request)
-    client_of(request).must_read(key)
-    opened = await services.reader.snapshot(at=at, consistency=consistency, min_version=min_version)
-    with opened as snapshot:
-        entry = snapshot.get(key)
-        shown = {SNAPSHOT_HEADER: str(snapshot.seq)}
-    return _answer(headers_of(request), entry, shown)
+    name, wanted = context_of(request.scope).name or b"", Wanted(at, consistency, min_version)
+    services, headers = services_of(request), headers_of(request)
+    found = await answer_one(services, client_of(request), name, headers, wanted)
+    if found.status == 304:
+        return Response(
+            b"", status_code=304, headers={"Cache-Control": "no-cache", **found.headers}
+        )
+    return json_response(found.body, headers=found.headers)
 
 
 @put("/v1/kv/{key:path}", responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout"))
 async def put_value(request: AnyRequest) -> Response[bytes]:
     """Store a value; If-Match: "version" or If-None-Match: * make it conditional."""
-    services = services_of(request)
+    return await store_value(request, services_of(request))
+
+
+async def store_value(request: Sent, services: Services) -> Response[bytes]:
+    """Answer a request to store a value.
+
+    Raises:
+        ProblemError: as `put_value` declares.
+    """
     key = _key(request)
     client_of(request).must_write(key)
-    async with reading(request, services.settings, services.bodies) as body:
+    async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
         value = decode_value_body(body)
         created = "if-none-match" in headers_of(request)
         return await _write(request, services, key, value, 201 if created else 200)
@@ -89,27 +95,12 @@ async def delete_value(request: AnyRequest) -> Response[bytes]:
     return await _write(request, services, _key(request), None, 200)
 
 
-def _key(request: AnyRequest) -> str:
+def _key(request: Sent) -> str:
     return key_of(context_of(request.scope).name or b"")
 
 
-def _answer(
-    headers: dict[str, str], entry: StoredEntry | None, shown: dict[str, str]
-) -> Response[bytes]:
-    """The answer to a read, as its conditions have it."""
-    version = 0 if entry is None else entry.version
-    if "if-match" in headers and not matches(headers["if-match"], version):
-        raise ProblemError("precondition-failed", "If-Match does not hold.", version=version)
-    if entry is None:
-        raise ProblemError("key-not-found", "The key is absent.", headers=shown)
-    shown = {**shown, "ETag": entity_tag(version)}
-    if "if-none-match" in headers and matches(headers["if-none-match"], version):
-        return Response(b"", status_code=304, headers={"Cache-Control": "no-cache", **shown})
-    return json_response(entry.value, headers={**shown, "Streamydb-Time": str(entry.ts_ms)})
-
-
 async def _write(
-    request: AnyRequest, services: Services, key: str, value: bytes | None, status: int
+    request: Sent, services: Services, key: str, value: bytes | None, status: int
 ) -> Response[bytes]:
     """Make a write of one key and answer with its verdict."""
     client_of(request).must_write(key)

@@ -50,6 +50,7 @@ class FacadeMetrics:
     def __init__(self) -> None:
         """Begin at zero."""
         self.registry = CollectorRegistry()
+        self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._requests = self._counter("requests", "Requests", "method", "route", "status")
         self._problems = self._counter("problems", "Failed requests", "type")
         self._verdicts = self._counter("verdicts", "Answered transactions", "status")
@@ -64,9 +65,15 @@ class FacadeMetrics:
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        shown = method if method in _METHODS else "OTHER"
-        self._requests.labels(shown, route, str(status)).inc()
-        self._seconds.labels(shown, route).observe(seconds)
+        found = self._of.get((method, route, status))
+        if found is None:
+            shown = method if method in _METHODS else "OTHER"
+            count = self._requests.labels(shown, route, str(status))
+            found = count, self._seconds.labels(shown, route)
+            if shown == method:  # else there would be no end of them
+                self._of[method, route, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def problem(self, slug: str) -> None:
         """Count a failed request."""

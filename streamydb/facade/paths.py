@@ -22,6 +22,7 @@ NAMED: Final = (
 )  # fmt: skip
 """Paths whose rest is a name."""
 
+_NAMED: Final = tuple(start.encode() for start in NAMED)
 _PLACEHOLDER: Final = "-"
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -30,6 +31,8 @@ def take_name(scope: dict[str, Any]) -> bytes | None:
     """Take the name out of a request's path; return it still escaped, None if there is none."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode().replace(b"%", b"%25")
     raw = raw.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
+    if not raw.startswith(_NAMED):
+        return None
     for start in NAMED:
         if raw.startswith(start.encode()):
             scope["path"] = start + _PLACEHOLDER
@@ -41,10 +44,12 @@ def take_name(scope: dict[str, Any]) -> bytes | None:
 
 def text_of(escaped: bytes) -> str | None:
     """Decode an escaped name, strictly; None if it is not UTF-8 or badly escaped."""
-    if _BAD_ESCAPE.search(escaped):
-        return None
+    if b"%" in escaped:
+        if _BAD_ESCAPE.search(escaped):
+            return None
+        escaped = unquote_to_bytes(escaped)
     try:
-        return unquote_to_bytes(escaped).decode()
+        return escaped.decode()
     except UnicodeDecodeError:
         return None
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, Self
 
 from streamydb.errors import StreamyError
-from streamydb.read_model.ports import Scannable, StoredEntry
+from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.records import Result
 
 __all__ = [
@@ -112,6 +112,25 @@ class Snapshot(Scannable, Protocol):
 
     def get_many(self, keys: Sequence[str]) -> Sequence[StoredEntry | None]:
         """Return the entries of several keys."""
+
+    def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
+        """Return the members of a JSON object: each key once, with its entry or null.
+
+        None if their values have more than ``bytes_max`` bytes.
+        """
+
+    def scan_json(
+        self,
+        *,
+        prefix: str,
+        start: str | None,
+        end: str | None,
+        after: str | None,
+        limit: int,
+        bytes_max: int,
+    ) -> JsonPage:
+        """Return a page: at most ``limit`` entries, and ``bytes_max`` bytes of values, but one.
+        """
 
     def __enter__(self) -> Self:
         """Return the snapshot itself."""

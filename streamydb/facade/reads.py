@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
@@ -26,7 +26,10 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import INTEGER_MAX
 
-__all__ = ["Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "check_seqs", "in_thread"]
+__all__ = [
+    "Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "Wanted", "check_seqs",
+    "in_thread",
+]  # fmt: skip
 
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 Reached: TypeAlias = Callable[[Resolved], bool]
@@ -37,6 +40,23 @@ _STILL_S: Final = 0.1
 """How long a read model stands still before somebody finds out why."""
 
 _T = TypeVar("_T")
+
+
+class Wanted(NamedTuple):
+    """The snapshot that a read asks for.
+
+    Attributes:
+        at: the seq whose state it shows; default: the latest.
+        consistency: strong unless `at` or `min_version` says otherwise.
+        min_version: the state includes this seq.
+    """
+
+    at: int | None = None
+    consistency: Consistency | None = None
+    min_version: int | None = None
+
+
+_STRONG: Final = Wanted()
 
 
 class LogEnds:
@@ -59,7 +79,7 @@ class LogEnds:
         self, before: asyncio.Task[Mapping[int, int]] | None
     ) -> Mapping[int, int]:
         """Look as soon as the look before has ended; those who come from then on take the next."""
-        if before is not None:
+        if before is not None and not before.done():
             await asyncio.wait([before])
         self._current, self._next = self._next, None
         return await self._log.ends()
@@ -148,27 +168,19 @@ class Reader:
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 
-    async def snapshot(
-        self,
-        *,
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        min_version: int | None = None,
-        wait_s: float = math.inf,
-    ) -> Snapshot:
+    async def snapshot(self, wanted: Wanted = _STRONG, wait_s: float = math.inf) -> Snapshot:
         """Return a snapshot; close it.
 
         Args:
-            at: the seq whose state it shows; default: the latest.
-            consistency: strong unless `at` or `min_version` says otherwise.
-            min_version: the state includes this seq.
+            wanted: what it shows.
             wait_s: how long to wait for it, if that is less than the settings say.
 
         Raises:
             ProblemError: invalid-parameter (also for a seq that no transaction has yet),
                 snapshot-gone, read-model-behind, overloaded.
         """
-        _check(at, consistency, min_version)
+        at, consistency, min_version = wanted
+        _check(wanted)
         floor = max(at or 0, min_version or 0)
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
@@ -251,8 +263,9 @@ def check_seqs(**given: int | None) -> None:
         raise ProblemError("invalid-parameter", detail, parameters=wrong)
 
 
-def _check(at: int | None, consistency: Consistency | None, min_version: int | None) -> None:
+def _check(wanted: Wanted) -> None:
     """Refuse parameters that contradict each other."""
+    at, consistency, min_version = wanted
     if at is not None and consistency not in {None, "snapshot"}:
         raise ProblemError("invalid-parameter", "`at` fixes the snapshot: leave out `consistency`.")
     if at is not None and min_version is not None and min_version > at:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
 from streamydb.facade.ports import Decided, LogPosition
+from streamydb.facade.result_batch import Commits, ResultBatch, place_of
 from streamydb.records import Result, decode_result
 
 __all__ = ["REFUSED_COPIES", "ResultIndex", "position_of"]
@@ -18,11 +20,13 @@ REFUSED_COPIES = UNTIMELY | {ID_REUSED}
 _OVERHEAD_BYTES = 400
 
 
-class _Kept(NamedTuple):
-    """A result as it was read; it is decoded again on the rare occasions when somebody asks."""
+class _Block(NamedTuple):
+    """Results that are dropped together: their places and ids, as far as they have one, and size.
+    """
 
-    txn_id: str | None
-    value: bytes
+    places: list[Hashable]
+    ids: list[bytes]
+    size: int
 
 
 def position_of(result: Result) -> LogPosition:
@@ -35,6 +39,7 @@ def position_of(result: Result) -> LogPosition:
 class ResultIndex:
     """Results by position and by id; used in one event loop.
 
+    Records are kept as they were read, and decoded again on the rare occasions when somebody asks.
     An id's result is the first that was seen, unless that was a refusal of a copy: the
     verdict of an id is that of the transaction which was executed under it.
 
@@ -46,13 +51,27 @@ class ResultIndex:
     def __init__(self, bytes_max: int) -> None:
         """Keep results of `bytes_max` bytes."""
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[LogPosition, _Kept] = OrderedDict()
-        self._by_id: dict[str, LogPosition] = {}
-        self._waiting: dict[LogPosition, set[asyncio.Future[Result]]] = {}
+        self._kept: dict[Hashable, bytes] = {}
+        self._by_id: dict[bytes, Hashable] = {}
+        self._blocks: deque[_Block] = deque()
+        self._waiting: dict[Hashable, set[asyncio.Future[Result]]] = {}
         self._newest = (0, 0)
         self._ends: dict[int, int] = {}
         self.held = 0
         self.counts: Counter[tuple[str, str]] = Counter()
+
+    def take(self, batch: ResultBatch) -> Iterator[None]:
+        """Take in results; pause after each that somebody waits for."""
+        for each in batch:
+            if isinstance(each, Commits) and self._add_new(each):
+                for place in self._waiting.keys() & set(each.places):
+                    self._wake(place, decode_result(self._kept[place]))
+                    yield
+                continue
+            single = [each] if not isinstance(each, Commits) else _one_by_one(each)
+            for result, value in single:
+                if self.add(result, value):
+                    yield
 
     def add(self, result: Result, value: bytes) -> bool:
         """Take in a result and the record it is in; a repetition changes nothing.
@@ -60,18 +79,42 @@ class ResultIndex:
         Returns whether somebody waits for it.
         """
         position = position_of(result)
-        if position in self._kept:
+        place = place_of(position)
+        if place in self._kept:
             return False
         self.counts[result.status, result.code or ""] += 1
-        self._newest = max(self._newest, (result.seq, result.ts_ms))
-        ended = self._ends.get(position.partition, 0)
-        self._ends[position.partition] = max(ended, position.offset + 1)
-        self._kept[position] = _Kept(result.id, value)
-        self.held += len(value) + _OVERHEAD_BYTES
-        if result.id is not None and self._names(result):
-            self._by_id[result.id] = position
-        self._evict()
-        waiting = self._waiting.pop(position, ())
+        self._reached((result.seq, result.ts_ms), {position.partition: position.offset + 1})
+        self._kept[place] = value
+        ids = [] if result.id is None else [result.id.encode()]
+        if ids and self._names(ids[0], result):
+            self._by_id[ids[0]] = place
+        self._keep(_Block([place], ids, len(value) + _OVERHEAD_BYTES))
+        return self._wake(place, result)
+
+    def _add_new(self, commits: Commits) -> bool:
+        """Take in plain commits at once; False, and nothing was done, unless all are new."""
+        places, ids, values, newest, ends = commits
+        some, named = set(places), set(ids)
+        if len(some) < len(places) or len(named) < len(ids):
+            return False
+        if self._kept.keys() & some or self._by_id.keys() & named:
+            return False
+        self.counts["committed", ""] += len(places)
+        self._reached(newest, ends)
+        self._kept.update(zip(places, values, strict=True))
+        self._by_id.update(zip(ids, places, strict=True))
+        size = sum(map(len, values)) + _OVERHEAD_BYTES * len(values)
+        self._keep(_Block(places, ids, size))
+        return True
+
+    def _reached(self, newest: tuple[int, int], ends: dict[int, int]) -> None:
+        self._newest = max(self._newest, newest)
+        for number, end in ends.items():
+            self._ends[number] = max(self._ends.get(number, 0), end)
+
+    def _wake(self, place: Hashable, result: Result) -> bool:
+        """Tell those who wait for a result; whether there are any."""
+        waiting = self._waiting.pop(place, ())
         for future in waiting:
             if not future.done():
                 future.set_result(result)
@@ -83,45 +126,59 @@ class ResultIndex:
 
     def at(self, position: LogPosition) -> Result | None:
         """Return the result of the record at a position, if it is kept."""
-        kept = self._kept.get(position)
-        return None if kept is None else decode_result(kept.value)
+        return self._at(place_of(position))
 
     def of(self, txn_id: str) -> Result | None:
         """Return the result of an id, if it is kept."""
-        position = self._by_id.get(txn_id)
-        return None if position is None else self.at(position)
+        place = self._by_id.get(txn_id.encode())
+        return None if place is None else self._at(place)
+
+    def _at(self, place: Hashable) -> Result | None:
+        kept = self._kept.get(place)
+        return None if kept is None else decode_result(kept)
 
     async def wait(self, position: LogPosition) -> Result:
         """Wait for the result of the record at a position, without an end."""
-        found = self.at(position)
+        place = place_of(position)
+        found = self._at(place)
         if found is not None:
             return found
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(position, set()).add(future)
+        self._waiting.setdefault(place, set()).add(future)
         try:
             return await future
         finally:
-            self._leave(position, future)
+            self._leave(place, future)
 
-    def _leave(self, position: LogPosition, future: asyncio.Future[Result]) -> None:
-        waiting = self._waiting.get(position)
+    def _leave(self, place: Hashable, future: asyncio.Future[Result]) -> None:
+        waiting = self._waiting.get(place)
         if waiting is not None:
             waiting.discard(future)
             if not waiting:
-                del self._waiting[position]
+                del self._waiting[place]
 
-    def _names(self, result: Result) -> bool:
+    def _names(self, txn_id: bytes, result: Result) -> bool:
         """Return True if this result is the one of its id."""
-        first = self._by_id.get(result.id or "")
+        first = self._by_id.get(txn_id)
         if first is None:
             return True
-        known = decode_result(self._kept[first].value).code
+        known = decode_result(self._kept[first]).code
         return result.code not in REFUSED_COPIES and known in REFUSED_COPIES
 
-    def _evict(self) -> None:
-        """Drop the oldest results while there are too many; the newest stays."""
-        while self.held > self._bytes_max and len(self._kept) > 1:
-            position, kept = self._kept.popitem(last=False)
-            self.held -= len(kept.value) + _OVERHEAD_BYTES
-            if kept.txn_id is not None and self._by_id.get(kept.txn_id) == position:
-                del self._by_id[kept.txn_id]
+    def _keep(self, block: _Block) -> None:
+        """Note what was taken in, and drop the oldest while there is too much; the newest stays."""
+        self._blocks.append(block)
+        self.held += block.size
+        while self.held > self._bytes_max and len(self._blocks) > 1:
+            places, ids, size = self._blocks.popleft()
+            self.held -= size
+            for place in places:
+                del self._kept[place]
+            for place, txn_id in zip(places, ids, strict=False):
+                if self._by_id.get(txn_id) == place:
+                    del self._by_id[txn_id]
+
+
+def _one_by_one(commits: Commits) -> Iterator[tuple[Result, bytes]]:
+    for value in commits.values:
+        yield decode_result(value), value

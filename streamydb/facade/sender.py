@@ -6,7 +6,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
+
+from streamydb.facade.within import within
 
 if TYPE_CHECKING:
     from litestar.types import Message, Send
@@ -20,6 +23,7 @@ _FASTEST: Final = 1
 _GZIP: Final = re.compile(r"(?:gzip|\*)(?:\s*;\s*q=(?P<q>[0-9.]+))?")
 
 
+@lru_cache(maxsize=256)
 def takes_gzip(accepted: str) -> bool:
     """Return True if a header Accept-Encoding allows gzip."""
     found = [_GZIP.fullmatch(each.strip()) for each in accepted.lower().split(",")]
@@ -66,13 +70,15 @@ class Sender:
             elif start is not None and self._is_large(start, message):
                 message = await _compressed(start, message)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                if start is not None:
-                    await self._send(cast("Message", start))
-                await self._send(message)
+            await within(self._timeout_s, self._pass_on(start, message))
         except TimeoutError:
             self.cut_off = True
             raise
+
+    async def _pass_on(self, start: dict[str, Any] | None, message: Message) -> None:
+        if start is not None:
+            await self._send(cast("Message", start))
+        await self._send(message)
 
     def _is_large(self, start: dict[str, Any], message: Message) -> bool:
         """Return True if an answer is compressed: a whole one, which is not yet."""

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from streamydb.errors import ConfigurationError
+from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.kafka.patience import Patience
@@ -139,9 +139,18 @@ def serve(
         # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
         signal.signal(signal.SIGTERM, lambda *_: None)
     _take_file_handles(settings.connections_max + _OTHER_FILES)
+    _read_once(model)
     keep_all()  # a collection that walked through it would hold up all readers
     with listen(settings) as listener:
         server.run(sockets=[listener])
+
+
+def _read_once(model: ReadModel) -> None:
+    """Have the kernels of reads loaded, or compiled, before the first request waits for that."""
+    with suppress(StreamyError), model.snapshot() as snapshot:
+        snapshot.get("-")
+        snapshot.get_json(["-"], 1)
+        snapshot.scan_json(prefix="", start=None, end=None, after=None, limit=1, bytes_max=1)
 
 
 def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel) -> None:

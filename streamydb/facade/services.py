@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from litestar import Request, Response
 
@@ -25,8 +25,13 @@ from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
 
+if TYPE_CHECKING:
+    from litestar.types import Receive, Scope
+
 __all__ = [
+    "JSON_HEADERS",
     "AnyRequest",
+    "Sent",
     "Services",
     "client_of",
     "headers_of",
@@ -35,9 +40,24 @@ __all__ = [
     "services_of",
 ]
 
+JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Vary": "Authorization"}
+"""Headers of every answer of JSON."""
+
 _SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
+
+
+class Sent(Protocol):
+    """A request as it came, whoever has found out where it goes."""
+
+    @property
+    def scope(self) -> Scope:
+        """What the server tells of it."""
+
+    @property
+    def receive(self) -> Receive:
+        """Gives its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +118,40 @@ def services_of(request: AnyRequest) -> Services:
     return services
 
 
-def client_of(request: AnyRequest) -> Caller:
+def client_of(request: Sent) -> Caller:
     """Return who sends a request."""
     return context_of(request.scope).client
 
 
-def headers_of(request: AnyRequest) -> dict[str, str]:
+def headers_of(request: Sent) -> dict[str, str]:
     """Return a request's headers; those that were sent several times are joined.
 
     Raises:
         ProblemError: invalid-parameter, if one of which there can be one was sent several times.
     """
-    again = [n for n in _SINGLE if len(request.headers.getall(n.lower(), [])) > 1]
+    context = context_of(request.scope)
+    if context.headers is None:
+        context.headers = _joined(request.scope["headers"])
+    return context.headers
+
+
+def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of a scope by name; raises as `headers_of`."""
+    found: dict[str, list[str]] = {}
+    for name, value in headers:
+        found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    again = [name for name in _SINGLE if len(found.get(name.lower(), ())) > 1]
     if again:
         detail = f"The header {again[0]} was sent several times."
         raise ProblemError("invalid-parameter", detail, parameters=again)
-    return {name: ", ".join(request.headers.getall(name)) for name in request.headers}
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def json_response(
     body: bytes, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response[bytes]:
     """Return an answer of JSON that may not be kept without asking."""
-    shown = {"Cache-Control": "no-cache", "Vary": "Authorization", **(headers or {})}
+    shown = {**JSON_HEADERS, **(headers or {})}
     return Response(body, status_code=status, media_type="application/json", headers=shown)
 
 

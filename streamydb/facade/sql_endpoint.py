@@ -42,7 +42,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 async def post_query(request: AnyRequest) -> Response[bytes]:
     """Run one SELECT over the table `kv(key, value, version, ts)` at one snapshot."""
     services = services_of(request)
-    async with reading(request, services.settings, services.bodies) as raw:
+    async with reading(request.scope, request.receive, services.settings, services.bodies) as raw:
         body = _decoded(raw)
     query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version

@@ -11,7 +11,7 @@ from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import ReadModel, Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, Reader, in_thread
+from streamydb.facade.reads import Consistency, Reader, Wanted, in_thread
 from streamydb.facade.settings import FacadeSettings
 
 if TYPE_CHECKING:
@@ -90,11 +90,8 @@ class QueryRunner:
         from streamydb.sql.worker import Job
 
         settings = self._settings
-        opened = await self._reader.snapshot(
-            at=query.at, consistency=query.consistency, min_version=query.min_version,
-            wait_s=query.wait_s,
-        )  # fmt: skip
-        with opened as snapshot:
+        wanted = Wanted(query.at, query.consistency, query.min_version)
+        with await self._reader.snapshot(wanted, query.wait_s) as snapshot:
             stored = self._model if isinstance(self._model, StoredModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)
             return Job(

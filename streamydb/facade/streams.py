@@ -16,6 +16,7 @@ from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import text_of
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.reads import Wanted
 from streamydb.facade.services import (
     AnyRequest,
     Services,
@@ -113,8 +114,8 @@ async def stream_page(
 async def _must_exist(services: Services, name: str, wait_s: float) -> None:
     """Refuse a name that is no stream's, or whose module was never deployed."""
     if is_stream(name):
-        opened = await services.reader.snapshot(consistency="strong", wait_s=wait_s)
-        with opened as snapshot:
+        strong = Wanted(consistency="strong")
+        with await services.reader.snapshot(strong, wait_s) as snapshot:
             if snapshot.get(module_key(name.partition(".")[0])) is not None:
                 return
     detail = "A stream is module.stream, of a module that is deployed; this is none."

@@ -20,6 +20,7 @@ from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import (
     AnyRequest,
+    Sent,
     Services,
     client_of,
     headers_of,
@@ -30,7 +31,7 @@ from streamydb.facade.writes import PendingWrite, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 
-__all__ = ["execute", "get_transaction", "post_transaction", "verdict_of"]
+__all__ = ["execute", "get_transaction", "post_transaction", "send_transaction", "verdict_of"]
 
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
@@ -52,9 +53,17 @@ _Conclude: TypeAlias = Callable[[Result], tuple[int, dict[str, str]]]
 )
 async def post_transaction(request: AnyRequest) -> Response[bytes]:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
-    services = services_of(request)
+    return await send_transaction(request, services_of(request))
+
+
+async def send_transaction(request: Sent, services: Services) -> Response[bytes]:
+    """Answer a request to execute a transaction.
+
+    Raises:
+        ProblemError: as `post_transaction` declares.
+    """
     headers = headers_of(request)
-    async with reading(request, services.settings, services.bodies) as body:
+    async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
         return await execute(request, services, txn_id, payload, preference(headers))
 
@@ -86,7 +95,7 @@ async def verdict_of(request: AnyRequest, record: str | None) -> Result | Respon
 
 
 async def execute(
-    request: AnyRequest,
+    request: Sent,
     services: Services,
     txn_id: str,
     payload: bytes,

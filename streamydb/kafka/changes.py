@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_RECORDS_MAX", "KafkaSource"]
 
-BATCH_RECORDS_MAX: Final = 50_000
-"""Records handed over, and committed, at once."""
+BATCH_RECORDS_MAX: Final = 5_000
+"""Records handed over at once: what comes of more does not stay in a processor's cache."""
 
 PARTITIONS_CHECK_S: Final = 30.0
 """How often the number of partitions is looked at, in seconds."""

@@ -70,6 +70,20 @@ class StoreBatch:
     times: dict[int, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
 
+    def followed_by(self, later: StoreBatch) -> StoreBatch:
+        """This and a batch that was planned behind it as one."""
+        times = dict(self.times)
+        for ts_ms, seq in later.times.items():
+            times[ts_ms] = min(times.get(ts_ms, seq), seq)
+        return StoreBatch(
+            later.progress,
+            np.concatenate([self.rows, later.rows]),
+            np.concatenate([self.partitions, later.partitions]),
+            np.concatenate([self.repeats, later.repeats]),
+            times,
+            [*self.buffers, *later.buffers],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:

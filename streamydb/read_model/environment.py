@@ -154,7 +154,7 @@ class Environment:
         with self._changed:
             if self._users == 0:
                 raise StoreFailedError(f"{self.folder} has been closed")
-            if not self._changed.wait_for(lambda: not self._resizing, WAIT_S):
+            if self._resizing and not self._changed.wait_for(lambda: not self._resizing, WAIT_S):
                 raise _busy(self.folder)
             try:
                 txn = self._begin()

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import TopicNames
-from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.source import ChangesExpiredError, SourceError
-from streamydb.read_model.core import PartitionProgress, Retention, TopicProgress, plan
+from streamydb.read_model.core import (
+    PartitionProgress,
+    Retention,
+    StoreBatch,
+    TopicProgress,
+    plan,
+)
 from streamydb.read_model.errors import StoreMismatchError
 
 if TYPE_CHECKING:
@@ -28,6 +34,9 @@ RETENTION_S: Final = 3600.0
 
 RETENTION_SEQS: Final = 100_000
 """How far back snapshots are kept by default, in seqs before the latest."""
+
+COMMIT_RECORDS_MAX: Final = 50_000
+"""Records committed at once."""
 
 _POLL_S: Final = 0.2
 
@@ -104,15 +113,28 @@ class Follower:
         """
         progress, self._progress = self._progress or self._start(), None
         try:
-            fetched = self._source.fetch(0 if self._more else timeout_s)
+            batch, count = self._read(progress, 0 if self._more else timeout_s)
         except ChangesExpiredError as fault:
             _log.warning("%s", fault)
             return 0
-        batch = plan(fetched.records, fetched.ends, progress, self._model.database)
         if self._more or batch.progress != progress:
             self._more = self._model.store.apply(batch, self._retention)
         self._progress = batch.progress
-        return len(fetched.records)
+        return count
+
+    def _read(self, progress: TopicProgress, timeout_s: float) -> tuple[StoreBatch, int]:
+        """Fetch what is there, as much as is committed at once; the writes, and how many records.
+        """
+        batch, count = StoreBatch(progress), 0
+        while count % BATCH_RECORDS_MAX == 0 and count < COMMIT_RECORDS_MAX:
+            fetched = self._source.fetch(timeout_s)
+            found = plan(fetched.records, fetched.ends, batch.progress, self._model.database)
+            batch = batch.followed_by(found)
+            count += len(fetched.records)
+            if not fetched.records:
+                break
+            timeout_s = 0
+        return batch, count
 
     def close(self) -> None:
         """Close the source."""

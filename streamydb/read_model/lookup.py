@@ -29,8 +29,8 @@ from streamydb.read_model.rows import (
 )
 
 __all__ = [
-    "BEHIND_ALL", "DAMAGED", "NONE", "find", "find_each", "found_many", "gathered", "part_place",
-    "place_of", "row_in",
+    "BEHIND_ALL", "DAMAGED", "NONE", "find", "find_each", "find_row", "found_many", "gathered",
+    "part_place", "place_of", "row_in",
 ]  # fmt: skip
 
 NONE: Final = 0
@@ -108,7 +108,7 @@ def place_of(view: Ints, run: int, key: int, key_bytes: int, seq: int) -> tuple[
 
 
 @leaf
-def _find(view: Ints, key: int, key_bytes: int, seq: int) -> int:
+def find_row(view: Ints, key: int, key_bytes: int, seq: int) -> int:
     """The newest version of a key up to ``seq``; `NONE` or `DAMAGED`."""
     best, best_seq = NONE, BEHIND_ALL
     runs = view[0]
@@ -136,7 +136,7 @@ def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, in
     It is: the row (`NONE`, `DAMAGED`), its length, where in it the value begins, its seq and ms.
     ``key`` is longer than its ``key_bytes``: by `SPARE_BYTES`.
     """
-    row = _find(view, start_of(key), key_bytes, seq)
+    row = find_row(view, start_of(key), key_bytes, seq)
     if row <= NONE:
         return row, 0, 0, 0, 0
     return row, row_bytes(row), value_of(row) - row, seq_of(row), ts_of(row)
@@ -148,7 +148,7 @@ def find_each(view: Ints, rows: Ints) -> Ints:
     out = np.empty(len(rows), np.int64)
     for i in range(len(rows)):
         row = rows[i]
-        out[i] = _find(view, key_of(row), key_bytes_of(row), seq_of(row))
+        out[i] = find_row(view, key_of(row), key_bytes_of(row), seq_of(row))
         if out[i] > 0 and compare_rows(out[i], row) != 0:
             out[i] = NONE
     return out
@@ -191,7 +191,7 @@ def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, In
     rows = np.empty(len(ends), np.int64)
     base, start = start_of(keys), 0
     for i in range(len(ends)):
-        rows[i] = _find(view, base + start, ends[i] - start, seq)
+        rows[i] = find_row(view, base + start, ends[i] - start, seq)
         if rows[i] > 0 and deleted(rows[i]):
             rows[i] = NONE
         start = ends[i]

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-__all__ = ["Scannable", "StoredEntry"]
+__all__ = ["JsonPage", "Scannable", "StoredEntry"]
+
+
+class JsonPage(NamedTuple):
+    """A page of a list.
+
+    Attributes:
+        items: its entries as items of a JSON array, without the brackets.
+        last: the last key, if others follow.
+    """
+
+    items: bytes
+    last: str | None
 
 
 class StoredEntry(Protocol):

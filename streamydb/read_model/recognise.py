@@ -22,7 +22,7 @@ from streamydb.read_model.json_values import value_end
 from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head
 from streamydb.txn_processor.tokens import integer, text_end
 
-__all__ = ["UNRECOGNISED", "recognised"]
+__all__ = ["UNRECOGNISED", "behind", "counted", "recognised"]
 
 UNRECOGNISED: Final = 0
 """In place of a row."""
@@ -59,7 +59,7 @@ def _pieces(database: str) -> Ragged:
 
 
 @leaf
-def _behind(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> int:
+def behind(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> int:
     """The position behind a piece, or -1."""
     start = pieces.offsets[i]
     length = pieces.offsets[i + 1] - start
@@ -72,21 +72,21 @@ def _behind(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> int:
 
 
 @leaf
-def _counted(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> tuple[int, int]:
+def counted(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> tuple[int, int]:
     """The position behind a piece and an integer after it, and the integer; or (-1, 0)."""
-    at = _behind(data, at, end, pieces, i)
+    at = behind(data, at, end, pieces, i)
     return integer(data, at, end) if at >= 0 else (-1, 0)
 
 
 @leaf
 def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
     """Read a change; a negative seq: it is not as the pipeline writes it."""
-    at = _behind(data, at, end, pieces, _OP)
+    at = behind(data, at, end, pieces, _OP)
     if at < 0 or at >= end:
         return _NOT
     op = data[at]
-    at = value_end(data, _behind(data, at + 1, end, pieces, _BEFORE), end)
-    value_start = _behind(data, at, end, pieces, _AFTER)
+    at = value_end(data, behind(data, at + 1, end, pieces, _BEFORE), end)
+    value_start = behind(data, at, end, pieces, _AFTER)
     value_stop = value_end(data, value_start, end)
     null = value_stop - value_start == _NULL_BYTES and data[value_start] == c.LOWER_N
     if op == c.LOWER_D:
@@ -94,20 +94,20 @@ def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
             return _NOT
     elif null or (op != c.LOWER_C and op != c.LOWER_U):
         return _NOT
-    at, ts_ms = _counted(data, value_stop, end, pieces, _TS)
-    at, _ = _counted(data, at, end, pieces, _DB)
-    at, _ = _counted(data, at, end, pieces, _OFFSET)
-    at, seq = _counted(data, at, end, pieces, _SEQ)
-    at = _behind(data, at, end, pieces, _ID)
+    at, ts_ms = counted(data, value_stop, end, pieces, _TS)
+    at, _ = counted(data, at, end, pieces, _DB)
+    at, _ = counted(data, at, end, pieces, _OFFSET)
+    at, seq = counted(data, at, end, pieces, _SEQ)
+    at = behind(data, at, end, pieces, _ID)
     if at < 0 or seq < 1 or ts_ms < 0:
         return _NOT
     id_end = text_end(data, at, end)
     if id_end < 0 or id_end - at - 1 > ID_BYTES_MAX:
         return _NOT
     id_start = at + 1
-    at, _ = _counted(data, id_end + 1, end, pieces, _ORDER)
-    at, _ = _counted(data, at, end, pieces, _NUMBER)
-    if _behind(data, at, end, pieces, _END) != end:
+    at, _ = counted(data, id_end + 1, end, pieces, _ORDER)
+    at, _ = counted(data, at, end, pieces, _NUMBER)
+    if behind(data, at, end, pieces, _END) != end:
         return _NOT
     return _Change(seq, ts_ms, id_start, id_end, value_start, value_start if null else value_stop)
 

@@ -26,7 +26,7 @@ from streamydb.read_model.rows import (
     seq_of,
 )
 
-__all__ = ["scanned"]
+__all__ = ["begun", "filled", "scanned"]
 
 
 @leaf
@@ -101,7 +101,17 @@ def _newest(view: Ints, heads: Ints, key: int, seq: int) -> int:
 
 
 @leaf
-def _scan(view: Ints, heads: Ints, stop: int, stop_bytes: int, seq: int, out: Ints) -> int:
+def begun(view: Ints, heads: Ints, first: int, first_bytes: int, seq: int) -> bool:
+    """Put the head of each run on its first row that does not precede a key; False: damaged."""
+    for run in range(len(heads)):
+        part, i = place_of(view, run, first, first_bytes, seq)
+        if not _set(view, heads, run, part, i):
+            return False
+    return True
+
+
+@leaf
+def filled(view: Ints, heads: Ints, stop: int, stop_bytes: int, seq: int, out: Ints) -> int:
     """Fill ``out`` with the rows that exist, up to a key; how many, or `DAMAGED`."""
     n = 0
     while n < len(out):
@@ -127,16 +137,12 @@ def scanned(
 
     ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`.
     """
-    runs = view[0]
-    heads = np.empty((runs, 3), np.int64)
+    heads = np.empty((view[0], 3), np.int64)
     first = start_of(bounds)
-    rows = np.full(1, DAMAGED, np.int64)
-    for run in range(runs):
-        part, i = place_of(view, run, first, first_bytes, seq)
-        if not _set(view, heads, run, part, i):
-            return gathered(rows, True)
-    rows = np.empty(limit, np.int64)
-    n = _scan(view, heads, first + first_bytes, stop_bytes, seq, rows)
+    rows = np.empty(max(1, limit), np.int64)
+    n = DAMAGED
+    if begun(view, heads, first, first_bytes, seq):
+        n = filled(view, heads, first + first_bytes, stop_bytes, seq, rows)
     if n == DAMAGED:
         rows[0], n = DAMAGED, 1
     return gathered(rows[:n], True)

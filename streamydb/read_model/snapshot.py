@@ -11,8 +11,10 @@ import msgspec
 import numpy as np
 
 from streamydb.columns.addresses import SPARE_BYTES, bytes_at
+from streamydb.read_model.json_entries import TOO_LARGE, named_as_json, page_as_json
 from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many
-from streamydb.read_model.rows import key_bytes, pack_seq, unpack_row
+from streamydb.read_model.ports import JsonPage
+from streamydb.read_model.rows import key_bytes, pack_seq, row_named, unpack_row
 from streamydb.read_model.scanning import scanned
 from streamydb.read_model.times import commit_time
 
@@ -122,6 +124,25 @@ class Snapshot:
             start = end
         return found
 
+    def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
+        """The entries of keys as members of a JSON object; each key once, absent ones null.
+
+        None if their values have more than ``bytes_max`` bytes.
+
+        Raises:
+            ValueRejected: as `get`.
+            StoreFailedError: as `get`.
+        """
+        texts = list(dict.fromkeys(map(key_bytes, keys)))
+        ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
+        self._id()
+        data, count = named_as_json(
+            self._view, b"".join(texts) + _SPARE, ends, self.seq, bytes_max
+        )
+        if count == DAMAGED:
+            raise self._store.damaged()
+        return None if count == TOO_LARGE else data.tobytes()
+
     def scan(
         self,
         *,
@@ -146,16 +167,42 @@ class Snapshot:
         """
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
-        head = key_bytes(prefix)
-        first = max(head, key_bytes(start or ""))
-        if after is not None:
-            first = max(first, key_bytes(after) + b"\x00")
-        stops = [_successor(head)] if head else []
-        if end is not None:
-            stops.append(key_bytes(end))
-        if limit == 0 or (end == "") or (stops and first >= min(stops)):
-            return []
-        return self._scanned(first, min(stops, default=b""), limit)
+        bounds = _bounds(prefix, start, end, after)
+        return [] if bounds is None or limit == 0 else self._scanned(*bounds, limit)
+
+    def scan_json(
+        self,
+        *,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        limit: int,
+        bytes_max: int,
+    ) -> JsonPage:
+        """A page of a list as JSON: what `scan` finds, and at most ``bytes_max`` bytes of values.
+
+        The first entry is in it however large it is.
+
+        Raises:
+            ValueError: ``limit`` is not positive.
+            ValueRejected: as `scan`.
+            StoreFailedError: as `get`.
+        """
+        if limit < 1:
+            raise ValueError(f"limit must be 1 or more, not {limit}")
+        bounds = _bounds(prefix, start, end, after)
+        if bounds is None:
+            return JsonPage(b"", None)
+        self._id()
+        lengths = len(bounds[0]), len(bounds[1])
+        data, count, last = page_as_json(
+            self._view, b"".join(bounds) + _SPARE, lengths, self.seq, limit, bytes_max
+        )
+        if count == DAMAGED:
+            raise self._store.damaged()
+        name = row_named(last)[0].decode() if last != NONE else None
+        return JsonPage(data.tobytes(), name)
 
     def _scanned(self, first: bytes, stop: bytes, limit: int) -> list[Entry]:
         """Entries from a key on, before another one (empty: to the end)."""
@@ -212,6 +259,22 @@ class Snapshot:
                 digest.update(key + entry.value)
             page = self._scanned(page[-1].key.encode() + b"\x00", b"", _PAGE)
         return digest.hexdigest()
+
+
+def _bounds(
+    prefix: str, start: str | None, end: str | None, after: str | None
+) -> tuple[bytes, bytes] | None:
+    """The first key of a scan and the one to stop before (empty: none); None: there is no key."""
+    head = key_bytes(prefix)
+    first = max(head, key_bytes(start or ""))
+    if after is not None:
+        first = max(first, key_bytes(after) + b"\x00")
+    stops = [_successor(head)] if head else []
+    if end is not None:
+        stops.append(key_bytes(end))
+    if end == "" or (stops and first >= min(stops)):
+        return None
+    return first, min(stops, default=b"")
 
 
 def _successor(prefix: bytes) -> bytes:

@@ -80,6 +80,7 @@ class Store:
         """
         self.database = database
         self._unresolved = Unresolved()
+        self._last = b"", Resolved()
         self.environment = Environment.open(folder, map_bytes, write=create)
         try:
             if create:
@@ -154,8 +155,12 @@ class Store:
     def resolved(self) -> Resolved:
         """The last seq of which a snapshot can be taken."""
         with self.environment.reading() as txn:
-            data = txn.get(_RESOLVED, b"", db=self.tables.about)
-            return msgspec.msgpack.decode(data, type=Resolved)
+            data = bytes(txn.get(_RESOLVED, b"", db=self.tables.about))
+        found, last = self._last
+        if data != found:
+            last = msgspec.msgpack.decode(data, type=Resolved)
+            self._last = data, last
+        return last
 
     def adopt(self, progress: TopicProgress) -> None:
         """Record the topic that an empty store will follow."""

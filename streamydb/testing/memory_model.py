@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from itertools import accumulate
+from typing import Any, NamedTuple, Self
+
+from msgspec import Raw
+from msgspec.json import encode
 
 from streamydb.errors import StreamyError
+from streamydb.read_model.ports import JsonPage
 from streamydb.records import Change
 
 __all__ = ["MemoryEntry", "MemoryModel", "MemoryResolved", "MemorySnapshot"]
@@ -66,12 +71,46 @@ class MemorySnapshot:
         ]
         return found[:limit]
 
+    def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
+        """Return the entries of several keys as members of a JSON object."""
+        found = dict(zip(keys, self.get_many(keys), strict=True))
+        if sum(len(entry.value) for entry in found.values() if entry) > bytes_max:
+            return None
+        return _inside({key: entry and _shown(entry) for key, entry in found.items()})
+
+    def scan_json(
+        self,
+        *,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        limit: int,
+        bytes_max: int,
+    ) -> JsonPage:
+        """Return a page of a list as JSON."""
+        found = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)
+        sizes = list(accumulate(len(entry.value) for entry in found[:limit]))
+        shown = found[: max(1, sum(size <= bytes_max for size in sizes))]
+        last = shown[-1].key if len(shown) < len(found) else None
+        return JsonPage(_inside(list(map(_shown, shown))), last)
+
     def __enter__(self) -> Self:
         """Return the snapshot itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:
         """Nothing is held."""
+
+
+def _shown(entry: MemoryEntry) -> dict[str, Any]:
+    """An entry as an answer has it."""
+    return {**entry._asdict(), "value": Raw(entry.value)}
+
+
+def _inside(container: Any) -> bytes:
+    """Return a JSON object or array without its brackets."""
+    return encode(container)[1:-1]
 
 
 class MemoryModel:

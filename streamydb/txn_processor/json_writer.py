@@ -15,11 +15,14 @@ from streamydb.columns import program as p
 from streamydb.columns.jit import copy_bytes, kernel, leaf
 from streamydb.columns.table import Bytes, Ragged, Texts
 
-__all__ = ["Values", "json_strings", "put_number", "put_text", "put_value"]
+__all__ = [
+    "ESCAPED_BYTES", "Values", "json_strings", "put_character", "put_number", "put_text",
+    "put_value",
+]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 
-_ESCAPED_BYTES: Final = 6
+ESCAPED_BYTES: Final = 6
 """What a character takes at most when it is escaped."""
 
 
@@ -84,26 +87,28 @@ def _short_escape(byte: int) -> int:
 
 
 @leaf
+def put_character(out: Bytes, at: int, byte: int) -> int:
+    """Write a byte of a text inside a JSON string, escaped where it must be."""
+    if byte >= c.SPACE and byte != c.QUOTE and byte != c.BACKSLASH:
+        out[at] = byte
+        return at + 1
+    out[at] = c.BACKSLASH
+    short = _short_escape(byte)
+    if short != 0:
+        out[at + 1] = short
+        return at + 2
+    out[at + 1], out[at + 2], out[at + 3] = c.LOWER_U, c.ZERO, c.ZERO
+    out[at + 4], out[at + 5] = _hexadecimal(byte >> 4), _hexadecimal(byte & 15)
+    return at + 6
+
+
+@leaf
 def _put_string(out: Bytes, at: int, texts: Texts, i: int) -> int:
     """Write text ``i`` as a JSON string with its quotes."""
     out[at] = c.QUOTE
     at += 1
     for j in range(texts.offsets[i], texts.offsets[i + 1]):
-        byte = texts.data[j]
-        if byte >= c.SPACE and byte != c.QUOTE and byte != c.BACKSLASH:
-            out[at] = byte
-            at += 1
-            continue
-        out[at] = c.BACKSLASH
-        at += 1
-        short = _short_escape(byte)
-        if short != 0:
-            out[at] = short
-            at += 1
-            continue
-        out[at], out[at + 1], out[at + 2] = c.LOWER_U, c.ZERO, c.ZERO
-        out[at + 3], out[at + 4] = _hexadecimal(byte >> 4), _hexadecimal(byte & 15)
-        at += 5
+        at = put_character(out, at, texts.data[j])
     out[at] = c.QUOTE
     return at + 1
 
@@ -111,7 +116,7 @@ def _put_string(out: Bytes, at: int, texts: Texts, i: int) -> int:
 @kernel
 def _json_strings(texts: Texts) -> tuple[Bytes, Ints]:
     n = len(texts.offsets) - 1
-    size = _ESCAPED_BYTES * (texts.offsets[n] - texts.offsets[0]) + 2 * n
+    size = ESCAPED_BYTES * (texts.offsets[n] - texts.offsets[0]) + 2 * n
     out = np.empty(size, np.uint8)
     bounds = np.zeros(n + 1, np.int64)
     at = 0

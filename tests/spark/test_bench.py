@@ -134,6 +134,20 @@ def test_reads_and_writes_through_http_answer_with_all_cases(tmp_path: Path) -> 
 
 
 @pytest.mark.long
+def test_a_facade_is_measured_on_a_pipeline_under_load(tmp_path: Path) -> None:
+    sizes = ("--accounts", "2000", "--transactions", "20000", "--repetitions", "1")
+    times = ("--seconds", "6", "--quiet", "3", "--rate", "20", "--json")
+    answer = answer_of(command(tmp_path, "bench", "serving", *sizes, *times))
+    assert answer["snapshots"]["looks"] > 10
+    assert 0 <= answer["snapshots"]["age_p50_s"] <= answer["snapshots"]["age_p99_s"]
+    assert min(answer["quiet"]["answers"], answer["beside_load"]["answers"]) > 40
+    assert answer["p99_ratio"] > 0
+    assert answer["sustained"]["done_per_s"] > 0
+    assert answer["proof"]["balances"] == answer["proof"]["expected"]
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.long
 def test_the_demo_proves_that_no_money_was_lost() -> None:
     options = ("--quick", "--rate", "300", "--json")
     answer = answer_of([sys.executable, "-m", "streamydb.cli", "demo", "bank", *options])

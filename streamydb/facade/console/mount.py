@@ -17,11 +17,12 @@ from streamydb.facade.console.sampler import Sampler
 from streamydb.facade.console.static import get_file, get_page
 from streamydb.facade.console.stats import stats_handler
 from streamydb.facade.console.traffic import Kind
+from streamydb.facade.gate import context_of
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+    from litestar.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["Console"]
 
@@ -64,19 +65,11 @@ class Console:
             if kind is None:  # the lifespan too: it has no path
                 await app(scope, receive, send)
                 return
-            status = 0
-
-            async def noting(message: Message) -> None:
-                nonlocal status
-                if message["type"] == "http.response.start":
-                    status = message["status"]
-                await send(message)
-
             began = time.perf_counter()
             try:
-                await app(scope, receive, noting)
+                await app(scope, receive, send)
             finally:
-                seconds = time.perf_counter() - began
+                seconds, status = time.perf_counter() - began, context_of(scope).sender.status
                 self._sampler.traffic.record(int(time.time()), kind, status, seconds)
 
         return observed

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaException
+from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartition
 
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import AppendUnknownError, LogPosition, LogUnavailableError, Missing
+from streamydb.facade.result_batch import batch_of
 from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.appends import Appended, AppendError
@@ -258,7 +259,7 @@ def log_of(producer: FakeProducer | None, fault: str | None = None) -> Any:
 
 
 class Broken:
-    """An administration client whose broker ended within the request."""
+    """A client whose broker ended within the request."""
 
     def __init__(self, partitions: int, offset: int) -> None:
         self._metadata = SimpleNamespace(partitions=dict.fromkeys(range(partitions)))
@@ -267,6 +268,14 @@ class Broken:
     def list_topics(self, topic: str, timeout: float) -> Any:
         assert timeout < 10
         return SimpleNamespace(topics={topic: self._metadata})
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
+        assert timeout < 10
+        return [
+            SimpleNamespace(partition=place.partition, offset=self._offset, error=None)
+            for place in asked
+            if place.offset == OFFSET_END
+        ]
 
     def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
         told: Future[Any] = Future()
@@ -278,10 +287,10 @@ class Broken:
 def test_ends_that_were_not_told_are_no_ends(partitions: int, offset: int) -> None:
     """A strong read that took them for ends would not wait for anything."""
     log = kafka.KafkaLog(Settings(database="bank", bootstrap="127.0.0.1:1"), FacadeSettings())
-    log._admin = Broken(partitions, offset)  # type: ignore[assignment]
+    log._ends = Broken(partitions, offset)  # type: ignore[assignment]
     with pytest.raises(LogUnavailableError):
         log._look()
-    log._admin = Broken(2, 7)  # type: ignore[assignment]
+    log._ends = Broken(2, 7)  # type: ignore[assignment]
     assert log._look() == {0: 7, 1: 7}
 
 
@@ -312,37 +321,49 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
         await log_of(None, "Kafka does not answer").ends()
 
 
-class FakeAdmin:
+class FakeEnds:
     """Plays the broker that is asked for partitions and their ends."""
 
     def __init__(self, ends: dict[int, int]) -> None:
         self.ends = ends
+        self.errors: list[int] = []
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         assert timeout > 0
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=dict(self.ends))})
 
-    def list_offsets(self, asked: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
-        answers: dict[Any, Future[Any]] = {}
-        for place in asked:
-            answers[place] = Future()
-            if place.partition in self.ends:
-                answers[place].set_result(SimpleNamespace(offset=self.ends[place.partition]))
-            else:
-                answers[place].set_exception(KafkaException("no such partition"))
-        return answers
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
+        assert timeout > 0
+        error = KafkaError(self.errors.pop()) if self.errors else None
+        return [
+            SimpleNamespace(
+                partition=place.partition, offset=self.ends[place.partition], error=error
+            )
+            for place in asked
+        ]
 
 
 @scenario
-async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone() -> None:
+async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = log_of(None)
-    log._admin = admin = FakeAdmin({0: 5})
+    log._ends = asked = FakeEnds({0: 5})
     assert await log.ends() == {0: 5}
-    admin.ends = {0: 6, 1: 1}
+    asked.ends = {0: 6, 1: 1}
     assert await log.ends() == {0: 6, 1: 1}
-    admin.ends = {0: 1}  # made anew
+    asked.ends = {0: 1}  # made anew
     assert await log.ends() == {0: 1}
-    admin.ends = {}
+    asked.errors = [KafkaError.NOT_LEADER_FOR_PARTITION]
+    assert await log.ends() == {0: 1}, "it asks again while a leader changes"
+    asked.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(LogUnavailableError):
+        await log.ends()
+    monkeypatch.setattr(kafka, "REQUEST_S", 0.01)
+    asked.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 100
+    with pytest.raises(LogUnavailableError, match="no leader"):
+        await log.ends()
+    asked.errors, asked.ends = [], {}
     with pytest.raises(LogUnavailableError):
         await log.ends()
 
@@ -352,9 +373,9 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
     topic = results([b"%d" % n for n in range(20)])
     monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: topic)
     taken: list[Any] = []
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 3}, kafka._decoded, taken.extend)
-    await until(lambda: len(taken) == 17)
-    assert [result.id for result, _ in taken] == [str(n) for n in range(3, 20)]
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 3}, batch_of, taken.extend)
+    await until(lambda: sum(len(each.ids) for each in taken) == 17)
+    assert [txn_id for each in taken for txn_id in each.ids] == [b"%d" % n for n in range(3, 20)]
     with ThreadPoolExecutor(1) as executor:
         await kafka_tail.run_in(executor, tail.close)
     assert topic.closed
@@ -406,7 +427,7 @@ async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch)
     def fail(_: Any) -> None:
         raise KeyError("hush")
 
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, kafka._decoded, fail)
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, fail)
     await until(lambda: tail.fault is not None)
     assert tail.fault == "t cannot be followed (KeyError)"
     await asyncio.to_thread(tail.close)

@@ -220,9 +220,13 @@ def test_scans_check_their_bounds(model: ReadModel, topic: MemoryTopic) -> None:
             snapshot.scan(limit=-1)
         with pytest.raises(ValueError, match="limit"):
             snapshot.history("a", limit=-1)
+        with pytest.raises(ValueError, match="limit"):
+            snapshot.scan_json(limit=0, bytes_max=1)
         for wrong in ("k" * 481, "\ud800"):
             with pytest.raises(ValueRejected):
                 snapshot.scan(start=wrong)
+            with pytest.raises(ValueRejected):
+                snapshot.get_json([wrong], 1)
             with pytest.raises(ValueRejected):
                 snapshot.get(wrong)
         assert snapshot.get("") is None

@@ -40,6 +40,7 @@ from streamydb.records import (
 )
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.settings import Settings
+from streamydb.testing.memory_model import MemoryEntry, MemorySnapshot
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import check_stored, nothing_superfluous, rows_in, small_parts
 from tests.support.seeds import seeds
@@ -251,6 +252,8 @@ def check_snapshot(history: History, snapshot: Snapshot, oldest: int) -> None:
     by_key = {entry.key: entry for entry in truth}
     keys = rng.sample(ODD_KEYS, 6)
     assert snapshot.get_many(keys) == [by_key.get(key) for key in keys]
+    twice, room = [*keys, keys[0]], rng.choice([0, 10, 100, 1_000])
+    assert snapshot.get_json(twice, room) == in_memory(truth).get_json(twice, room)
     for key in keys[:2]:
         versions = [v for v in history.truth.get(key, []) if v.version <= snapshot.seq]
         newer = [v for v in versions if v.version > oldest]
@@ -263,6 +266,13 @@ def check_snapshot(history: History, snapshot: Snapshot, oldest: int) -> None:
         pages += page
         page = snapshot.scan(after=page[-1].key, limit=3)
     assert pages == truth
+
+
+def in_memory(entries: list[Entry]) -> MemorySnapshot:
+    """A snapshot that makes its JSON of objects."""
+    return MemorySnapshot(
+        0, {e.key: MemoryEntry(e.key, e.value, e.version, e.ts_ms) for e in entries}
+    )
 
 
 def expected_oldest(history: History, retained: Retained, latest: int) -> int:
@@ -372,11 +382,11 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History,
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     prefix=st.one_of(st.just(""), KEYS), start=BOUNDS, end=BOUNDS, after=BOUNDS,
-    limit=st.integers(0, 30), share=st.floats(0, 1),
+    limit=st.integers(0, 30), share=st.floats(0, 1), room=st.integers(0, 300),
 )  # fmt: skip
 def test_scans_show_what_lies_between_their_bounds(
     scanned: tuple[History, Reader], prefix: str, start: str | None, end: str | None,
-    after: str | None, limit: int, share: float,
+    after: str | None, limit: int, share: float, room: int,
 ) -> None:  # fmt: skip
     history, reader = scanned
     seq = int(share * history.seq)
@@ -390,4 +400,8 @@ def test_scans_show_what_lies_between_their_bounds(
     ]
     with reader.model.snapshot(seq) as snapshot:
         found = snapshot.scan(prefix=prefix, start=start, end=end, after=after, limit=limit)
+        page = snapshot.scan_json(
+            prefix=prefix, start=start, end=end, after=after, limit=limit + 1, bytes_max=room
+        )
     assert found == expected[:limit]
+    assert page == in_memory(expected).scan_json(limit=limit + 1, bytes_max=room)

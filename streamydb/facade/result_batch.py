@@ -1,0 +1,142 @@
+"""Results as they come from Kafka: plain ones in columns, without an object for each.
+
+A facade reads the results of the whole database, of which it waits for few. A kernel takes apart
+what the pipeline writes for a plain commit: all fields in their order without blanks, an id of
+plain ASCII text that is the record's key too. Everything else is decoded one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from streamydb.columns import characters as c
+from streamydb.columns.addresses import SPARE_BYTES, start_of
+from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.table import Ragged, Texts
+from streamydb.errors import RecordError
+from streamydb.facade.ports import LogPosition
+from streamydb.read_model.json_values import value_end
+from streamydb.read_model.recognise import behind, counted
+from streamydb.read_model.rows import Ints, compare
+from streamydb.records import Result, decode_result
+from streamydb.txn_processor.tokens import text_end
+
+__all__ = ["Commits", "ResultBatch", "batch_of", "place_of"]
+
+_PARTITION_BITS: Final = 16
+_PARTITIONS_MAX: Final = 1 << _PARTITION_BITS
+_OFFSETS_MAX: Final = 1 << (62 - _PARTITION_BITS)
+_NOT_PLAIN: Final = -1
+
+_ID, _SEQ, _TS, _READS, _PARTITION, _OFFSET, _END = range(7)
+_PIECES: Final = Ragged.of(
+    [
+        b'{"id":', b',"seq":', b',"ts_ms":', b',"status":"committed","reads":',
+        b',"failed":[],"code":null,"source":{"partition":', b',"offset":', b"}}",
+        bytes(SPARE_BYTES),
+    ]
+)
+"""The pieces between the parts of a plain commit; see `txn_processor.format`."""
+
+
+class Commits(NamedTuple):
+    """Plain commits that came one after the other.
+
+    Attributes:
+        places: of their records in the log; see `place_of`.
+        ids: as bytes.
+        values: the result records.
+        newest: the largest seq among them, with its commit timestamp.
+        ends: partition of the log -> offset after the last of their records.
+    """
+
+    places: list[Hashable]
+    ids: list[bytes]
+    values: list[bytes]
+    newest: tuple[int, int]
+    ends: dict[int, int]
+
+
+ResultBatch = list[Commits | tuple[Result, bytes]]
+"""Results in their order: plain commits together, any other with the record it is in."""
+
+
+def place_of(position: LogPosition) -> Hashable:
+    """A place in the log as a key of a dictionary: an integer, unless its numbers are huge."""
+    partition, offset = position
+    if partition < _PARTITIONS_MAX and offset < _OFFSETS_MAX:
+        return offset << _PARTITION_BITS | partition
+    return position
+
+
+@leaf
+def _object_end(data: Any, at: int, end: int) -> int:
+    return value_end(data, at, end) if 0 <= at < end and data[at] == c.OPEN_BRACE else -1
+
+
+@kernel
+def _recognised(keys: Texts, values: Texts, pieces: Texts) -> Ints:
+    """Of each record partition, offset, seq and timestamp; a negative seq: no plain commit."""
+    n = len(values.offsets) - 1
+    out = np.full((n, 4), _NOT_PLAIN, np.int64)
+    data = values.data
+    for i in range(n):
+        at, end = values.offsets[i], values.offsets[i + 1]
+        at = behind(data, at, end, pieces, _ID)
+        stop = text_end(data, at, end) if at >= 0 else -1
+        key, key_bytes = keys.offsets[i], keys.offsets[i + 1] - keys.offsets[i]
+        if stop < 0 or compare(
+            start_of(data) + at + 1, stop - at - 1, start_of(keys.data) + key, key_bytes
+        ):
+            continue
+        at, seq = counted(data, stop + 1, end, pieces, _SEQ)
+        at, ts_ms = counted(data, at, end, pieces, _TS)
+        at = _object_end(data, behind(data, at, end, pieces, _READS), end)
+        at, partition = counted(data, at, end, pieces, _PARTITION)
+        at, offset = counted(data, at, end, pieces, _OFFSET)
+        if behind(data, at, end, pieces, _END) != end or min(seq, ts_ms, partition, offset) < 0:
+            continue
+        if partition < _PARTITIONS_MAX and offset < _OFFSETS_MAX:
+            out[i, 0], out[i, 1], out[i, 2], out[i, 3] = partition, offset, seq, ts_ms
+    return out
+
+
+def batch_of(messages: Iterable[Any]) -> ResultBatch:
+    """The results in records; what is none is skipped."""
+    pairs = [(message.key() or b"", message.value() or b"") for message in messages]
+    ids, values = [key for key, _ in pairs], [value for _, value in pairs]
+    rows = _recognised(_texts(ids), _texts(values), _PIECES.texts())
+    plain = rows[:, 2] >= 0
+    bounds = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(pairs)]
+    batch: ResultBatch = []
+    for start, end in pairwise(bounds):
+        if start < end and plain[start]:
+            batch.append(_commits(rows[start:end], ids[start:end], values[start:end]))
+        else:
+            batch += _decoded(values[start:end])
+    return batch
+
+
+def _texts(texts: list[bytes]) -> Texts:
+    return Ragged.of([*texts, bytes(SPARE_BYTES)]).part(0, len(texts)).texts()
+
+
+def _commits(rows: Ints, ids: list[bytes], values: list[bytes]) -> Commits:
+    partitions, offsets, seqs, stamps = rows.T
+    last = int(seqs.argmax())
+    ends = {n: int(offsets[partitions == n].max()) + 1 for n in np.unique(partitions).tolist()}
+    places = (offsets << _PARTITION_BITS | partitions).tolist()
+    return Commits(places, ids, values, (int(seqs[last]), int(stamps[last])), ends)
+
+
+def _decoded(values: list[bytes]) -> list[Commits | tuple[Result, bytes]]:
+    found: list[Commits | tuple[Result, bytes]] = []
+    for value in values:
+        with suppress(RecordError):
+            found.append((decode_result(value), value))
+    return found
