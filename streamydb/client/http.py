@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
@@ -140,7 +141,8 @@ def encode(request: Request[Any]) -> HttpRequest:
 
 def encode_open(request: Open) -> HttpRequest:
     """Return the HTTP request of an event stream."""
-    params = {"prefix": request.prefix} if request.prefix else {}
+    given = {**asdict(request.wanted), "prefix": request.wanted.prefix or None}
+    params = {name: text for name, text in given.items() if text is not None}
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(request.since)}
     return HttpRequest("GET", "/v1/changes", params, headers, b"", _SILENCE_S)
 

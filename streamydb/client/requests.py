@@ -40,6 +40,7 @@ __all__ = [
     "Request",
     "ResumeAttempt",
     "Scan",
+    "Selection",
     "Send",
     "Stored",
     "perform",
@@ -218,11 +219,30 @@ class ResumeAttempt(Request[_A]):
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """The changes that a watch gives: of which keys, by bytes, and of which values.
+
+    Attributes:
+        prefix: of the keys.
+        start: the first key.
+        end: the key before which to end.
+        where: a check of the value after the change, and of its version, as JSON without a key.
+        where_before: a check of the value before it.
+    """
+
+    prefix: str = ""
+    start: str | None = None
+    end: str | None = None
+    where: str | None = None
+    where_before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Open(Request[None]):
     """Open a stream of the changes after a seq; the one that was open is closed."""
 
     since: int
-    prefix: str
+    wanted: Selection
 
 
 @dataclass(frozen=True, slots=True)

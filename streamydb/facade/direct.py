@@ -39,6 +39,7 @@ from streamydb.client.requests import (
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
+from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
 from streamydb.facade.headers import Preference
 from streamydb.facade.ports import (
@@ -110,12 +111,16 @@ class DirectTransport:
     async def open(self, request: Open) -> DirectStream:
         """Open a stream of changes."""
         with _translated():
+            asked = request.wanted
+            wanted = wanted_of(
+                asked.prefix, asked.start, asked.end, asked.where, asked.where_before
+            )
             await self._start()
             feed = self._services.feed
             await feed.start()
             feed.admit(request.since)
             pause_s = self._services.settings.heartbeat_s
-            return DirectStream(feed.batches(request.since, pause_s), request.prefix)
+            return DirectStream(feed.batches(request.since, pause_s), wanted)
 
     async def close(self) -> None:
         """End; what was appended is in the log before."""
@@ -198,10 +203,10 @@ class DirectTransport:
 class DirectStream:
     """A stream of changes; see `AsyncStream`."""
 
-    def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], prefix: str) -> None:
-        """Give the changes in `batches` of keys with a prefix."""
+    def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], wanted: Wanted) -> None:
+        """Give the changes in `batches` that are wanted."""
         self._batches = batches
-        self._prefix = prefix
+        self._wanted = wanted
 
     async def receive(self) -> list[Event]:
         """Wait for the next batch."""
@@ -211,7 +216,7 @@ class DirectStream:
             raise ConnectionLostError(batch)
         if batch is None:
             return [Alive()]
-        wanted = [event for event in batch.changes if event.key.startswith(self._prefix)]
+        wanted = filter(self._wanted.takes, batch.changes)
         return [*(decode_event(event.data) for event in wanted), Progress(batch.resolved)]
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import { DEFAULTS, invalid, type Options, REAL, Session, type Surroundings } fro
 import { ask, execute, type Prepared, prepare } from "./transactions.js";
 import type {
   CallOptions, Check, Committed, Consistency, Entry, Json, ReadOptions, ScanOptions, Snapshot,
-  Transaction, Update, Value,
+  Transaction, Update, Value, WatchOptions,
 } from "./types.js";
 import { Watch } from "./watch.js";
 
@@ -140,9 +140,9 @@ export class Client {
     return run(this.#context(options), call, options.consistency, options.conflictsMax);
   }
 
-  /** Follow the changes of keys with a prefix, in their order; `since`: begin after this seq. */
-  watch<T = Json>(prefix = "", options: { since?: number; signal?: AbortSignal } = {}): Watch<T> {
-    return new Watch<T>(this.#context(options), prefix, options.since);
+  /** Follow the changes of a range of keys, in their order. */
+  watch<T = Json>(prefix = "", options: WatchOptions = {}): Watch<T> {
+    return new Watch<T>(this.#context(options), prefix, options);
   }
 
   #context(options: { signal?: AbortSignal }): Context {

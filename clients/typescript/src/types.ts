@@ -105,6 +105,23 @@ export interface Transaction {
   readonly locks?: readonly string[];
 }
 
+/** A check without its key. */
+export type Condition = Omit<Check, "key">;
+
+/** Which changes a watch gives; it begins after `since`, by default now. */
+export interface WatchOptions {
+  /** Only keys from it on. */
+  readonly start?: string;
+  /** Only keys before it. */
+  readonly end?: string;
+  /** A check of the value after a change: `{ ge: 100 }`. */
+  readonly where?: Condition;
+  /** A check of the value before it. */
+  readonly whereBefore?: Omit<Condition, "version">;
+  readonly since?: number;
+  readonly signal?: AbortSignal;
+}
+
 /** A write of a committed transaction. */
 export interface Change<T = Json> {
   readonly key: string;

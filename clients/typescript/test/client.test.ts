@@ -11,6 +11,7 @@ import {
   RequestError,
   UnsafeScanError,
   type View,
+  type WatchOptions,
 } from "../src/index.js";
 import { type Facade, serve } from "./facade.js";
 
@@ -178,6 +179,29 @@ test("a watch goes on after a cut, without gap or repetition", async () => {
     assert.equal(change.key, "w/4");
     break;
   }
+});
+
+test("a watch takes ranges and checks of values", async () => {
+  const { seq } = await client.put("f/a", 1);
+  await client.put("f/b", 7);
+  await client.put("f/b", 2);
+  await client.delete("f/b");
+  const found = async (count: number, options: WatchOptions) => {
+    const watch = client.watch<number>("f/", { since: seq - 1, ...options });
+    const changes = [];
+    while (changes.length < count) changes.push((await watch.next()).value);
+    await watch.close();
+    return changes.map(({ key, before, value }) => [key, before, value]);
+  };
+  assert.deepEqual(await found(1, { end: "f/b" }), [["f/a", undefined, 1]]);
+  assert.deepEqual(await found(1, { start: "f/b", where: { lt: 5 } }), [["f/b", 7, 2]]);
+  assert.deepEqual(await found(1, { where: { exists: false } }), [["f/b", 2, undefined]]);
+  assert.deepEqual(await found(1, { whereBefore: { ge: 5 } }), [["f/b", 7, 2]]);
+  const refused: unknown[] = [
+    { where: {} }, { where: { near: 1 } }, { where: { ge: Number.NaN } }, { where: { exists: 1 } },
+    { whereBefore: { version: 1 } }, { where: { lt: true } }, { end: "a".repeat(9_999) },
+  ];
+  for (const options of refused) assert.throws(() => client.watch("", options as WatchOptions), RequestError);
 });
 
 test("signals end what waits", async () => {

@@ -16,6 +16,7 @@ from streamydb.client.blocking.watches import Watch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
 from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
+from streamydb.client.selections import selection
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.stream_core import After, FollowedStream
@@ -321,15 +322,32 @@ class Client:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
         return value
 
-    def watch(self, prefix: str = "", *, since: int | None = None) -> Watch:
-        """Follow the changes of keys with a prefix, in their order, without an end.
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        where_before: Mapping[str, Any] | None = None,
+        since: int | None = None,
+    ) -> Watch:
+        """Follow the changes of a range of keys, in their order, without an end.
 
         Args:
             prefix: only keys that begin with it.
+            start: only keys from it on.
+            end: only keys before it.
+            where: a check, without its key, of the value after a change: `{"ge": 100}`.
+            where_before: a check of the value before it.
             since: begin after this seq; by default now: when the watch is entered with
                 `with`, or else when the first change is asked for.
+
+        Raises:
+            InvalidParameterError: one of them makes no sense.
         """
-        return Watch(self._perform, self._transport, Watching(self.session, prefix, since))
+        wanted = selection(prefix, start, end, where, where_before)
+        return Watch(self._perform, self._transport, Watching(self.session, wanted, since))
 
     def stream(self, name: str, *, after: After = None, end: bool = False) -> Iterator[Emitted]:
         """Follow what procedures emit to a stream: in order, each record once; waits for more.

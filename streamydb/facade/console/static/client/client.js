@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/client.ts (f1bf39317b09130a9c6274d0af8fafa149dcc2ffce242f25c5c2ca6247c8662b): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (f9bd650e47af22e1339b8baccb82250ce9faa271bf387d3c511abab049dc8e3a): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, Range, read } from "./reads.js";
@@ -98,9 +98,9 @@ export class Client {
     run(call, options = {}) {
         return run(this.#context(options), call, options.consistency, options.conflictsMax);
     }
-    /** Follow the changes of keys with a prefix, in their order; `since`: begin after this seq. */
+    /** Follow the changes of a range of keys, in their order. */
     watch(prefix = "", options = {}) {
-        return new Watch(this.#context(options), prefix, options.since);
+        return new Watch(this.#context(options), prefix, options);
     }
     #context(options) {
         return { transport: this.#transport, session: this.session, signal: options.signal };

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/reads.ts (de2979109f18c8548cd85a4d778bc2c59552e5bd370a18de43769cb55b0dabb5): python -m tools.console_client
+// Made of clients/typescript/src/reads.ts (a998699487b2798f319a01ed580566e710ff4072b87f5d99165eb17645bc87d4): python -m tools.console_client
 /** Reads and scans; each is tried again after whatever may pass. */
 import { ClientError, RequestError } from "./errors.js";
 import { invalid } from "./session.js";
@@ -115,7 +115,8 @@ export function checkKey(key) {
         throw new RequestError("invalid-key", 400, detail);
     }
 }
-function checkBound(bound) {
+/** Refuse what can be no prefix, start or end. */
+export function checkBound(bound) {
     if (!(bytesOf(bound) <= KEY_BYTES_MAX)) {
         throw invalid(`prefix, start and end are text of at most ${KEY_BYTES_MAX} bytes of UTF-8.`);
     }
