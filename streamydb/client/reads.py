@@ -98,6 +98,7 @@ class Range:
         count: the entries so far.
         last: the last one of them.
         whole: all entries have been read; None: nothing has been asked yet.
+        own: what its function had written in the range before; None: removed.
 
     Args:
         session: the client's state.
@@ -127,6 +128,7 @@ class Range:
         self.count = 0
         self.last: Stored | None = None
         self.whole: bool | None = None
+        self.own: dict[str, bytes | None] = {}
 
 
 def scan_page(wanted: Range, timeout_s: float | None = None) -> Flow[list[Stored]]:

@@ -407,6 +407,24 @@ def test_behind_a_client_single_rows_are_written_and_all_is_read() -> None:
         assert tables.sql("select n from t order by id").rows == ((2,), (0,))
 
 
+def test_statements_within_a_function_see_what_it_wrote_before() -> None:
+    with MemoryHost() as host, Tables(host.connect(), "shop") as tables:
+        client = host.connect()
+        tables.sql("create table t (id int primary key, n int)")
+        tables.sql("insert into t values (1, 1), (2, 2)")
+
+        def function(view: Any) -> list[Any]:
+            mine = tables.within(view)
+            mine.sql("insert into t values (3, 3)")
+            mine.sql("delete from t where id = 1")
+            mine.sql("update t set n = n * 10")
+            view.put("seen", 1)
+            return list(tables.within(view).sql("select id, n from t order by id"))
+
+        assert client.run(function) == [(2, 20), (3, 30)]
+        assert tables.sql("select sum(n) from t").rows == ((50,),)
+
+
 def test_behind_a_client_a_scan_and_its_writes_are_one_transaction() -> None:
     with MemoryHost() as host, Tables(host.connect(), "shop") as tables:
         other = Tables(host.connect(), "shop")

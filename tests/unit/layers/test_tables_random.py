@@ -7,6 +7,7 @@ after the other, in the order of the commits.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -50,6 +51,27 @@ def test_transactions_that_commit_are_serial(seed: int) -> None:
 def test_transactions_of_a_client_that_commit_are_serial(seed: int) -> None:
     with MemoryHost() as host:
         interleave(seed, Tables(host.connect(), "shop"))
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=5)
+def test_each_statement_within_a_function_does_what_it_does_in_sqlite(seed: int) -> None:
+    drawn = Drawn(random.Random(seed))
+    with MemoryHost() as host:
+        client = host.connect()
+        pair = Pair(Tables(client, "shop"))
+        for sql in drawn.schema():
+            pair.same(sql)
+        statements = [drawn.statement() for _ in range(STATEMENTS)]
+
+        def function(view: Any) -> list[Any]:
+            return [pair.mine(sql, pair.tables.within(view)) for sql in statements]
+
+        for sql, answer in zip(statements, client.run(function), strict=True):
+            assert answer == "on conflict" or answer == pair.theirs(sql), sql
+        for shape in drawn.shapes:
+            pair.same(f"select * from {shape.name}")
+        pair.close()
 
 
 def interleave(seed: int, tables: Tables) -> None:
