@@ -147,7 +147,7 @@ class Chosen:
 
 
 def _chosen(feed: WatchTarget, asked: Sequence[str | None], since: int | None) -> Chosen:
-    """What the options ask for: prefix, start, end, and checks of values after and before."""
+    """Return the records that options ask for: prefix, start, end, checks of values."""
     from streamydb.facade.feed_filter import wanted_of
     from streamydb.facade.problems import ProblemError
 

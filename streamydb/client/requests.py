@@ -42,6 +42,8 @@ __all__ = [
     "Scan",
     "Selection",
     "Send",
+    "SqlAnswer",
+    "SqlStatements",
     "Stored",
     "perform",
 ]
@@ -163,6 +165,27 @@ class Query(Request[Table]):
     params: tuple[Any, ...]
     prefix: str
     freshness: Freshness
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SqlAnswer:
+    """The answer to `SqlStatements`: for each, names and types of columns, rows, rows changed."""
+
+    seq: int
+    results: list[
+        tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[Any, ...], ...], int | None]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlStatements(Request[SqlAnswer]):
+    """Execute statements on tables as one transaction, once if it has an id."""
+
+    tables: str
+    statements: tuple[tuple[str, Any], ...]
+    freshness: Freshness
+    id: str | None
     timeout_s: float
 
 

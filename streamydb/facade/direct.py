@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from streamydb.client.errors import ConnectionLostError, RequestError
-from streamydb.client.http import emissions, table
+from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
     MARGIN_S,
@@ -34,6 +34,8 @@ from streamydb.client.requests import (
     Request,
     Scan,
     Send,
+    SqlAnswer,
+    SqlStatements,
     Stored,
 )
 from streamydb.client.watch_core import decode_event
@@ -42,6 +44,7 @@ from streamydb.facade.auth import ANYBODY, Tokens
 from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
 from streamydb.facade.headers import Preference
+from streamydb.facade.payloads import parse, timely
 from streamydb.facade.ports import (
     LogPosition,
     LogUnavailableError,
@@ -53,9 +56,12 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery as Asked
+from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
+from streamydb.facade.transactions import executed
 from streamydb.facade.writes import PendingWrite
 from streamydb.read_model.ports import StoredEntry
+from streamydb.records import Result
 from streamydb.records.table import Table
 
 __all__ = ["DirectStream", "DirectTransport"]
@@ -100,6 +106,8 @@ class DirectTransport:
                 return await self._scan(request)
             if isinstance(request, Query):
                 return await self._query(request)
+            if isinstance(request, SqlStatements):
+                return await self._statements(request)
             if isinstance(request, Emissions):
                 return await self._emissions(request)
             if isinstance(request, Send):
@@ -124,6 +132,7 @@ class DirectTransport:
 
     async def close(self) -> None:
         """End; what was appended is in the log before."""
+        await self._services.statements.stop()
         await self._services.queries.stop()
         if self._started:
             self._started = False
@@ -175,6 +184,24 @@ class DirectTransport:
             wanted.at, wanted.consistency, wanted.min_version, request.timeout_s + MARGIN_S,
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
+
+    async def _statements(self, request: SqlStatements) -> SqlAnswer:
+        wanted = request.freshness
+        asked = SqlTransaction(
+            request.tables, request.statements, request.id,
+            wanted.at, wanted.consistency, wanted.min_version, request.timeout_s + MARGIN_S,
+        )  # fmt: skip
+
+        async def commit(txn_id: str, payload: bytes) -> Result:
+            txn, otherwise = parse(payload), self._services.writer.deadline_ms()
+            dated = timely(payload, txn, None, otherwise)
+            wait = Preference(False, request.timeout_s)
+            pending, result = await executed(self._services, txn_id, dated, wait)
+            if result is None:
+                raise pending.problem()
+            return result
+
+        return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
 
     async def _emissions(self, request: Emissions) -> EmissionsPage:
         body = await stream_page(

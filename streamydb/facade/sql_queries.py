@@ -72,14 +72,24 @@ class QueryRunner:
         if pool is not None:
             await pool.close()
 
-    def _started(self) -> QueryPool:
-        from streamydb.sql.pool import QueryPool, installed
+    def must_run(self) -> None:
+        """Refuse if nothing can be run here.
+
+        Raises:
+            ProblemError: queries-off.
+        """
+        from streamydb.sql.pool import installed
 
         if not self._settings.queries_max:
             raise ProblemError("queries-off", "This facade runs no queries (queries_max is 0).")
         if not installed():
             detail = "This facade has no DuckDB; install it there: pip install 'streamydb[sql]'."
             raise ProblemError("queries-off", detail)
+
+    def _started(self) -> QueryPool:
+        from streamydb.sql.pool import QueryPool
+
+        self.must_run()
         if self._pool is None:
             self._pool = QueryPool()
         return self._pool

@@ -4,10 +4,11 @@ import { type JsonCodec, Transport } from "./http.js";
 import { absent, type Context, Range, read } from "./reads.js";
 import { run, type View } from "./run.js";
 import { DEFAULTS, invalid, type Options, REAL, Session, type Surroundings } from "./session.js";
+import { executeSql, prepared } from "./statements.js";
 import { ask, execute, type Prepared, prepare } from "./transactions.js";
 import type {
   CallOptions, Check, Committed, Consistency, Entry, Json, ReadOptions, ScanOptions, Snapshot,
-  Transaction, Update, Value, WatchOptions,
+  SqlOptions, SqlParameters, SqlResult, SqlStatement, Transaction, Update, Value, WatchOptions,
 } from "./types.js";
 import { Watch } from "./watch.js";
 
@@ -85,6 +86,19 @@ export class Client {
       if (!page.length) return;
       yield* page as Entry<T>[];
     }
+  }
+
+  /** Execute one statement on SQL tables, as a transaction of its own. */
+  async sql(sql: string, params: SqlParameters = [], options: SqlOptions = {}): Promise<SqlResult> {
+    const [found] = await this.sqlTransaction([{ sql, params }], options);
+    return found!;
+  }
+
+  /** Execute statements on SQL tables as one transaction. */
+  sqlTransaction(statements: readonly SqlStatement[], options: SqlOptions = {}): Promise<SqlResult[]> {
+    const { tables = "main", consistency, at, timeoutS } = options;
+    const freshness = this.session.freshness(consistency, at);
+    return executeSql(this.#context(options), tables, prepared(statements), freshness, timeoutS);
   }
 
   /** Store a value. */

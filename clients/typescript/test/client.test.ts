@@ -6,6 +6,7 @@ import {
   type Client,
   ClosedError,
   ConflictError,
+  ConstraintViolatedError,
   connect,
   OutcomeUnknownError,
   RequestError,
@@ -202,6 +203,28 @@ test("a watch takes ranges and checks of values", async () => {
     { whereBefore: { version: 1 } }, { where: { lt: true } }, { end: "a".repeat(9_999) },
   ];
   for (const options of refused) assert.throws(() => client.watch("", options as WatchOptions), RequestError);
+});
+
+test("SQL on tables", async () => {
+  await client.sql("create table t (id int primary key, name text)");
+  const [made, found] = await client.sqlTransaction([
+    { sql: "insert into t values (?, ?), (2, 'b')", params: [1, "a"] },
+    "select name from t order by id",
+  ]);
+  assert.deepEqual([made!.changed, found!.changed, found!.rows], [2, undefined, [["a"], ["b"]]]);
+  assert.deepEqual(found!.columns, [{ name: "name", type: "VARCHAR" }]);
+  const { rows, changed } = await client.sql("delete from t where id = $id returning name", { id: 1 });
+  assert.deepEqual([rows, changed], [[["a"]], 1]);
+  assert.deepEqual((await client.sql("select id from t")).rows, [[2]]);
+  assert.deepEqual((await client.sql("select id from t", [], { at: made!.seq })).rows, [[1], [2]]);
+  await assert.rejects(client.sql("select * from x"), (error) => {
+    return error instanceof RequestError && error.is("query-invalid") && error.members["column"] === 15;
+  });
+  await assert.rejects(client.sql("insert into t values (2, 'c')"), ConstraintViolatedError);
+  await assert.rejects(async () => client.sqlTransaction([]), RequestError);
+  const add = () => client.sql("update t set id = id + 1 where id < 10");
+  await Promise.all([add(), add()]);
+  assert.deepEqual((await client.sql("select id from t")).rows, [[4]]);
 });
 
 test("signals end what waits", async () => {

@@ -19,6 +19,7 @@ from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, 
 from streamydb.client.selections import selection
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
+from streamydb.client.statements import SqlResult, Statement, execute_sql, prepared
 from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, prepare
 from streamydb.client.watch_core import Watching
@@ -164,6 +165,66 @@ class Client:
         freshness = self.session.freshness(consistency, at)
         flow = reads.query(self.session, sql, params, prefix, freshness, timeout_s)
         return self._run(flow)
+
+    def sql(
+        self,
+        sql: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        tables: str = "main",
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> SqlResult:
+        """Execute one statement on SQL tables, as a transaction of its own; see docs/tables.md.
+
+        Args:
+            sql: the statement.
+            params: values of `?` or `$1`; a mapping has those of `$name`.
+            tables: the name of the tables, a part of their keys.
+            at: as for `get`; the statement only reads.
+            consistency: as for `get`.
+            timeout_s: how long to try.
+
+        Raises:
+            QueryInvalidError: it cannot be executed.
+            ConstraintViolatedError: a row would violate a constraint.
+            ConflictError: others wrote what it read, in each attempt.
+            OutcomeUnknownError: the answer is lost; it may be committed. `ask` looks for the
+                verdict.
+            QueryCostlyError, AnswerTooLargeError, QueriesOffError: as for `query`.
+        """
+        [found] = self.sql_transaction(
+            [(sql, params)], tables=tables, at=at, consistency=consistency, timeout_s=timeout_s
+        )
+        return found
+
+    def sql_transaction(
+        self,
+        statements: Iterable[Statement],
+        *,
+        tables: str = "main",
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> list[SqlResult]:
+        """Execute statements on SQL tables as one transaction; see `sql`.
+
+        Args:
+            statements: texts, or pairs of a text and its parameters.
+            tables: the name of the tables, a part of their keys.
+            at: as for `get`; the statements only read.
+            consistency: as for `get`.
+            timeout_s: how long to try.
+        """
+        freshness = self.session.freshness(consistency, at)
+        flow = execute_sql(self.session, tables, prepared(statements), freshness, timeout_s)
+        try:
+            return self._run(flow)
+        except OutcomeUnknownError as error:
+            asked = self._answerable(error, Prepared(error.id, b""))
+            asked.send_again = asked.ask  # executed again, it might find its own work done
+            raise asked from error.__cause__
 
     def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
         """Store a value; raises as `transaction`."""
