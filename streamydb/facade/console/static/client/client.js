@@ -1,9 +1,10 @@
-// Made of clients/typescript/src/client.ts (f9bd650e47af22e1339b8baccb82250ce9faa271bf387d3c511abab049dc8e3a): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (9657255f591fea2d630bacfffca512636748a14ede59bee072f473db4762017b): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, Range, read } from "./reads.js";
 import { run } from "./run.js";
 import { DEFAULTS, invalid, REAL, Session } from "./session.js";
+import { executeSql, prepared } from "./statements.js";
 import { ask, execute, prepare } from "./transactions.js";
 import { Watch } from "./watch.js";
 /** Return a client of the database behind a facade's address. */
@@ -55,6 +56,17 @@ export class Client {
                 return;
             yield* page;
         }
+    }
+    /** Execute one statement on SQL tables, as a transaction of its own. */
+    async sql(sql, params = [], options = {}) {
+        const [found] = await this.sqlTransaction([{ sql, params }], options);
+        return found;
+    }
+    /** Execute statements on SQL tables as one transaction. */
+    sqlTransaction(statements, options = {}) {
+        const { tables = "main", consistency, at, timeoutS } = options;
+        const freshness = this.session.freshness(consistency, at);
+        return executeSql(this.#context(options), tables, prepared(statements), freshness, timeoutS);
     }
     /** Store a value. */
     put(key, value, options = {}) {
