@@ -83,6 +83,29 @@ def test_a_constraint_is_declared_obeyed_and_dropped(page: Page) -> None:
     page.until_text("#constraints", "None is declared.")
 
 
+def test_sql_writes_and_reads_tables(empty: tuple[Page, Site]) -> None:
+    page, _ = empty
+    page.go("sql")
+    page.press("#over-tables")
+    assert page.text("#sql-label").startswith("Statements on SQL tables")
+    templates = page.all("#queries button")
+    for template, said in zip(templates, ["committed", "1 row wri", "1 row ", "1 row"], strict=True):
+        template.click()
+        page.press("#query [type=submit]")
+        page.until(lambda said=said: page.text("#query-status").startswith(said))
+    insert = "insert into notes (id, text) values (2, 'x; y'); -- two"
+    page.type("#sql", f"{insert}\nselect text from notes")
+    page.press("#query [type=submit]")
+    page.until(lambda: page.text("#query-status").startswith("1 row written · 2 rows · committed"))
+    assert "x; y" in page.text("#rows")
+    page.type("#sql", "select nothing from notes")
+    page.press("#query [type=submit]")
+    page.until(lambda: "nothing" in page.text("#query-status"))
+    page.press("#over-keys")
+    page.press("#query [type=submit]")
+    page.until(lambda: "snapshot at seq" in page.text("#query-status"))
+
+
 def test_a_stream_is_read_and_followed(page: Page, site: Site) -> None:
     page.go("streams")
     page.type("#stream-name", "voter.votes")
