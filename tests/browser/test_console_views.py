@@ -89,7 +89,8 @@ def test_sql_writes_and_reads_tables(empty: tuple[Page, Site]) -> None:
     page.press("#over-tables")
     assert page.text("#sql-label").startswith("Statements on SQL tables")
     templates = page.all("#queries button")
-    for template, said in zip(templates, ["committed", "1 row wri", "1 row ", "1 row"], strict=True):
+    statuses = ["committed", "1 row written", "1 row ", "1 row"]
+    for template, said in zip(templates, statuses, strict=True):
         template.click()
         page.press("#query [type=submit]")
         page.until(lambda said=said: page.text("#query-status").startswith(said))
