@@ -164,7 +164,8 @@ def _filled(tables: Any, rows: int) -> sqlite3.Connection:
     lite = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     customers = ", ".join(f"({n}, 'customer {n}')" for n in range(_CUSTOMERS))
     orders = ", ".join(f"({n}, {n % _CUSTOMERS}, {n}.25, 'open')" for n in range(rows))
-    fill = f"insert into customers values {customers}", f"insert into orders values {orders}"  # noqa: S608 - our own numbers
+    fill = [f"insert into customers values {customers}"]  # noqa: S608 - our own numbers
+    fill += [f"insert into orders values {orders}"]  # noqa: S608 - as above
     for statement in (*_SCHEMA, *fill):
         tables.sql(statement)
         lite.execute(statement)

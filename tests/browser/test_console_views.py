@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.browser.page import ADMIN, CHROMIUM, SCOPED, Page, Site, vote
@@ -83,6 +85,10 @@ def test_a_constraint_is_declared_obeyed_and_dropped(page: Page) -> None:
     page.until_text("#constraints", "None is declared.")
 
 
+def _begins(page: Page, selector: str, said: str) -> bool:
+    return page.text(selector).startswith(said)
+
+
 def test_sql_writes_and_reads_tables(empty: tuple[Page, Site]) -> None:
     page, _ = empty
     page.go("sql")
@@ -93,7 +99,7 @@ def test_sql_writes_and_reads_tables(empty: tuple[Page, Site]) -> None:
     for template, said in zip(templates, statuses, strict=True):
         template.click()
         page.press("#query [type=submit]")
-        page.until(lambda said=said: page.text("#query-status").startswith(said))
+        page.until(partial(_begins, page, "#query-status", said))
     insert = "insert into notes (id, text) values (2, 'x; y'); -- two"
     page.type("#sql", f"{insert}\nselect text from notes")
     page.press("#query [type=submit]")

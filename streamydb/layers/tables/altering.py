@@ -335,4 +335,3 @@ def _absent(table: Table, node: exp.Expr) -> StatementInvalidError:
     return StatementInvalidError(
         f"Column {node.name} is none of table {table.name}.", place_of(node)
     )
-
