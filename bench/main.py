@@ -44,10 +44,13 @@ from bench.scale import scale as run_scale
 from bench.scale import show as show_scale
 from bench.serving import ServingOptions
 from bench.serving import serving as run_serving
+from bench.sql import SqlOptions
+from bench.sql import show as show_sql
+from bench.sql import sql as run_sql
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "floor", "latency", "rest", "scale", "serving", "soak"]
+__all__ = ["app", "bank", "floor", "latency", "rest", "scale", "serving", "soak", "sql"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -217,6 +220,24 @@ def scale(
         backlog=backlog, distribution=named(distribution, DISTRIBUTIONS)[0],
     )  # fmt: skip
     deliver(lambda phases: run_scale(options, phases), show_scale, output, json=json)
+
+
+@app.command()
+def sql(
+    *,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of the table.")] = 1_000,
+    statements: Annotated[
+        int, typer.Option("--statements", min=1, help="Statements of a batch.")
+    ] = 200,
+    batches: Annotated[
+        int, typer.Option("--batches", min=1, help="Batches; the least counts.")
+    ] = 5,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Processor time of statements on SQL tables in memory, beside SQLite's."""
+    options = SqlOptions(rows=rows, statements=statements, batches=batches)
+    deliver(lambda phases: run_sql(options, phases), show_sql, output, json=json)
 
 
 @app.command()

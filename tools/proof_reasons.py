@@ -102,6 +102,9 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.spark.session": _FRAMES,
     "streamydb.spark.snapshots": _FRAMES,
     "streamydb.spark.submission": _FRAMES,
+    "streamydb.layers.tables.process": (
+        "a process of its own; `unit/layers/test_tables_random.py` drives it over REST"
+    ),
     "streamydb.sql.process": (
         "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
     ),

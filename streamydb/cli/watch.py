@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from streamydb.cli.common import print_json, say, stdout
+from streamydb.cli.common import EXIT_USAGE, fail, print_json, say, stdout
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import find_target
+from streamydb.records import Change, decode_change
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from confluent_kafka import Message
 
     from streamydb.cli.target import Target
+    from streamydb.facade.feed_filter import Wanted
 
 POLL_S = 0.05
 
@@ -45,6 +47,19 @@ def watch(
     prefix: Annotated[
         str, typer.Option("--prefix", help="Only records whose key (or id) begins like this.")
     ] = "",
+    start: Annotated[
+        str | None, typer.Option("--start", help="Only keys from this one on.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--end", help="Only keys before this one.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help='A check of the value after: \'{"ge": 100}\'.')
+    ] = None,
+    where_before: Annotated[
+        str | None, typer.Option("--where-before", help="A check of the value before.")
+    ] = None,
+    since: Annotated[
+        int | None, typer.Option("--since", help="Begin after this seq, if it is kept.", min=0)
+    ] = None,
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Show resolved records (progress marks) as well.")
     ] = False,
@@ -56,14 +71,17 @@ def watch(
     """Print records as they come; `--json`: one JSON object a line with its place and its value.
 
     It goes on until Ctrl-C; with --no-follow, to the end that the topic had at the start.
+    --start, --end, --where, --where-before and --since are for changes.
 
     After a restart of the pipeline a record may come twice, with the same seq and index.
     """
+    chosen = _chosen(feed, (prefix, start, end, where, where_before), since)
     target = find_target(named)
     shown = 0
     try:
-        for message in records(target, feed, from_start=from_start, follow=follow):
-            if not wanted(message, prefix, resolved=resolved):
+        begin = from_start or since is not None
+        for message in records(target, feed, from_start=begin, follow=follow):
+            if not chosen.takes(message, resolved=resolved):
                 continue
             _show(feed, message, json)
             shown += 1
@@ -89,12 +107,56 @@ def records(
             yield from reader.batch(POLL_S)
 
 
-def wanted(message: Message, prefix: str, *, resolved: bool) -> bool:
-    """Return True if the options ask for this record."""
-    key = message.key()
-    if key is None:
-        return resolved if not prefix else False
-    return key.startswith(prefix.encode())
+class Chosen:
+    """The records that are shown.
+
+    Args:
+        wanted: of which keys, and of which values if the records are changes.
+        since: of changes, only those after this seq.
+    """
+
+    def __init__(self, wanted: Wanted, since: int | None) -> None:
+        """Nothing has been seen yet."""
+        self._wanted, self._since = wanted, since
+        self._valued = wanted.after is not None or wanted.before is not None
+        self._seqs: dict[int | None, int] = {}
+
+    def takes(self, message: Message, *, resolved: bool) -> bool:
+        """Return True if a record is shown; the records of a partition come in their order."""
+        from streamydb.facade.feed_ports import ChangeEvent
+
+        key, value = message.key(), message.value()
+        seq = self._seq(message) if self._valued or self._since is not None else 0
+        if self._since is not None and seq <= self._since:
+            return False
+        if key is None:
+            return resolved and not self._wanted.prefix
+        if value is None and self._valued:
+            return False
+        name = key.decode("utf-8", "surrogateescape")
+        return self._wanted.takes(ChangeEvent(seq, 0, name, value or b""))
+
+    def _seq(self, message: Message) -> int:
+        """The seq of a change, or of the delete before a tombstone."""
+        partition, value = message.partition(), message.value()
+        if value is not None:
+            record = decode_change(value)
+            seq = record.source.seq if isinstance(record, Change) else record.resolved
+            self._seqs[partition] = seq
+        return self._seqs.get(partition, 0)
+
+
+def _chosen(feed: WatchTarget, asked: Sequence[str | None], since: int | None) -> Chosen:
+    """Return the records that options ask for: prefix, start, end, checks of values."""
+    from streamydb.facade.feed_filter import wanted_of
+    from streamydb.facade.problems import ProblemError
+
+    if feed is not WatchTarget.changes and (since is not None or any(asked[1:])):
+        fail("--start, --end, --where, --where-before and --since are for changes", EXIT_USAGE)
+    try:
+        return Chosen(wanted_of(*asked), since)
+    except ProblemError as error:
+        fail(error.detail, EXIT_USAGE)
 
 
 def _show(feed: WatchTarget, message: Message, json: bool) -> None:

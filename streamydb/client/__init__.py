@@ -100,6 +100,7 @@ from streamydb.client.problems import (
 from streamydb.client.requests import Change, Consistency, Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.snapshots import Snapshot
+from streamydb.client.statements import SqlResult
 from streamydb.client.transactions import Committed, Prepared, RangeEntry
 from streamydb.records.emission import Emitted
 from streamydb.records.ranges import Range
@@ -176,6 +177,7 @@ __all__ = [
     "SlowReaderError",
     "Snapshot",
     "SnapshotGoneError",
+    "SqlResult",
     "Table",
     "TooLargeError",
     "TooManyRequestsError",

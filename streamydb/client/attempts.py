@@ -12,11 +12,11 @@ A function that wrote nothing needs no commit: all it saw was one state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.core import execute
-from streamydb.client.errors import ClosedError, UnsafeScanError
+from streamydb.client.errors import ClosedError
 from streamydb.client.problems import SnapshotGoneError, refusal
 from streamydb.client.reads import RangeScan, check_key, read, scan_page
 from streamydb.client.requests import (
@@ -29,19 +29,13 @@ from streamydb.client.requests import (
     Stored,
     perform,
 )
-from streamydb.client.scans import comes_to, range_checks
+from streamydb.client.scans import comes_to, range_checks, with_writes
 from streamydb.client.session import Session
 from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
 from streamydb.records import canonical, decode_value
 
 __all__ = ["Attempt", "run"]
-
-_UNSEEN: Final = (
-    "A scan under run() shows the snapshot, without what the function has written: scan a range "
-    "before you write keys that the scan has yet to come to."
-)
-
 
 class Attempt:
     """One call of the function: its reads so far, and its writes.
@@ -74,26 +68,30 @@ class Attempt:
         """Begin a scan; read its pages with `page`."""
         self._check_open()
         begun = RangeScan(self._session, prefix, start, end, self._place(), limit)
+        begun.own = {key: data for key, data in self._writes.items() if comes_to(begun, [key])}
         self._scans.append(begun)
         return begun
 
     def page(self, wanted: RangeScan) -> Flow[list[Stored]]:
-        """Read the next page of a scan.
-
-        Raises:
-            UnsafeScanError: a key was written that the scan has yet to come to.
-        """
+        """Read the next page of a scan, with what the function had written when it began."""
         self._check_open()
-        if comes_to(wanted, self._writes):
-            raise UnsafeScanError(_UNSEEN)
         if self.seq is None:
             yield from self._fetch([])
-        wanted.freshness = self._place()
-        try:
-            return (yield from scan_page(wanted))
-        except SnapshotGoneError:
-            self.lost = True
-            raise
+        while not wanted.ended:
+            unseen, last, left = comes_to(wanted, wanted.own), wanted.last, wanted.left
+            wanted.freshness = self._place()
+            try:
+                page = yield from scan_page(wanted)
+            except SnapshotGoneError:
+                self.lost = True
+                raise
+            if unseen:
+                page = with_writes(wanted, page, last)[:left]
+                wanted.left = None if left is None else left - len(page)
+                wanted.ended = wanted.whole is True or wanted.left == 0
+            if page:
+                return page
+        return []
 
     def put(self, key: str, value: Any) -> None:
         """Write a value when the function has ended; reads see it from now on.

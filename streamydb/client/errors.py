@@ -85,8 +85,7 @@ class UnexpectedAnswerError(ClientError):
 
 
 class UnsafeScanError(ClientError):
-    """A function under `run` scanned what it has written, or wrote and scanned a range without end.
-    """
+    """A function under `run` wrote, and scanned a range without end or the database's own keys."""
 
 
 class OutcomeUnknownError(ClientError):

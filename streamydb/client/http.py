@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
@@ -25,6 +26,8 @@ from streamydb.client.requests import (
     Request,
     Scan,
     Send,
+    SqlAnswer,
+    SqlStatements,
     Stored,
 )
 from streamydb.client.sse import problem_of
@@ -42,6 +45,7 @@ __all__ = [
     "encode",
     "encode_open",
     "raise_for_status",
+    "sql_answer",
     "table",
 ]
 
@@ -102,6 +106,22 @@ class _Table(msgspec.Struct):
     rows: list[tuple[Any, ...]]
 
 
+class _TypedColumn(msgspec.Struct):
+    name: str
+    type: str
+
+
+class _StatementResult(msgspec.Struct):
+    columns: list[_TypedColumn]
+    rows: list[tuple[Any, ...]]
+    changed: int | None
+
+
+class _SqlAnswer(msgspec.Struct):
+    seq: int
+    results: list[_StatementResult]
+
+
 class _Emissions(msgspec.Struct):
     records: list[Emitted]
     cursor: str
@@ -109,6 +129,7 @@ class _Emissions(msgspec.Struct):
 
 
 _decode_emissions = msgspec.json.Decoder(_Emissions).decode
+_decode_sql = msgspec.json.Decoder(_SqlAnswer).decode
 _decode_table = msgspec.json.Decoder(_Table).decode
 _decode_reading = msgspec.json.Decoder(_Reading).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
@@ -123,6 +144,10 @@ def encode(request: Request[Any]) -> HttpRequest:
         return _made("GET", "/v1/kv", request.timeout_s, params=_range(request))
     if isinstance(request, Query):
         return _made("POST", "/v1/query", request.timeout_s, headers=_JSON, body=_query(request))
+    if isinstance(request, SqlStatements):
+        named = {} if request.id is None else {"Idempotency-Key": request.id}
+        headers = {**_JSON, **named}
+        return _made("POST", "/v1/sql", request.timeout_s, headers=headers, body=_sql(request))
     if isinstance(request, Emissions):
         path = "/v1/streams/" + quote(request.stream, safe="")
         return _made("GET", path, request.timeout_s, params=_emissions(request))
@@ -140,7 +165,8 @@ def encode(request: Request[Any]) -> HttpRequest:
 
 def encode_open(request: Open) -> HttpRequest:
     """Return the HTTP request of an event stream."""
-    params = {"prefix": request.prefix} if request.prefix else {}
+    given = {**asdict(request.wanted), "prefix": request.wanted.prefix or None}
+    params = {name: text for name, text in given.items() if text is not None}
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(request.since)}
     return HttpRequest("GET", "/v1/changes", params, headers, b"", _SILENCE_S)
 
@@ -160,6 +186,8 @@ def decode(request: Request[Any], answer: HttpAnswer) -> Any:
             return Page(page.seq, [entry.stored() for entry in page.entries], page.cursor)
         if isinstance(request, Query):
             return table(answer.body)
+        if isinstance(request, SqlStatements):
+            return sql_answer(answer.body)
         if isinstance(request, Emissions):
             return emissions(answer.body)
         return _outcome(answer)
@@ -176,6 +204,27 @@ def table(body: bytes) -> Table:
     found = _decode_table(body)
     names = tuple(column.name for column in found.columns)
     return Table(found.seq, names, tuple(found.rows))
+
+
+def sql_answer(body: bytes) -> SqlAnswer:
+    """Return what the answer to statements says.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    found = _decode_sql(body)
+    return SqlAnswer(
+        found.seq,
+        [
+            (
+                tuple(column.name for column in each.columns),
+                tuple(column.type for column in each.columns),
+                tuple(each.rows),
+                each.changed,
+            )
+            for each in found.results
+        ],
+    )
 
 
 def emissions(body: bytes) -> EmissionsPage:
@@ -262,6 +311,12 @@ def _emissions(request: Emissions) -> dict[str, str]:
 
 def _query(request: Query) -> bytes:
     given = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
+    return msgspec.json.encode({**given, **_freshness(request.freshness)})
+
+
+def _sql(request: SqlStatements) -> bytes:
+    statements = [{"sql": sql, "params": params} for sql, params in request.statements]
+    given = {"tables": request.tables, "statements": statements}
     return msgspec.json.encode({**given, **_freshness(request.freshness)})
 
 

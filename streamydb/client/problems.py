@@ -27,7 +27,7 @@ class InvalidKeyError(RequestError, problem="invalid-key"):
 
 
 class QueryInvalidError(RequestError, problem="query-invalid"):
-    """It is not one SELECT, not SQL, or it failed; `members["error"]` has what DuckDB says."""
+    """It is not SQL, not of the kind that is taken, or it failed; `members["error"]` says why."""
 
     def __str__(self) -> str:
         """Show DuckDB's message as well."""

@@ -28,7 +28,16 @@ from streamydb.client.session import Retry, Session
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records.table import Table
 
-__all__ = ["RangeScan", "check_key", "current_seq", "query", "read", "scan_page", "tried"]
+__all__ = [
+    "RangeScan",
+    "check_bound",
+    "check_key",
+    "current_seq",
+    "query",
+    "read",
+    "scan_page",
+    "tried",
+]
 
 _R = TypeVar("_R")
 
@@ -69,7 +78,7 @@ def query(
         InvalidParameterError: the prefix is longer than any key.
         ClientError: it was refused, took too much, or its answer would be too large.
     """
-    _check_bound(prefix)
+    check_bound(prefix)
     make = partial(Query, sql, tuple(params), prefix, freshness)
     found = yield from tried(session.retry(timeout_s), make)
     session.saw(found.seq)
@@ -89,6 +98,7 @@ class RangeScan:
         count: the entries so far.
         last: the last one of them.
         whole: all entries have been read; None: nothing has been asked yet.
+        own: what its function had written in the range before; None: removed.
 
     Args:
         session: the client's state.
@@ -118,6 +128,7 @@ class RangeScan:
         self.count = 0
         self.last: Stored | None = None
         self.whole: bool | None = None
+        self.own: dict[str, bytes | None] = {}
 
 
 def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[Stored]]:
@@ -128,7 +139,7 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[St
     """
     prefix, start, end = wanted.bounds
     for bound in (prefix, start or "", end or ""):
-        _check_bound(bound)
+        check_bound(bound)
     if wanted.freshness.at == 0:  # before the first transaction
         wanted.ended = wanted.whole = True
     if wanted.ended:
@@ -159,7 +170,12 @@ def check_key(key: str) -> None:
         raise InvalidKeyError(f"A key is text of 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
 
 
-def _check_bound(bound: str) -> None:
+def check_bound(bound: str) -> None:
+    """Refuse what can be no prefix, start or end.
+
+    Raises:
+        InvalidParameterError: it is too long, or not Unicode text.
+    """
     if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
         raise InvalidParameterError(
             f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."

@@ -40,7 +40,10 @@ __all__ = [
     "Request",
     "ResumeAttempt",
     "Scan",
+    "Selection",
     "Send",
+    "SqlAnswer",
+    "SqlStatements",
     "Stored",
     "perform",
 ]
@@ -166,6 +169,27 @@ class Query(Request[Table]):
 
 
 @dataclass(frozen=True, slots=True)
+class SqlAnswer:
+    """The answer to `SqlStatements`: for each, names and types of columns, rows, rows changed."""
+
+    seq: int
+    results: list[
+        tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[Any, ...], ...], int | None]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlStatements(Request[SqlAnswer]):
+    """Execute statements on tables as one transaction, once if it has an id."""
+
+    tables: str
+    statements: tuple[tuple[str, Any], ...]
+    freshness: Freshness
+    id: str | None
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Send(Request[Outcome]):
     """Append a transaction and wait for its verdict."""
 
@@ -218,11 +242,30 @@ class ResumeAttempt(Request[_A]):
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """The changes that a watch gives: of which keys, by bytes, and of which values.
+
+    Attributes:
+        prefix: of the keys.
+        start: the first key.
+        end: the key before which to end.
+        where: a check of the value after the change, and of its version, as JSON without a key.
+        where_before: a check of the value before it.
+    """
+
+    prefix: str = ""
+    start: str | None = None
+    end: str | None = None
+    where: str | None = None
+    where_before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Open(Request[None]):
     """Open a stream of the changes after a seq; the one that was open is closed."""
 
     since: int
-    prefix: str
+    wanted: Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ only the part that was seen is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from streamydb.client.errors import UnsafeScanError
 from streamydb.client.reads import RangeScan
+from streamydb.client.requests import Stored
 from streamydb.records.ranges import first_behind
 
-__all__ = ["comes_to", "range_checks"]
+__all__ = ["comes_to", "range_checks", "with_writes"]
 
 _SYSTEM, _BEHIND_SYSTEM = "$", "%"
 _FIRST: Final = "\0"
@@ -51,12 +52,27 @@ def range_checks(scan: RangeScan, seq: int) -> list[dict[str, Any]]:
 
 
 def comes_to(scan: RangeScan, keys: Iterable[str]) -> bool:
-    """Return True if a scan has yet to come to one of these keys: it shows them as they were."""
+    """Return True if a scan has yet to come to one of these keys."""
     if scan.ended:
         return False
     begin, end = _bounds(scan)
     last = "" if scan.last is None else scan.last.key
     return any(begin <= key > last and (end is None or key < end) for key in keys)
+
+
+def with_writes(scan: RangeScan, page: Sequence[Stored], last: Stored | None) -> list[Stored]:
+    """Return a page that was read of a scan, behind the entry ``last``, with the scan's own writes.
+
+    What was written has the version that was read, 0 if there was none.
+    """
+    after = "" if last is None else last.key
+    found = {stored.key: stored for stored in page}
+    for key, data in scan.own.items():
+        if key > after and (scan.whole or (page and key <= page[-1].key)):
+            before = found.pop(key, None)
+            if data is not None:
+                found[key] = Stored(key, data, 0 if before is None else before.version, 0)
+    return [found[key] for key in sorted(found)]
 
 
 def _bounds(scan: RangeScan) -> tuple[str, str | None]:

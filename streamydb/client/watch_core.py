@@ -21,6 +21,7 @@ from streamydb.client.requests import (
     Open,
     Progress,
     Receive,
+    Selection,
     perform,
 )
 from streamydb.client.session import Session
@@ -72,18 +73,18 @@ class Watching:
 
     Args:
         session: the client's state.
-        prefix: only changes of keys that begin with it.
+        wanted: which changes.
         since: the seq after which it begins; None: from when it is started.
 
     Attributes:
         seq: all changes up to it have been given: what to begin after, to go on later.
     """
 
-    def __init__(self, session: Session, prefix: str, since: int | None) -> None:
+    def __init__(self, session: Session, wanted: Selection, since: int | None) -> None:
         """Nothing is asked for yet."""
         self.seq = since
         self._session = session
-        self._prefix = prefix
+        self._wanted = wanted
         self._received = 0
         self._place = (0, 0)
         self._ready: deque[Change | Progress] = deque()
@@ -122,7 +123,7 @@ class Watching:
     def _receive(self) -> Flow[list[Event]]:
         """Wait for events, on a new stream if there is none."""
         if not self._open:
-            yield from perform(Open(self._received, self._prefix))
+            yield from perform(Open(self._received, self._wanted))
             self._open = True
         events: list[Event] = yield from perform(Receive())
         return events

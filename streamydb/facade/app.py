@@ -39,7 +39,7 @@ from streamydb.facade.problems import ProblemError, problem_response
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.shortcut import Shortcut
-from streamydb.facade.sql_endpoint import post_query
+from streamydb.facade.sql_endpoint import post_query, post_sql
 from streamydb.facade.streams import get_stream
 from streamydb.facade.traces import OFF, OpenTelemetry, exporting, traced
 from streamydb.facade.transactions import get_transaction, post_transaction
@@ -57,6 +57,7 @@ _GUARDED: Final = [
     get_constraints,
     get_value, put_value, delete_value, list_values, read_values, post_transaction,
     get_transaction, get_changes, get_stream, get_limits, get_metrics, post_query,
+    post_sql,
 ]  # fmt: skip
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
 _OF_STATUS: Final = {
@@ -133,6 +134,7 @@ def _lifespan(services: Services) -> Callable[[Litestar], Any]:
         try:
             yield
         finally:
+            await services.statements.stop()
             await services.queries.stop()
             await services.changes.stop()
             await services.log.stop()

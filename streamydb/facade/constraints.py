@@ -8,7 +8,7 @@ from litestar import Response, get
 from streamydb.facade import parameters as q
 from streamydb.facade.openapi import answers
 from streamydb.facade.read_answers import SNAPSHOT_HEADER
-from streamydb.facade.reads import Wanted
+from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
 from streamydb.records import CONSTRAINTS_KEY
 
@@ -34,7 +34,7 @@ async def get_constraints(
     """
     services = services_of(request)
     client_of(request).must_read(CONSTRAINTS_KEY)
-    with await services.reader.snapshot(Wanted(at, consistency, min_version)) as snapshot:
+    with await services.reader.snapshot(ReadPoint(at, consistency, min_version)) as snapshot:
         found = snapshot.get(CONSTRAINTS_KEY)
         value = msgspec.Raw(b"{}" if found is None else found.value)
         seq = snapshot.seq

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from streamydb.client.errors import ConnectionLostError, RequestError
-from streamydb.client.http import emissions, table
+from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
     MARGIN_S,
@@ -34,13 +34,17 @@ from streamydb.client.requests import (
     Request,
     Scan,
     Send,
+    SqlAnswer,
+    SqlStatements,
     Stored,
 )
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
+from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
 from streamydb.facade.headers import Preference
+from streamydb.facade.payloads import parse, timely
 from streamydb.facade.ports import (
     LogPosition,
     LogUnavailableError,
@@ -49,13 +53,16 @@ from streamydb.facade.ports import (
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Wanted
+from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery as Asked
+from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
+from streamydb.facade.transactions import executed
 from streamydb.facade.writes import PendingWrite
 from streamydb.read_model.ports import StoredEntry
+from streamydb.records import Result
 from streamydb.records.table import Table
 
 __all__ = ["DirectStream", "DirectTransport"]
@@ -100,6 +107,8 @@ class DirectTransport:
                 return await self._scan(request)
             if isinstance(request, Query):
                 return await self._query(request)
+            if isinstance(request, SqlStatements):
+                return await self._statements(request)
             if isinstance(request, Emissions):
                 return await self._emissions(request)
             if isinstance(request, Send):
@@ -111,15 +120,20 @@ class DirectTransport:
     async def open(self, request: Open) -> DirectStream:
         """Open a stream of changes."""
         with _translated():
+            asked = request.wanted
+            wanted = wanted_of(
+                asked.prefix, asked.start, asked.end, asked.where, asked.where_before
+            )
             await self._start()
             feed = self._services.feed
             await feed.start()
             feed.admit(request.since)
             pause_s = self._services.settings.heartbeat_s
-            return DirectStream(feed.batches(request.since, pause_s), request.prefix)
+            return DirectStream(feed.batches(request.since, pause_s), wanted)
 
     async def close(self) -> None:
         """End; what was appended is in the log before."""
+        await self._services.statements.stop()
         await self._services.queries.stop()
         if self._started:
             self._started = False
@@ -140,7 +154,7 @@ class DirectTransport:
     async def _snapshot(self, request: Read | Scan) -> Snapshot:
         wanted = request.freshness
         return await self._services.reader.snapshot(
-            Wanted(wanted.at, wanted.consistency, wanted.min_version),
+            ReadPoint(wanted.at, wanted.consistency, wanted.min_version),
             request.timeout_s + MARGIN_S,
         )
 
@@ -172,6 +186,24 @@ class DirectTransport:
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
 
+    async def _statements(self, request: SqlStatements) -> SqlAnswer:
+        wanted = request.freshness
+        asked = SqlTransaction(
+            request.tables, request.statements, request.id,
+            wanted.at, wanted.consistency, wanted.min_version, request.timeout_s + MARGIN_S,
+        )  # fmt: skip
+
+        async def commit(txn_id: str, payload: bytes) -> Result:
+            txn, otherwise = parse(payload), self._services.writer.deadline_ms()
+            dated = timely(payload, txn, None, otherwise)
+            wait = Preference(False, request.timeout_s)
+            pending, result = await executed(self._services, txn_id, dated, wait)
+            if result is None:
+                raise pending.problem()
+            return result
+
+        return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
+
     async def _emissions(self, request: Emissions) -> EmissionsPage:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
@@ -199,10 +231,10 @@ class DirectTransport:
 class DirectStream:
     """A stream of changes; see `AsyncStream`."""
 
-    def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], prefix: str) -> None:
-        """Give the changes in `batches` of keys with a prefix."""
+    def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], wanted: Wanted) -> None:
+        """Give the changes in `batches` that are wanted."""
         self._batches = batches
-        self._prefix = prefix
+        self._wanted = wanted
 
     async def receive(self) -> list[Event]:
         """Wait for the next batch."""
@@ -212,7 +244,7 @@ class DirectStream:
             raise ConnectionLostError(batch)
         if batch is None:
             return [Alive()]
-        wanted = [event for event in batch.changes if event.key.startswith(self._prefix)]
+        wanted = filter(self._wanted.takes, batch.changes)
         return [*(decode_event(event.data) for event in wanted), Progress(batch.resolved)]
 
     async def close(self) -> None:

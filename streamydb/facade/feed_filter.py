@@ -9,13 +9,13 @@ import msgspec
 from streamydb.facade.feed_ports import ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import KEY_BYTES_MAX
-from streamydb.records import Transaction, decode
+from streamydb.records import Transaction
+from streamydb.records.condition import COMPARATORS, condition
 from streamydb.records.formats import UNREADABLE
 from streamydb.txn_processor.comparisons import failed_checks
 
 __all__ = ["Wanted", "wanted_of"]
 
-_KEY = "k"
 _NULL = b"null"
 
 
@@ -85,18 +85,16 @@ def _check(name: str, text: str | None) -> Transaction | None:
     """A transaction with this check alone; its version is not known of what was before."""
     if text is None:
         return None
+    versioned = name == "where"
     try:
-        given = msgspec.json.decode(text)
+        found = condition(msgspec.json.decode(text), versioned=versioned)
     except UNREADABLE:
-        given = None
-    if isinstance(given, dict) and "key" not in given:
-        raw = msgspec.json.encode({"id": "where", "checks": [{"key": _KEY, **given}]})
-        found = decode(raw)
-        if isinstance(found, Transaction) and (name == "where" or "version" not in given):
-            return found
-    known = "eq, ne, lt, le, gt, ge, exists" + (", version" if name == "where" else "")
-    detail = f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
-    raise ProblemError("invalid-parameter", detail, parameters=[name])
+        found = None
+    if found is None:
+        known = ", ".join(COMPARATORS if versioned else COMPARATORS[:-1])
+        detail = f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
+        raise ProblemError("invalid-parameter", detail, parameters=[name])
+    return found
 
 
 def _value(raw: msgspec.Raw) -> bytes | None:

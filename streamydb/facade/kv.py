@@ -20,7 +20,7 @@ from streamydb.facade.paths import key_of
 from streamydb.facade.payloads import conditional_write, new_id
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.read_answers import answer_one
-from streamydb.facade.reads import Wanted
+from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import (
     AnyRequest,
     Sent,
@@ -58,7 +58,7 @@ async def get_value(
     min_version: q.AsMinVersion = None,
 ) -> Response[bytes]:
     """Read a key: its value as JSON, its version as ETag."""
-    name, wanted = context_of(request.scope).name or b"", Wanted(at, consistency, min_version)
+    name, wanted = context_of(request.scope).name or b"", ReadPoint(at, consistency, min_version)
     services, headers = services_of(request), headers_of(request)
     found = await answer_one(services, client_of(request), name, headers, wanted)
     if found.status == 304:

@@ -11,7 +11,7 @@ from streamydb.facade.body import reading
 from streamydb.facade.kv import READ_PROBLEMS
 from streamydb.facade.openapi import answers
 from streamydb.facade.read_answers import LIMIT_DEFAULT, Listed, answer_list, answer_many
-from streamydb.facade.reads import Wanted
+from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
 
 __all__ = ["list_values", "read_values"]
@@ -34,7 +34,8 @@ async def list_values(
     min_version: q.AsMinVersion = None,
 ) -> Response[bytes]:
     """List keys in the order of their UTF-8 bytes, all pages of one list at one snapshot."""
-    listed, wanted = Listed(prefix, start, end, limit, cursor), Wanted(at, consistency, min_version)
+    listed = Listed(prefix, start, end, limit, cursor)
+    wanted = ReadPoint(at, consistency, min_version)
     found = await answer_list(services_of(request), client_of(request), listed, wanted)
     return json_response(found.body, headers=found.headers)
 

@@ -68,6 +68,45 @@ _QUERY_BODY: Final[_Json] = {
         **_PLACE,
     },
 }
+_SQL_BODY: Final[_Json] = {
+    "type": "object",
+    "required": ["statements"],
+    "additionalProperties": False,
+    "properties": {
+        "statements": {"type": "array", "minItems": 1, "items": of("statement")},
+        "tables": {**_TEXT, "description": "Their name, a part of their keys; default: main."},
+        **_PLACE,
+    },
+}
+_STATEMENT: Final[_Json] = {
+    "type": "object",
+    "required": ["sql"],
+    "additionalProperties": False,
+    "properties": {
+        "sql": _TEXT,
+        "params": {"description": "The values of ? or $1 as a list; those of $name as an object."},
+    },
+}
+_SQL_ANSWER: Final[_Json] = {
+    "type": "object",
+    "required": ["seq", "id", "results"],
+    "properties": {
+        "seq": {**_SEQ, "description": "The transaction, or the state that was read."},
+        "id": {"type": ["string", "null"], "description": "The transaction's; null: no writes."},
+        "results": {"type": "array", "items": of("statement_result")},
+    },
+}
+_STATEMENT_RESULT: Final[_Json] = {
+    "type": "object",
+    "required": ["columns", "rows", "changed"],
+    "properties": {
+        "columns": {"type": "array", "items": of("column")},
+        "rows": {"type": "array", "items": {"type": "array", "items": {}}},
+        "changed": {
+            "type": ["integer", "null"], "description": "Rows written; null: it writes none.",
+        },
+    },
+}
 _TABLE: Final[_Json] = {
     "type": "object",
     "required": ["seq", "columns", "rows"],
@@ -139,7 +178,9 @@ _PROBLEM: Final[_Json] = {
 }  # fmt: skip
 _NAMED: Final[dict[str, _Json]] = {
     "entry": _ENTRY, "entries": _LIST, "reading": _READS, "read_request": _READ_BODY,
-    "query_request": _QUERY_BODY, "table": _TABLE, "column": _COLUMN, "emissions": _EMITTED,
+    "query_request": _QUERY_BODY, "sql_request": _SQL_BODY, "statement": _STATEMENT,
+    "sql_answer": _SQL_ANSWER, "statement_result": _STATEMENT_RESULT,
+    "table": _TABLE, "column": _COLUMN, "emissions": _EMITTED,
     "pending": _PENDING, "explanation": _EXPLANATION, "live": _LIVE, "health": _HEALTH,
     "problem_type": _PROBLEM,
 }  # fmt: skip
@@ -149,6 +190,7 @@ _BODIES: Final[dict[tuple[str, str], _Json]] = {
     ("post", "/v1/transactions"): of("transaction"),
     ("post", "/v1/read"): of("read_request"),
     ("post", "/v1/query"): of("query_request"),
+    ("post", "/v1/sql"): of("sql_request"),
 }
 _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     ("get", "/v1/kv/{key}"): {
@@ -169,6 +211,7 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
         "200": ("The entries, null: absent.", "application/json", of("reading")),
     },
     ("post", "/v1/query"): {"200": ("The rows.", "application/json", of("table"))},
+    ("post", "/v1/sql"): {"200": ("The results.", "application/json", of("sql_answer"))},
     ("post", "/v1/transactions"): {
         "200": ("The verdict, committed or aborted.", "application/json", of("result")),
         "202": ("Appended; ask Location.", "application/json", of("pending")),
@@ -216,6 +259,7 @@ _HEADERS: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("put", "/v1/kv/{key}"): {**_CONDITIONS, **_SENDING},
     ("delete", "/v1/kv/{key}"): {**_CONDITIONS, **_SENDING},
     ("post", "/v1/transactions"): _SENDING,
+    ("post", "/v1/sql"): {name: _SENDING[name] for name in ("Idempotency-Key", "Deadline-Ms")},
     ("get", "/v1/transactions/{id}"): {"Prefer": "wait=n: wait for the verdict n seconds."},
     ("get", "/v1/changes"): {"Last-Event-ID": "Go on after this seq; goes before `since`."},
 }

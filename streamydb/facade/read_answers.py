@@ -13,7 +13,7 @@ from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import entity_tag, matches
 from streamydb.facade.paths import key_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, Wanted, check_seqs, in_thread
+from streamydb.facade.reads import Consistency, ReadPoint, check_seqs, in_thread
 from streamydb.facade.services import Services
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model.ports import StoredEntry
@@ -65,7 +65,7 @@ class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def answer_one(
-    services: Services, caller: Caller, name: bytes, headers: Mapping[str, str], wanted: Wanted
+    services: Services, caller: Caller, name: bytes, headers: Mapping[str, str], wanted: ReadPoint
 ) -> Answer:
     """Answer with the key of a path; ``name``: still escaped; ``headers``: may hold conditions.
 
@@ -104,7 +104,7 @@ async def answer_many(services: Services, caller: Caller, raw: bytes) -> Answer:
     """
     body = _read_body(raw, services.settings.read_keys_max)
     caller.must_read_all(body.keys)
-    wanted = Wanted(body.at, body.consistency, body.min_version)
+    wanted = ReadPoint(body.at, body.consistency, body.min_version)
     bytes_max = services.settings.answer_bytes_max
     with await services.reader.snapshot(wanted) as snapshot:
         seq = snapshot.seq
@@ -116,7 +116,7 @@ async def answer_many(services: Services, caller: Caller, raw: bytes) -> Answer:
 
 
 async def answer_list(
-    services: Services, caller: Caller, listed: Listed, wanted: Wanted
+    services: Services, caller: Caller, listed: Listed, wanted: ReadPoint
 ) -> Answer:
     """Answer with a page of a list.
 
@@ -148,7 +148,7 @@ async def _reading(function: Callable[..., _T], count: int, *args: Any, **named:
     return await in_thread(lambda: function(*args, **named))
 
 
-def _place(listed: Listed, wanted: Wanted) -> tuple[Cursor, Wanted]:
+def _place(listed: Listed, wanted: ReadPoint) -> tuple[Cursor, ReadPoint]:
     """Find the place where a page begins, and its snapshot: a cursor says both."""
     if listed.cursor is None:
         at = wanted.at or 0

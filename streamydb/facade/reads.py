@@ -27,7 +27,13 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.limits import INTEGER_MAX
 
 __all__ = [
-    "Consistency", "LogEnds", "Reached", "ReadWaiter", "Reader", "Wanted", "check_seqs",
+    "Consistency",
+    "LogEnds",
+    "Reached",
+    "ReadPoint",
+    "ReadWaiter",
+    "Reader",
+    "check_seqs",
     "in_thread",
 ]  # fmt: skip
 
@@ -42,7 +48,7 @@ _STILL_S: Final = 0.1
 _T = TypeVar("_T")
 
 
-class Wanted(NamedTuple):
+class ReadPoint(NamedTuple):
     """The snapshot that a read asks for.
 
     Attributes:
@@ -56,7 +62,7 @@ class Wanted(NamedTuple):
     min_version: int | None = None
 
 
-_STRONG: Final = Wanted()
+_STRONG: Final = ReadPoint()
 
 
 class LogEnds:
@@ -168,7 +174,7 @@ class Reader:
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 
-    async def snapshot(self, wanted: Wanted = _STRONG, wait_s: float = math.inf) -> Snapshot:
+    async def snapshot(self, wanted: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
         """Return a snapshot; close it.
 
         Args:
@@ -263,7 +269,7 @@ def check_seqs(**given: int | None) -> None:
         raise ProblemError("invalid-parameter", detail, parameters=wrong)
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: ReadPoint) -> None:
     """Refuse parameters that contradict each other."""
     at, consistency, min_version = wanted
     if at is not None and consistency not in {None, "snapshot"}:

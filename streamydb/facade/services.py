@@ -20,6 +20,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
+from streamydb.facade.sql_statements import StatementRunner
 from streamydb.facade.stream_pages import StreamFeed
 from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
@@ -73,6 +74,7 @@ class Services:
     bodies: Budget
     reader: Reader
     queries: QueryRunner
+    statements: StatementRunner
     writer: TransactionWriter
     feed: Feed
     emitted: StreamFeed
@@ -92,6 +94,7 @@ def make_services(
     """Put the parts of a facade together."""
     metrics = FacadeMetrics()
     reader = Reader(model, log, settings)
+    queries = QueryRunner(model, reader, settings)
     services = Services(
         settings=settings,
         model=model,
@@ -101,7 +104,8 @@ def make_services(
         metrics=metrics,
         bodies=Budget(settings.bodies_bytes_max),
         reader=reader,
-        queries=QueryRunner(model, reader, settings),
+        queries=queries,
+        statements=StatementRunner(queries, reader, settings),
         writer=TransactionWriter(model, log, settings, metrics, traces),
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
         emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),

@@ -26,7 +26,7 @@ from streamydb.facade.read_answers import (
     answer_many,
     answer_one,
 )
-from streamydb.facade.reads import Consistency, Wanted
+from streamydb.facade.reads import Consistency, ReadPoint
 from streamydb.facade.services import JSON_HEADERS, Services
 from streamydb.facade.transactions import send_transaction
 
@@ -41,7 +41,7 @@ _ONE: Final = "/v1/kv/{key}"
 _LIST: Final = "/v1/kv"
 _MANY: Final = "/v1/read"
 _TRANSACTIONS: Final = "/v1/transactions"
-_WANTED: Final = frozenset(Wanted._fields)
+_WANTED: Final = frozenset(ReadPoint._fields)
 _NO_PARAMETERS: Final = frozenset[str]()
 
 _ROUTES: Final = {
@@ -91,7 +91,7 @@ class _Plain(NamedTuple):
 
     method: str
     route: str
-    wanted: Wanted
+    wanted: ReadPoint
     listed: Listed
     authorization: str | None
 
@@ -163,7 +163,7 @@ def _plain(scope: dict[str, Any]) -> _Plain | None:
     if given is None:
         return None
     consistency = cast("Consistency | None", given.get("consistency"))
-    wanted = Wanted(_number(given, "at"), consistency, _number(given, "min_version"))
+    wanted = ReadPoint(_number(given, "at"), consistency, _number(given, "min_version"))
     listed = Listed(
         given.get("prefix"), given.get("start"), given.get("end"),
         _number(given, "limit") or LIMIT_DEFAULT, given.get("cursor"),

@@ -1,29 +1,38 @@
-"""`/v1/query`: SQL over one snapshot."""
+"""`/v1/query`: SQL over one snapshot. `/v1/sql`: transactions of SQL on tables."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, post
 
+from streamydb.errors import ValueRejected
 from streamydb.facade.body import reading
+from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.openapi import answers
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Consistency, check_seqs
-from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
+from streamydb.facade.services import AnyRequest, client_of, headers_of, json_response, services_of
 from streamydb.facade.sql_queries import SqlQuery
+from streamydb.facade.sql_statements import SqlTransaction
+from streamydb.facade.transactions import decided
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
+from streamydb.records import Result, canonical
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["post_query"]
+__all__ = ["post_query", "post_sql"]
 
 _PROBLEMS = (
     "invalid-json", "invalid-parameter", "query-invalid", "unauthorized", "forbidden",
     "cross-origin", "body-timeout", "snapshot-gone", "answer-too-large", "too-large",
     "query-costly", "overloaded", "log-unavailable", "read-model-behind", "not-ready",
     "queries-off",
+)  # fmt: skip
+_SQL_PROBLEMS = (
+    "constraint-violated", "aborted", "invalid-transaction", "id-reused", "deadline-passed",
+    "too-many-requests", "verdict-unknown",
 )  # fmt: skip
 
 
@@ -48,6 +57,68 @@ async def post_query(request: AnyRequest) -> Response[bytes]:
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
     )
     return json_response(await services.queries.run(query, client_of(request)))
+
+
+class _Statement(msgspec.Struct, forbid_unknown_fields=True):
+    """One statement; `params` are the values of `?` or `$1`, or by the names of `$name`."""
+
+    sql: str
+    params: list[Any] | dict[str, Any] = []
+
+
+class _Statements(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v1/sql`."""
+
+    statements: Annotated[list[_Statement], msgspec.Meta(min_length=1)]
+    tables: str = "main"
+    at: int | None = None
+    consistency: Consistency | None = None
+    min_version: int | None = None
+
+
+@post("/v1/sql", status_code=200, responses=answers(*_PROBLEMS, *_SQL_PROBLEMS))
+async def post_sql(request: AnyRequest) -> Response[bytes]:
+    """Execute statements on tables as one transaction: the rows and counts of each."""
+    services = services_of(request)
+    headers = headers_of(request)
+    async with reading(request.scope, request.receive, services.settings, services.bodies) as raw:
+        body = _statements(raw)
+    wanted = SqlTransaction(
+        body.tables, tuple((each.sql, each.params) for each in body.statements),
+        idempotency_key(headers), body.at, body.consistency, body.min_version,
+    )  # fmt: skip
+
+    async def commit(txn_id: str, payload: bytes) -> Result:
+        wait = Preference(False, preference(headers).wait_s)
+        pending, result = await decided(request, services, txn_id, payload, wait)
+        if result is None:
+            raise pending.problem()
+        return result
+
+    return json_response(await services.statements.run(wanted, client_of(request), commit))
+
+
+def _statements(raw: bytes) -> _Statements:
+    try:
+        body = msgspec.json.decode(raw, type=_Statements)
+    except UNREADABLE:
+        detail = (
+            'Send {"statements": [{"sql": "select …", "params": []}]} and, if you like, tables, '
+            "at, consistency."
+        )
+        raise ProblemError("invalid-json", detail) from None
+    check_seqs(at=body.at, min_version=body.min_version)
+    if not all(map(_storable, (each.params for each in body.statements))):
+        raise ProblemError("invalid-parameter", "Numbers in `params` are finite and fit 64 bits.")
+    return body
+
+
+def _storable(params: Any) -> bool:
+    try:
+        canonical(params)
+    except ValueRejected:
+        return False
+    return True
 
 
 def _decoded(raw: bytes) -> _Body:

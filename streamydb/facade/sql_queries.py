@@ -11,7 +11,7 @@ from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import ReadModel, Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, Reader, Wanted, in_thread
+from streamydb.facade.reads import Consistency, Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
 
 if TYPE_CHECKING:
@@ -72,14 +72,24 @@ class QueryRunner:
         if pool is not None:
             await pool.close()
 
-    def _started(self) -> QueryPool:
-        from streamydb.sql.pool import QueryPool, installed
+    def must_run(self) -> None:
+        """Refuse if nothing can be run here.
+
+        Raises:
+            ProblemError: queries-off.
+        """
+        from streamydb.sql.pool import installed
 
         if not self._settings.queries_max:
             raise ProblemError("queries-off", "This facade runs no queries (queries_max is 0).")
         if not installed():
             detail = "This facade has no DuckDB; install it there: pip install 'streamydb[sql]'."
             raise ProblemError("queries-off", detail)
+
+    def _started(self) -> QueryPool:
+        from streamydb.sql.pool import QueryPool
+
+        self.must_run()
         if self._pool is None:
             self._pool = QueryPool()
         return self._pool
@@ -90,7 +100,7 @@ class QueryRunner:
         from streamydb.sql.worker import Job
 
         settings = self._settings
-        wanted = Wanted(query.at, query.consistency, query.min_version)
+        wanted = ReadPoint(query.at, query.consistency, query.min_version)
         with await self._reader.snapshot(wanted, query.wait_s) as snapshot:
             stored = self._model if isinstance(self._model, StoredModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)

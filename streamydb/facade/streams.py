@@ -16,7 +16,7 @@ from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import text_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Wanted
+from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import (
     AnyRequest,
     Services,
@@ -114,7 +114,7 @@ async def stream_page(
 async def _must_exist(services: Services, name: str, wait_s: float) -> None:
     """Refuse a name that is no stream's, or whose module was never deployed."""
     if is_stream(name):
-        strong = Wanted(consistency="strong")
+        strong = ReadPoint(consistency="strong")
         with await services.reader.snapshot(strong, wait_s) as snapshot:
             if snapshot.get(module_key(name.partition(".")[0])) is not None:
                 return

@@ -31,7 +31,10 @@ from streamydb.facade.writes import PendingWrite, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 
-__all__ = ["execute", "get_transaction", "post_transaction", "send_transaction", "verdict_of"]
+__all__ = [
+    "decided", "execute", "executed", "get_transaction", "post_transaction", "send_transaction",
+    "verdict_of",
+]  # fmt: skip
 
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
@@ -116,27 +119,39 @@ async def execute(
     Raises:
         ProblemError: whatever keeps it from being executed.
     """
+    pending, result = await decided(request, services, txn_id, payload, wanted)
+    if result is None:
+        return _ask_later(pending, wanted)
+    status, headers = conclude(result)
+    place = {"Content-Location": location(pending.txn_id, None)}
+    return json_response(verdict_body(result, client_of(request)), status, {**place, **headers})
+
+
+async def decided(
+    request: Sent, services: Services, txn_id: str, payload: bytes, wanted: Preference
+) -> tuple[PendingWrite, Result | None]:
+    """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
+
+    Raises:
+        ProblemError: whatever keeps it from being executed.
+    """
     txn = parse(payload)
     authorise(txn, client_of(request))
     otherwise = services.writer.deadline_ms()
     payload = timely(payload, txn, deadline_ms(headers_of(request)), otherwise)
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
-        pending, result = await _decided(services, txn_id, payload, wanted)
-    if result is None:
-        return _ask_later(pending, wanted)
-    if result.status == "rejected":
+        pending, result = await executed(services, txn_id, payload, wanted)
+    if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members["id"] = result.id
         if result.code in UNTIMELY:
             refusal.members["ts_ms"] = result.ts_ms
             refusal.headers["Location"] = location(pending.txn_id, None)
         raise refusal
-    status, headers = conclude(result)
-    place = {"Content-Location": location(pending.txn_id, None)}
-    return json_response(verdict_body(result, client_of(request)), status, {**place, **headers})
+    return pending, result
 
 
-async def _decided(
+async def executed(
     services: Services, txn_id: str, payload: bytes, wanted: Preference
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs.

@@ -41,7 +41,7 @@ _TABLE: Final = (
     Problem("invalid-key", 400, "The key cannot be a key",
             "A key is empty, too long or not UTF-8."),
     Problem("query-invalid", 400, "The query cannot be run",
-            "Not one SELECT, not SQL, or it failed; `error` has what DuckDB says."),
+            "Not SQL, not of the kind that is taken, or it failed; `error` says why."),
     Problem("unauthorized", 401, "A token is needed",
             "No bearer token was sent, or not one that this facade knows."),
     Problem("forbidden", 403, "The token does not allow this",
@@ -62,7 +62,8 @@ _TABLE: Final = (
     Problem("slow-reader", 408, "The event stream was not read fast enough",
             "In event streams: the last event. Connect again with Last-Event-ID.", retriable=True),
     Problem("aborted", 409, "The transaction was aborted",
-            "A write was executed and aborted for another reason than its condition."),
+            "A write was executed and aborted for another reason than its condition; or others "
+            "wrote what statements of SQL had read."),
     Problem("deadline-passed", 409, "The deadline has passed",
             "The record came to the log after its deadline, and this copy was not executed; if it "
             "was sent before, Location tells its verdict."),

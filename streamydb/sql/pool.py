@@ -23,7 +23,7 @@ from streamydb.records.formats import UNREADABLE
 if TYPE_CHECKING:
     from streamydb.sql.worker import Job, QueryOutcome
 
-__all__ = ["READY", "QueryPool", "installed"]
+__all__ = ["READY", "QueryPool", "Spare", "end", "installed"]
 
 _SOURCES: Final = Path(__file__).resolve().parents[2]
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
@@ -39,13 +39,41 @@ def installed() -> bool:
     return importlib.util.find_spec("duckdb") is not None
 
 
+class Spare:
+    """A process of a module that is started and ready, and the next one."""
+
+    def __init__(self, module: str) -> None:
+        """Nothing is started yet; the module writes `READY` when it can take work."""
+        self._module = module
+        self._spare: asyncio.Task[Process] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def take(self) -> Process:
+        """Return the process that is ready, and have the next one made."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # what another loop made ends with that loop
+            self._loop, self._spare = loop, None
+        spare = self._spare or asyncio.create_task(_start(self._module))
+        self._spare = asyncio.create_task(_start(self._module))
+        return await spare
+
+    async def close(self) -> None:
+        """End the process that is kept ready."""
+        spare, self._spare = self._spare, None
+        if spare is None or self._loop is not asyncio.get_running_loop():
+            return
+        spare.cancel()  # one that is still starting ends itself
+        await asyncio.wait([spare])
+        if not spare.cancelled() and spare.exception() is None:
+            await end(spare.result())
+
+
 class QueryPool:
     """Processes for queries."""
 
     def __init__(self) -> None:
         """Nothing is started yet."""
-        self._spare: asyncio.Task[Process] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._spare = Spare("streamydb.sql.process")
 
     async def run(self, job: Job, timeout_s: float) -> QueryOutcome:
         """Run a job.
@@ -56,14 +84,14 @@ class QueryPool:
         """
         from streamydb.sql.worker import QueryOutcome
 
-        process = await self._take()
+        process = await self._spare.take()
         try:
             async with asyncio.timeout(timeout_s):
                 data = await _exchange(process, msgspec.msgpack.encode(job), job.bytes_max)
         except TimeoutError:
             return QueryOutcome("costly")
         finally:
-            await asyncio.shield(_end(process))
+            await asyncio.shield(end(process))
         if data is None:
             return QueryOutcome("large")
         try:
@@ -73,39 +101,24 @@ class QueryPool:
 
     async def close(self) -> None:
         """End the process that is kept ready."""
-        spare, self._spare = self._spare, None
-        if spare is None or self._loop is not asyncio.get_running_loop():
-            return
-        spare.cancel()  # one that is still starting ends itself
-        await asyncio.wait([spare])
-        if not spare.cancelled() and spare.exception() is None:
-            await _end(spare.result())
-
-    async def _take(self) -> Process:
-        """The process that is ready, and have the next one made."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # what another loop made ends with that loop
-            self._loop, self._spare = loop, None
-        spare = self._spare or asyncio.create_task(_start())
-        self._spare = asyncio.create_task(_start())
-        return await spare
+        await self._spare.close()
 
 
-async def _start() -> Process:
-    """A process that has loaded everything: what follows is the query's own time."""
+async def _start(module: str) -> Process:
+    """A process that has loaded everything: what follows is the work's own time."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "streamydb.sql.process",
+        sys.executable, "-P", "-m", module,
         stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(), start_new_session=True,
     )  # fmt: skip
     try:
         async with asyncio.timeout(_START_S):
             ready = await process.stdout.read(1) if process.stdout else b""
     except BaseException:
-        await asyncio.shield(_end(process))
+        await asyncio.shield(end(process))
         raise
     if ready != READY:
-        await asyncio.shield(_end(process))
-        raise OSError("the process of a query did not start: is DuckDB whole?")
+        await asyncio.shield(end(process))
+        raise OSError(f"the process {module} did not start: is DuckDB whole?")
     return process
 
 
@@ -144,7 +157,8 @@ async def _send(pipe: asyncio.StreamWriter, job: bytes) -> None:
         return
 
 
-async def _end(process: Process) -> None:
+async def end(process: Process) -> None:
+    """Kill a process, if it runs, and wait for it."""
     if process.returncode is None:
         # Not `process.kill`: it may take the exit status from under asyncio's own watcher.
         with contextlib.suppress(ProcessLookupError):

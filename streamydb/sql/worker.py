@@ -25,7 +25,7 @@ from streamydb.sql.answers import AnswerTooLargeError, answer
 from streamydb.sql.engine import connect, lock, show
 from streamydb.sql.pool import READY
 
-__all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "main", "run"]
+__all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "hold", "main", "run"]
 
 Kind = Literal["done", "invalid", "costly", "large", "gone"]
 
@@ -148,7 +148,7 @@ def run(job: Job, *, bound: bool = False) -> QueryOutcome:
             show(connection, snapshot, job.prefixes)
             lock(connection)
             if bound:
-                _bound(job)
+                hold(job.memory_bytes, job.cpu_s)
             return _query(connection, job, seq)
     except SnapshotGone as fault:
         return QueryOutcome("gone", oldest=fault.oldest)
@@ -191,18 +191,20 @@ def _snapshot(job: Job) -> Iterator[tuple[Scannable, int]]:
         yield snapshot, snapshot.seq
 
 
-def _bound(job: Job) -> None:
-    """Hold this process to memory, processor time and no new files."""
-    limits = {
-        resource.RLIMIT_CPU: job.cpu_s,
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_CORE: 0,
-    }
+def hold(memory_bytes: int | None, cpu_s: int, *, for_good: bool = True) -> None:
+    """Hold this process to so much more memory, to processor time in all, and to no new files.
+
+    Args:
+        memory_bytes: None: what was said before.
+        cpu_s: since the process began.
+        for_good: it cannot be given more later.
+    """
+    limits = {resource.RLIMIT_CPU: cpu_s, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     used = _DATA.search(_STATUS.read_bytes()) if _STATUS.exists() else None
-    if used is not None:  # Linux; what the libraries have reserved so far counts too
-        most = 1024 * int(used[1]) + job.memory_bytes + _MARGIN_BYTES
-        limits[resource.RLIMIT_DATA] = most
+    if used is not None and memory_bytes is not None:
+        # Linux; what the libraries have reserved so far counts too
+        limits[resource.RLIMIT_DATA] = 1024 * int(used[1]) + memory_bytes + _MARGIN_BYTES
     for what, most in limits.items():
         _, hard = resource.getrlimit(what)
         wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (wanted, wanted))
+        resource.setrlimit(what, (wanted, wanted if for_good else hard))

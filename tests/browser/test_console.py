@@ -234,6 +234,21 @@ def test_old_changes_are_followed_too(page: Page) -> None:
     page.until_text("#detail h3", "acct/1")
 
 
+def test_changes_are_chosen_by_their_values(page: Page) -> None:
+    page.go("changes")
+    page.type("#follow-where", "more than 70")
+    page.press("#follow-button")
+    page.until(lambda: "is a check as JSON" in page.text("#follow-status"))
+    page.type("#follow-where", '{"le": 70}')
+    page.type("#follow-before", '{"eq": 100}')
+    page.type("#follow-start", "acct/")
+    page.type("#follow-end", "acct0")
+    page.type("#since", "1")
+    page.press("#follow-button")
+    page.until(lambda: "100 \u2192 70" in page.text("#events"))
+    assert len(page.all("#events li")) == 1
+
+
 def test_a_read_token_cannot_write(browser: Page, locked: Site) -> None:
     browser.visit(locked.address)
     browser.until_text("#state", "token needed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.browser.page import ADMIN, CHROMIUM, SCOPED, Page, Site, vote
@@ -81,6 +83,34 @@ def test_a_constraint_is_declared_obeyed_and_dropped(page: Page) -> None:
     page.until(lambda: page.text("#verdict .badge") == "committed")
     page.go("procedures")
     page.until_text("#constraints", "None is declared.")
+
+
+def _begins(page: Page, selector: str, said: str) -> bool:
+    return page.text(selector).startswith(said)
+
+
+def test_sql_writes_and_reads_tables(empty: tuple[Page, Site]) -> None:
+    page, _ = empty
+    page.go("sql")
+    page.press("#over-tables")
+    assert page.text("#sql-label").startswith("Statements on SQL tables")
+    templates = page.all("#queries button")
+    statuses = ["committed", "1 row written", "1 row ", "1 row"]
+    for template, said in zip(templates, statuses, strict=True):
+        template.click()
+        page.press("#query [type=submit]")
+        page.until(partial(_begins, page, "#query-status", said))
+    insert = "insert into notes (id, text) values (2, 'x; y'); -- two"
+    page.type("#sql", f"{insert}\nselect text from notes")
+    page.press("#query [type=submit]")
+    page.until(lambda: page.text("#query-status").startswith("1 row written · 2 rows · committed"))
+    assert "x; y" in page.text("#rows")
+    page.type("#sql", "select nothing from notes")
+    page.press("#query [type=submit]")
+    page.until(lambda: "nothing" in page.text("#query-status"))
+    page.press("#over-keys")
+    page.press("#query [type=submit]")
+    page.until(lambda: "snapshot at seq" in page.text("#query-status"))
 
 
 def test_a_stream_is_read_and_followed(page: Page, site: Site) -> None:

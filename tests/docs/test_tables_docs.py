@@ -12,6 +12,7 @@ pytest.importorskip("sqlglot")
 
 import streamydb
 from streamydb.client import Client
+from streamydb.facade import create_app
 from streamydb.layers import tables
 from streamydb.layers.tables import Tables, TablesView, keys
 from streamydb.layers.tables.definitions import COLUMNS_MAX, INDEXES_MAX
@@ -19,6 +20,9 @@ from streamydb.layers.tables.errors import SqlError
 from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX
 from streamydb.limits import KEY_BYTES_MAX, KEYS_PER_TRANSACTION_MAX
 from streamydb.testing.clients import MemoryHost
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
+from tests.docs.test_rest import EXAMPLE, same, split
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -38,15 +42,28 @@ def test_the_example_runs(example: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_page_names_what_there_is() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
     kinds = {name for name in tables.__all__ if issubclass(getattr(tables, name), SqlError)}
-    assert {*re.findall(r"`(\w+Error)`", PAGE)} - {
-        "UnsafeScanError", "OperationalError", "IntegrityError"
-    } == kinds  # fmt: skip
+    others = {"OperationalError", "IntegrityError", "OutcomeUnknownError"}
+    assert {*re.findall(r"`(\w+Error)`", PAGE)} - others == kinds
     methods = {n for n in dir(Tables) if not n.startswith("_")} - {"close", "controlled"}
     named = {name for name in methods if re.search(rf"[`.]{name}\b", PAGE)}
     assert methods == named
     assert hasattr(TablesView, "sql")
+
+
+@scenario
+async def test_the_examples_over_rest_run() -> None:
+    database = MemoryDatabase()
+    async with InProcess(create_app(database.model, database.log, database.changes)) as client:
+        found = EXAMPLE.findall(PAGE)
+        assert len(found) == 2
+        for request, status, answer in found:
+            (first,), body = split(request)
+            method, target = first.split()
+            given = await client.request(method, target, body.encode())
+            assert given.status == int(status)
+            assert same(split("HTTP\n" + answer)[1], given.body), given.body
 
 
 def test_limits_and_keys_are_those_of_the_code() -> None:

@@ -4,10 +4,11 @@ import { type JsonCodec, Transport } from "./http.js";
 import { absent, type Context, RangeScan, read } from "./reads.js";
 import { run, type View } from "./run.js";
 import { DEFAULTS, invalid, type Options, REAL, Session, type Surroundings } from "./session.js";
+import { executeSql, prepared } from "./statements.js";
 import { ask, execute, type Prepared, prepare } from "./transactions.js";
 import type {
   CallOptions, Check, Committed, Consistency, Entry, Json, Range, RangeCheck, ReadOptions, ScanOptions,
-  Snapshot, Transaction, Update, Value,
+  Snapshot, SqlOptions, SqlParameters, SqlResult, SqlStatement, Transaction, Update, Value, WatchOptions,
 } from "./types.js";
 import { Watch } from "./watch.js";
 
@@ -87,6 +88,19 @@ export class Client {
     }
   }
 
+  /** Execute one statement on SQL tables, as a transaction of its own. */
+  async sql(sql: string, params: SqlParameters = [], options: SqlOptions = {}): Promise<SqlResult> {
+    const [found] = await this.sqlTransaction([{ sql, params }], options);
+    return found!;
+  }
+
+  /** Execute statements on SQL tables as one transaction. */
+  sqlTransaction(statements: readonly SqlStatement[], options: SqlOptions = {}): Promise<SqlResult[]> {
+    const { tables = "main", consistency, at, timeoutS } = options;
+    const freshness = this.session.freshness(consistency, at);
+    return executeSql(this.#context(options), tables, prepared(statements), freshness, timeoutS);
+  }
+
   /** Store a value. */
   put(key: string, value: Value, options: CallOptions = {}): Promise<Committed> {
     return this.atomic().put(key, value).commit(options);
@@ -140,9 +154,9 @@ export class Client {
     return run(this.#context(options), call, options.consistency, options.conflictsMax);
   }
 
-  /** Follow the changes of keys with a prefix, in their order; `since`: begin after this seq. */
-  watch<T = Json>(prefix = "", options: { since?: number; signal?: AbortSignal } = {}): Watch<T> {
-    return new Watch<T>(this.#context(options), prefix, options.since);
+  /** Follow the changes of a range of keys, in their order. */
+  watch<T = Json>(prefix = "", options: WatchOptions = {}): Watch<T> {
+    return new Watch<T>(this.#context(options), prefix, options);
   }
 
   #context(options: { signal?: AbortSignal }): Context {

@@ -167,7 +167,8 @@ export function checkKey(key: string): void {
   }
 }
 
-function checkBound(bound: string): void {
+/** Refuse what can be no prefix, start or end. */
+export function checkBound(bound: string): void {
   if (!(bytesOf(bound) <= KEY_BYTES_MAX)) {
     throw invalid(`prefix, start and end are text of at most ${KEY_BYTES_MAX} bytes of UTF-8.`);
   }

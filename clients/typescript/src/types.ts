@@ -135,6 +135,45 @@ export interface Transaction {
   readonly locks?: readonly Lock[];
 }
 
+/** The values of `?` or `$1`; by name those of `$name`. */
+export type SqlParameters = readonly Json[] | { readonly [name: string]: Json };
+
+/** A statement, alone or with the values of its parameters. */
+export type SqlStatement = string | { readonly sql: string; readonly params?: SqlParameters };
+
+/** Which tables statements mean, and which state they read. */
+export interface SqlOptions extends ReadOptions {
+  /** The name of the tables, a part of their keys; by default `main`. */
+  readonly tables?: string;
+}
+
+/** The rows of a statement, and how many it wrote. */
+export interface SqlResult {
+  /** The transaction, or the state that was read. */
+  readonly seq: number;
+  readonly columns: readonly { readonly name: string; readonly type: string }[];
+  readonly rows: readonly (readonly Json[])[];
+  /** How many rows were written; undefined if the statement writes none. */
+  readonly changed: number | undefined;
+}
+
+/** A check without its key. */
+export type Condition = Omit<Check, "key">;
+
+/** Which changes a watch gives; it begins after `since`, by default now. */
+export interface WatchOptions {
+  /** Only keys from it on. */
+  readonly start?: string;
+  /** Only keys before it. */
+  readonly end?: string;
+  /** A check of the value after a change: `{ ge: 100 }`. */
+  readonly where?: Condition;
+  /** A check of the value before it. */
+  readonly whereBefore?: Omit<Condition, "version">;
+  readonly since?: number;
+  readonly signal?: AbortSignal;
+}
+
 /** A write of a committed transaction. */
 export interface Change<T = Json> {
   readonly key: string;

@@ -6,9 +6,9 @@
  */
 
 import { ClientError, UnexpectedAnswerError } from "./errors.js";
-import { type Context, read } from "./reads.js";
-import type { Retry } from "./session.js";
-import type { Change, Json } from "./types.js";
+import { type Context, checkBound, read } from "./reads.js";
+import { invalid, type Retry } from "./session.js";
+import type { Change, Json, WatchOptions } from "./types.js";
 
 interface Progress {
   readonly progress: number;
@@ -17,6 +17,7 @@ type Event = Change | Progress;
 
 /** No event of a facade is nearly as long: two values, and what is around them. */
 const BUFFER_MAX = 16_777_216;
+const COMPARATORS = ["eq", "ne", "lt", "le", "gt", "ge", "exists", "version"];
 /** How long an event stream may be silent; a facade sends a heartbeat every 15 s. */
 const SILENCE_S = 60;
 
@@ -25,7 +26,7 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
   /** All changes up to it have been given: what to begin after, to go on later. */
   seq: number | undefined;
   readonly #context: Context;
-  readonly #prefix: string;
+  readonly #wanted: Readonly<Record<string, string | undefined>>;
   readonly #closing = new AbortController();
   #received = 0;
   #place: readonly [number, number] = [0, 0];
@@ -34,9 +35,9 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
   #started: Promise<void> | undefined;
 
   /** @internal */
-  constructor(context: Context, prefix: string, since: number | undefined) {
-    this.seq = since;
-    this.#prefix = prefix;
+  constructor(context: Context, prefix: string, options: WatchOptions) {
+    this.seq = options.since;
+    this.#wanted = selection(context, prefix, options);
     const { signal } = context;
     this.#context = { ...context, signal: this.#closing.signal };
     if (signal?.aborted) this.#closing.abort(signal.reason);
@@ -106,7 +107,7 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
 
   /** Wait for events, on a new stream if there is none. */
   async #receive(): Promise<Event[]> {
-    this.#stream ??= events(this.#context, this.#received, this.#prefix);
+    this.#stream ??= events(this.#context, this.#received, this.#wanted);
     return (await this.#stream.next()).value ?? [];
   }
 
@@ -156,11 +157,37 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
 /** The reason of a watch that its owner has closed. */
 const ENDED = new Error("The watch is closed.");
 
+/** The parameters that say which changes are wanted; what makes no sense is refused. */
+function selection(context: Context, prefix: string, options: WatchOptions): Record<string, string | undefined> {
+  const { start, end, where, whereBefore } = options;
+  for (const bound of [prefix, start ?? "", end ?? ""]) checkBound(bound);
+  const { stringify } = context.transport.json;
+  const after = where && stringify(condition("where", where, COMPARATORS));
+  const before = whereBefore && stringify(condition("whereBefore", whereBefore, COMPARATORS.slice(0, -1)));
+  return { prefix: prefix || undefined, start, end, where: after, where_before: before };
+}
+
+/** Refuse what is no check without its key. */
+function condition<T extends object>(name: string, given: T, known: readonly string[]): T {
+  const parts = Object.entries(given);
+  const fits = ([part, value]: [string, unknown]) =>
+    known.includes(part) &&
+    value !== undefined &&
+    !(typeof value === "number" && !Number.isFinite(value)) &&
+    (part !== "exists" || typeof value === "boolean") &&
+    (!["lt", "le", "gt", "ge"].includes(part) || ["number", "bigint", "string"].includes(typeof value));
+  if (parts.length && parts.every(fits)) return given;
+  throw invalid(`${name} is a check without its key, such as {"ge": 100}: ${known.join(", ")}.`);
+}
+
 /** The events of one stream, some at a time. */
-async function* events(context: Context, since: number, prefix: string): AsyncGenerator<Event[], void, void> {
+async function* events(
+  context: Context,
+  since: number,
+  params: Readonly<Record<string, string | undefined>>,
+): AsyncGenerator<Event[], void, void> {
   const { transport, signal } = context;
   const headers = { Accept: "text/event-stream", "Last-Event-ID": String(since) };
-  const params = { prefix: prefix || undefined };
   const request = { method: "GET", path: "/v1/changes", params, headers, signal } as const;
   let rest = "";
   for await (const text of transport.open({ ...request, timeoutS: SILENCE_S })) {

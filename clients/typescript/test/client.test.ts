@@ -6,11 +6,13 @@ import {
   type Client,
   ClosedError,
   ConflictError,
+  ConstraintViolatedError,
   connect,
   OutcomeUnknownError,
   RequestError,
   UnsafeScanError,
   type View,
+  type WatchOptions,
 } from "../src/index.js";
 import { type Facade, serve } from "./facade.js";
 
@@ -219,6 +221,51 @@ test("a watch goes on after a cut, without gap or repetition", async () => {
     assert.equal(change.key, "w/4");
     break;
   }
+});
+
+test("a watch takes ranges and checks of values", async () => {
+  const { seq } = await client.put("f/a", 1);
+  await client.put("f/b", 7);
+  await client.put("f/b", 2);
+  await client.delete("f/b");
+  const found = async (count: number, options: WatchOptions) => {
+    const watch = client.watch<number>("f/", { since: seq - 1, ...options });
+    const changes = [];
+    while (changes.length < count) changes.push((await watch.next()).value);
+    await watch.close();
+    return changes.map(({ key, before, value }) => [key, before, value]);
+  };
+  assert.deepEqual(await found(1, { end: "f/b" }), [["f/a", undefined, 1]]);
+  assert.deepEqual(await found(1, { start: "f/b", where: { lt: 5 } }), [["f/b", 7, 2]]);
+  assert.deepEqual(await found(1, { where: { exists: false } }), [["f/b", 2, undefined]]);
+  assert.deepEqual(await found(1, { whereBefore: { ge: 5 } }), [["f/b", 7, 2]]);
+  const refused: unknown[] = [
+    { where: {} }, { where: { near: 1 } }, { where: { ge: Number.NaN } }, { where: { exists: 1 } },
+    { whereBefore: { version: 1 } }, { where: { lt: true } }, { end: "a".repeat(9_999) },
+  ];
+  for (const options of refused) assert.throws(() => client.watch("", options as WatchOptions), RequestError);
+});
+
+test("SQL on tables", async () => {
+  await client.sql("create table t (id int primary key, name text)");
+  const [made, found] = await client.sqlTransaction([
+    { sql: "insert into t values (?, ?), (2, 'b')", params: [1, "a"] },
+    "select name from t order by id",
+  ]);
+  assert.deepEqual([made!.changed, found!.changed, found!.rows], [2, undefined, [["a"], ["b"]]]);
+  assert.deepEqual(found!.columns, [{ name: "name", type: "VARCHAR" }]);
+  const { rows, changed } = await client.sql("delete from t where id = $id returning name", { id: 1 });
+  assert.deepEqual([rows, changed], [[["a"]], 1]);
+  assert.deepEqual((await client.sql("select id from t")).rows, [[2]]);
+  assert.deepEqual((await client.sql("select id from t", [], { at: made!.seq })).rows, [[1], [2]]);
+  await assert.rejects(client.sql("select * from x"), (error) => {
+    return error instanceof RequestError && error.is("query-invalid") && error.members["column"] === 15;
+  });
+  await assert.rejects(client.sql("insert into t values (2, 'c')"), ConstraintViolatedError);
+  await assert.rejects(async () => client.sqlTransaction([]), RequestError);
+  const add = () => client.sql("update t set id = id + 1 where id < 10");
+  await Promise.all([add(), add()]);
+  assert.deepEqual((await client.sql("select id from t")).rows, [[4]]);
 });
 
 test("signals end what waits", async () => {

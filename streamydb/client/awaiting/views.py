@@ -67,10 +67,9 @@ class AsyncView:
         end: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Entry]:
-        """Yield the entries of a range as they are at the snapshot.
+        """Yield the entries of a range, with what had been written when the scan began.
 
-        Raises:
-            UnsafeScanError: the function has written a key that the scan has yet to come to.
+        The function then writes only if the range has an end, and none of the database's own keys.
         """
         wanted = self._attempt.scan(prefix, start, end, limit)
         while page := await drive(self._attempt.page(wanted), self._perform):
@@ -78,9 +77,9 @@ class AsyncView:
                 yield stored.entry()
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value when the function has ended; reads see it from now on."""
+        """Store a value when the function has ended; reads and later scans see it."""
         self._attempt.put(key, value)
 
     def delete(self, key: str) -> None:
-        """Remove a key when the function has ended; raises as `put`."""
+        """Remove a key when the function has ended."""
         self._attempt.delete(key)

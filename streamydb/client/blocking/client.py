@@ -16,8 +16,10 @@ from streamydb.client.blocking.watches import Watch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import ClosedError, OutcomeUnknownError
 from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
+from streamydb.client.selections import selection
 from streamydb.client.session import Session
 from streamydb.client.snapshots import Snapshot
+from streamydb.client.statements import SqlResult, Statement, execute_sql, prepared
 from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
 from streamydb.client.watch_core import Watching
@@ -164,6 +166,66 @@ class Client:
         freshness = self.session.freshness(consistency, at)
         flow = reads.query(self.session, sql, params, prefix, freshness, timeout_s)
         return self._run(flow)
+
+    def sql(
+        self,
+        sql: str,
+        params: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        tables: str = "main",
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> SqlResult:
+        """Execute one statement on SQL tables, as a transaction of its own; see docs/tables.md.
+
+        Args:
+            sql: the statement.
+            params: values of `?` or `$1`; a mapping has those of `$name`.
+            tables: the name of the tables, a part of their keys.
+            at: as for `get`; the statement only reads.
+            consistency: as for `get`.
+            timeout_s: how long to try.
+
+        Raises:
+            QueryInvalidError: it cannot be executed.
+            ConstraintViolatedError: a row would violate a constraint.
+            ConflictError: others wrote what it read, in each attempt.
+            OutcomeUnknownError: the answer is lost; it may be committed. `ask` looks for the
+                verdict.
+            QueryCostlyError, AnswerTooLargeError, QueriesOffError: as for `query`.
+        """
+        [found] = self.sql_transaction(
+            [(sql, params)], tables=tables, at=at, consistency=consistency, timeout_s=timeout_s
+        )
+        return found
+
+    def sql_transaction(
+        self,
+        statements: Iterable[Statement],
+        *,
+        tables: str = "main",
+        at: int | None = None,
+        consistency: Consistency | None = None,
+        timeout_s: float | None = None,
+    ) -> list[SqlResult]:
+        """Execute statements on SQL tables as one transaction; see `sql`.
+
+        Args:
+            statements: texts, or pairs of a text and its parameters.
+            tables: the name of the tables, a part of their keys.
+            at: as for `get`; the statements only read.
+            consistency: as for `get`.
+            timeout_s: how long to try.
+        """
+        freshness = self.session.freshness(consistency, at)
+        flow = execute_sql(self.session, tables, prepared(statements), freshness, timeout_s)
+        try:
+            return self._run(flow)
+        except OutcomeUnknownError as error:
+            asked = self._answerable(error, Prepared(error.id, b""))
+            asked.send_again = asked.ask  # executed again, it might find its own work done
+            raise asked from error.__cause__
 
     def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
         """Store a value; raises as `transaction`."""
@@ -334,15 +396,32 @@ class Client:
             raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
         return value
 
-    def watch(self, prefix: str = "", *, since: int | None = None) -> Watch:
-        """Follow the changes of keys with a prefix, in their order, without an end.
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        where_before: Mapping[str, Any] | None = None,
+        since: int | None = None,
+    ) -> Watch:
+        """Follow the changes of a range of keys, in their order, without an end.
 
         Args:
             prefix: only keys that begin with it.
+            start: only keys from it on.
+            end: only keys before it.
+            where: a check, without its key, of the value after a change: `{"ge": 100}`.
+            where_before: a check of the value before it.
             since: begin after this seq; by default now: when the watch is entered with
                 `with`, or else when the first change is asked for.
+
+        Raises:
+            InvalidParameterError: one of them makes no sense.
         """
-        return Watch(self._perform, self._transport, Watching(self.session, prefix, since))
+        wanted = selection(prefix, start, end, where, where_before)
+        return Watch(self._perform, self._transport, Watching(self.session, wanted, since))
 
     def stream(self, name: str, *, after: After = None, end: bool = False) -> Iterator[Emitted]:
         """Follow what procedures emit to a stream: in order, each record once; waits for more.

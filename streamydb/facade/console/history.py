@@ -15,7 +15,7 @@ from streamydb.facade.gate import context_of
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import key_of
 from streamydb.facade.ports import ReadModel
-from streamydb.facade.reads import Wanted, in_thread
+from streamydb.facade.reads import ReadPoint, in_thread
 from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
 
 __all__ = ["HistoryLine", "KeepsHistory", "get_history"]
@@ -75,7 +75,7 @@ async def get_history(
     services = services_of(request)
     key = key_of(context_of(request.scope).name or b"")
     client_of(request).must_read(key)
-    with await services.reader.snapshot(Wanted(at, consistency, min_version)) as snapshot:
+    with await services.reader.snapshot(ReadPoint(at, consistency, min_version)) as snapshot:
         seq = snapshot.seq
     bytes_max = services.settings.answer_bytes_max
     versions, more = await in_thread(_versions, services.model, key, seq, limit, bytes_max)

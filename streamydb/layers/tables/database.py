@@ -13,7 +13,16 @@ from streamydb.layers.names import check_name
 from streamydb.layers.tables.errors import StatementInvalidError, StatementUnsupportedError
 from streamydb.layers.tables.keys import Keys
 from streamydb.layers.tables.memory import MemoryStore
-from streamydb.layers.tables.parsing import Parameters, bind, parse, unsupported
+from streamydb.layers.tables.parsing import (
+    Parameters,
+    Release,
+    Savepoint,
+    bind,
+    is_control,
+    is_saving,
+    parse,
+    unsupported,
+)
 from streamydb.layers.tables.schema import Table
 from streamydb.layers.tables.statements import Result, execute
 from streamydb.layers.tables.stores import ClientStore, ViewTransaction
@@ -23,7 +32,6 @@ from streamydb.layers.tables.workbench import Workbenches
 __all__ = ["OpenTransaction", "Tables", "TablesView"]
 
 _T = TypeVar("_T")
-_CONTROL = (exp.Transaction, exp.Commit, exp.Rollback)
 
 
 class TablesView:
@@ -47,8 +55,10 @@ class TablesView:
 
     def execute(self, statement: exp.Expr) -> Result:
         """Execute a statement that is parsed, without parameters."""
-        if isinstance(statement, _CONTROL):
+        if is_control(statement):
             raise unsupported(statement, "This transaction begins and ends in the program.")
+        if is_saving(statement):
+            raise StatementInvalidError("There is no transaction that BEGIN or `begin` has opened.")
         with self._benches.one() as bench:
             return execute(statement, self._keys, self._transaction, bench)
 
@@ -71,6 +81,7 @@ class OpenTransaction(TablesView):
         """Begin; the first statement takes the snapshot."""
         self._snapshot: Snapshot | None = snapshot
         self._overlay = Overlay(snapshot)
+        self._savepoints: list[tuple[str, dict[str, Any]]] = []
         super().__init__(self._overlay, keys, benches)
 
     def __enter__(self) -> Self:
@@ -86,7 +97,46 @@ class OpenTransaction(TablesView):
     def execute(self, statement: exp.Expr) -> Result:
         """Execute a statement that is parsed, without parameters."""
         self._require_open()
+        if is_saving(statement):
+            name = (statement.args.get("savepoint") or statement.this).name
+            if isinstance(statement, Savepoint):
+                self.savepoint(name)
+            elif isinstance(statement, Release):
+                self.release(name)
+            else:
+                self.rollback_to(name)
+            return Result()
         return super().execute(statement)
+
+    def savepoint(self, name: str) -> None:
+        """Remember what has been written by now; a later one of the same name hides it."""
+        self._require_open()
+        self._savepoints.append((name.lower(), dict(self._overlay.writes)))
+
+    def rollback_to(self, name: str) -> None:
+        """Forget what was written after a savepoint, and the savepoints after it.
+
+        Raises:
+            StatementInvalidError: there is no such savepoint.
+        """
+        place = self._saved(name)
+        del self._savepoints[place + 1 :]
+        self._overlay.writes = dict(self._savepoints[place][1])
+
+    def release(self, name: str) -> None:
+        """Forget a savepoint and those after it; what was written stays.
+
+        Raises:
+            StatementInvalidError: there is no such savepoint.
+        """
+        del self._savepoints[self._saved(name) :]
+
+    def _saved(self, name: str) -> int:
+        self._require_open()
+        for place in reversed(range(len(self._savepoints))):
+            if self._savepoints[place][0] == name.lower():
+                return place
+        raise StatementInvalidError(f"There is no savepoint {name}.")
 
     def commit(self) -> None:
         """Commit all statements, or none.
@@ -172,7 +222,7 @@ class Tables:
         done: list[Result] = []
         opened: OpenTransaction | None = None
         for statement in parse(sql):
-            if isinstance(statement, _CONTROL):
+            if is_control(statement):
                 opened = self.controlled(statement, opened)
             elif opened is not None:
                 done.append(opened.execute(statement))

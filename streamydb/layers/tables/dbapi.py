@@ -24,7 +24,7 @@ from streamydb.client.errors import ClientError, UnsafeScanError
 from streamydb.errors import StreamyError
 from streamydb.layers.tables import errors
 from streamydb.layers.tables.database import OpenTransaction, Tables
-from streamydb.layers.tables.parsing import Parameters, bind, parse
+from streamydb.layers.tables.parsing import Parameters, bind, is_control, parse
 from streamydb.layers.tables.schema import Table
 from streamydb.layers.tables.statements import Result
 
@@ -220,7 +220,7 @@ class Connection:
     def run(self, statement: exp.Expr) -> Result:
         """Execute a statement in the transaction, or BEGIN, COMMIT or ROLLBACK."""
         self._require_open()
-        if isinstance(statement, exp.Transaction | exp.Commit | exp.Rollback):
+        if is_control(statement):
             self._open = self.tables.controlled(statement, self._open)
             return Result()
         if self._open is None and self.autocommit:

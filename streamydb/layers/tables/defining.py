@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from streamydb.layers.tables.access import access
@@ -14,10 +16,10 @@ from streamydb.layers.tables.errors import (
 from streamydb.layers.tables.keys import part
 from streamydb.layers.tables.parsing import only, unsupported
 from streamydb.layers.tables.reading import Reader, shape
-from streamydb.layers.tables.schema import Index, Table
+from streamydb.layers.tables.schema import ForeignKey, Index, Table
 from streamydb.layers.tables.transaction import Overlay
 
-__all__ = ["Catalog"]
+__all__ = ["Catalog", "with_fields", "without"]
 
 
 class Catalog:
@@ -60,18 +62,18 @@ class Catalog:
             if node.args.get("exists"):
                 return
             raise StatementInvalidError(f"There is a table {target.name}.", place_of(target))
-        table = Definition(node, self._number, self._reader.find).table
-        self._try_expressions(node, table)
+        table = Definition(node, self.number, self._reader.find).table
+        self.try_expressions(node, table)
         for index in table.indexes:
             self._claim(index.name, table.name, node)
         own = {key.parent for key in table.foreign_keys}
         for name in own - {table.name}:
             self._add_child(name, table.name)
         if table.name in own:
-            table = _with(table, children=(table.name,))
-        self._store(table)
+            table = with_fields(table, children=(table.name,))
+        self.store(table)
 
-    def _try_expressions(self, node: exp.Create, table: Table) -> None:
+    def try_expressions(self, node: exp.Expr, table: Table) -> None:
         """Let DuckDB see the checks and defaults, so that a wrong one is found now."""
         name = self._bench.lay_out(shape(table), [])
         alias = exp.to_identifier(table.name, quoted=True).sql("duckdb")
@@ -81,6 +83,25 @@ class Catalog:
         for column in table.columns:
             if column.default is not None:
                 self._bench.ask(f"select cast({column.default} as {column.type})", node)
+
+    def enter(
+        self, table: Table, indexes: Sequence[Index], keys: Sequence[ForeignKey], node: exp.Expr
+    ) -> None:
+        """Write a definition that has got indexes and foreign keys, and fill the indexes."""
+        for index in indexes:
+            self._claim(index.name, table.name, node)
+            self._fill(table, index)
+        for key in keys:
+            self._add_child(key.parent, table.name)
+        self.store(table)
+
+    def forget(self, table: Table) -> None:
+        """Remove a definition; the rows stay."""
+        self._transaction.delete(self._keys.table(table.name))
+
+    def claim_again(self, index: Index, table: str) -> None:
+        """Let an index belong to a table of another name."""
+        self._transaction.put(self._keys.index(index.name), table)
 
     def _create_index(self, node: exp.Create) -> None:
         only(node, "this", "kind", "unique", "exists")
@@ -98,9 +119,9 @@ class Catalog:
                 f"A table has at most {INDEXES_MAX} indexes.", place_of(inner)
             )
         columns = columns_of(table, inner.args["params"].args["columns"])
-        index = Index(name, self._number(), columns, bool(node.args.get("unique")))
+        index = Index(name, self.number(), columns, bool(node.args.get("unique")))
         self._claim(name, table.name, node)
-        self._store(_with(table, indexes=(*table.indexes, index)))
+        self.store(with_fields(table, indexes=(*table.indexes, index)))
         self._fill(table, index)
 
     def _fill(self, table: Table, index: Index) -> None:
@@ -131,7 +152,7 @@ class Catalog:
             parent = self._reader.find(name)
             if parent is not None:
                 left = tuple(child for child in parent.children if child != table.name)
-                self._store(_with(parent, children=left))
+                self.store(with_fields(parent, children=left))
 
     def _dropped(self, target: exp.Expr, *, exists: bool) -> Table | None:
         return self._reader.find(target.name) if exists else self._reader.table(target)
@@ -146,15 +167,19 @@ class Catalog:
             raise StatementInvalidError(f"There is no index {target.name}.", place_of(target))
         name = target.name.lower()
         [index] = [each for each in table.indexes if each.name.lower() == name]
-        left = _with(table, indexes=tuple(each for each in table.indexes if each != index))
-        if not self._serves(left):
+        self.drop_index(table, index, target)
+
+    def drop_index(self, table: Table, index: Index, target: exp.Expr) -> None:
+        """Drop an index; ``target`` is where the statement names it."""
+        left = without(table, index)
+        if not self.serves(left):
             raise StatementInvalidError(
                 f"A foreign key needs the index {index.name}.", place_of(target)
             )
         self._forget(index)
-        self._store(left)
+        self.store(left)
 
-    def _serves(self, table: Table) -> bool:
+    def serves(self, table: Table) -> bool:
         """Return True if the table has the indexes that foreign keys need."""
         keys = [
             key for name in table.children
@@ -178,7 +203,7 @@ class Catalog:
     def _add_child(self, parent: str, child: str) -> None:
         table = self._reader.find(parent)
         if table is not None and child not in table.children:
-            self._store(_with(table, children=(*table.children, child)))
+            self.store(with_fields(table, children=(*table.children, child)))
 
     def _claim(self, name: str, table: str, node: exp.Expr) -> None:
         """Take a name of an index; they are those of the whole database."""
@@ -187,17 +212,24 @@ class Catalog:
             raise StatementInvalidError(f"There is an index {name}.", place_of(node.this))
         self._transaction.put(key, table)
 
-    def _number(self) -> int:
+    def number(self) -> int:
         """The next number."""
         key = self._keys.number
         number: int = (self._transaction.read([key])[key] or 0) + 1
         self._transaction.put(key, number)
         return number
 
-    def _store(self, table: Table) -> None:
+    def store(self, table: Table) -> None:
+        """Write a definition."""
         self._transaction.put(self._keys.table(table.name), table.stored())
 
 
-def _with(table: Table, **fields: object) -> Table:
+def with_fields(table: Table, **fields: object) -> Table:
+    """Return a definition with some fields changed."""
     have = {name: getattr(table, name) for name in table.__struct_fields__}
     return Table(**{**have, **fields})
+
+
+def without(table: Table, index: Index) -> Table:
+    """Return a definition without an index."""
+    return with_fields(table, indexes=tuple(each for each in table.indexes if each != index))

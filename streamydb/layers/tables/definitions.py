@@ -15,7 +15,7 @@ from streamydb.layers.tables.reading import ROW
 from streamydb.layers.tables.schema import Check, Column, ForeignKey, Index, Table
 from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX
 
-__all__ = ["COLUMNS_MAX", "INDEXES_MAX", "Definition", "columns_of", "named"]
+__all__ = ["COLUMNS_MAX", "INDEXES_MAX", "Definition", "columns_of", "named", "standalone"]
 
 COLUMNS_MAX: Final = 256
 """Columns of a table."""
@@ -114,7 +114,7 @@ class Definition:
             if isinstance(kind, exp.NotNullColumnConstraint):
                 not_null = not kind.args.get("allow_null")
             elif isinstance(kind, exp.DefaultColumnConstraint):
-                default = _standalone(kind.this)
+                default = standalone(kind.this)
             elif isinstance(
                 kind, exp.GeneratedAsIdentityColumnConstraint | exp.AutoIncrementColumnConstraint
             ):
@@ -257,8 +257,12 @@ def _type(kind: exp.DataType) -> str:
     return _TYPES[name]
 
 
-def _standalone(node: exp.Expr) -> str:
-    """An expression without columns and queries."""
+def standalone(node: exp.Expr) -> str:
+    """The text of an expression without columns and queries.
+
+    Raises:
+        StatementUnsupportedError: it has some.
+    """
     for inner in (exp.Column, exp.Query, exp.Placeholder):
         if found := node.find(inner):
             raise unsupported(found, "A default is an expression without columns and queries.")

@@ -28,7 +28,20 @@ from streamydb.layers.tables.errors import (
 )
 from streamydb.layers.tables.types import MISSING
 
-__all__ = ["DIALECT", "Parameters", "bind", "constant", "literal", "only", "parse", "unsupported"]
+__all__ = [
+    "DIALECT",
+    "Parameters",
+    "Release",
+    "Savepoint",
+    "bind",
+    "constant",
+    "is_control",
+    "is_saving",
+    "literal",
+    "only",
+    "parse",
+    "unsupported",
+]
 
 DIALECT: Final = "duckdb"
 _VALUE: Final = "streamydb"
@@ -46,7 +59,36 @@ def _placed(parser: Any) -> exp.Expr:
     return node
 
 
+class Savepoint(exp.Expression):
+    """SAVEPOINT name."""
+
+
+class Release(exp.Expression):
+    """RELEASE [SAVEPOINT] name."""
+
+
+def is_control(statement: exp.Expr) -> bool:
+    """Return True if a statement begins or ends a transaction."""
+    if isinstance(statement, exp.Rollback):
+        return statement.args.get("savepoint") is None
+    return isinstance(statement, exp.Transaction | exp.Commit)
+
+
+def is_saving(statement: exp.Expr) -> bool:
+    """Return True if a statement is about a savepoint."""
+    saving = isinstance(statement, Savepoint | Release)
+    return saving or (isinstance(statement, exp.Rollback) and not is_control(statement))
+
+
 class _PlacingParser(DuckDBParser):
+    def _parse_statement(self) -> Any:
+        if self._match_text_seq("SAVEPOINT"):
+            return self.expression(Savepoint(this=self._parse_id_var()))
+        if self._match_text_seq("RELEASE"):
+            self._match_text_seq("SAVEPOINT")
+            return self.expression(Release(this=self._parse_id_var()))
+        return super()._parse_statement()
+
     PLACEHOLDER_PARSERS = {  # noqa: RUF012 - as sqlglot declares it
         **DuckDBParser.PLACEHOLDER_PARSERS,
         TokenType.PLACEHOLDER: _placed,

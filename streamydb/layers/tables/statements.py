@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from streamydb.layers.tables.altering import Alterations
 from streamydb.layers.tables.conflicts import Conflicts
 from streamydb.layers.tables.defining import Catalog
 from streamydb.layers.tables.errors import (
@@ -88,6 +89,7 @@ class Statement:
         self._keys, self._transaction, self._bench = keys, transaction, bench
         self._reader = Reader(keys, transaction, bench)
         self._catalog = Catalog(self._reader, transaction)
+        self._alterations = Alterations(self._catalog, self._reader, transaction, self._check)
 
     def execute(self) -> Result:
         """Do it."""
@@ -110,6 +112,7 @@ class Statement:
         return {
             exp.Insert: self._insert, exp.Update: self._update, exp.Delete: self._delete,
             exp.Create: defined(self._catalog.create), exp.Drop: defined(self._catalog.drop),
+            exp.Alter: defined(self._alterations.alter),
         }  # fmt: skip
 
     def _insert(self, node: exp.Insert) -> Result:

@@ -81,12 +81,15 @@ class Workbench:
         Raises:
             StatementInvalidError: it cannot be run.
             DataRefusedError: it cannot be computed with these values.
+            MemoryError: there is too little.
         """
         import duckdb
 
         try:
             done = self._connection.execute(sql)
             rows = done.fetchall()
+        except duckdb.OutOfMemoryException as error:
+            raise MemoryError(str(error)) from None
         except duckdb.Error as error:
             raise _refused(error, origin) from None
         shown = done.description or []

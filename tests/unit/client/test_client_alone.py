@@ -32,6 +32,7 @@ with streamydb.connect(sys.argv[1]) as client, client.watch("a/") as watch:
     try:
         client.atomic().check("a/1", version=9).delete("a/1").commit()
     except CheckFailedError as error:
+        assert client.sql("values (1)").rows == ((1,),)
         print(error.failed[0].key, next(watch).value, [entry.value for entry in client.scan()])
 """
 

@@ -37,7 +37,17 @@ from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import KINDS
 from streamydb.client.http import encode, encode_open
 from streamydb.client.problems import refusal
-from streamydb.client.requests import Alive, Ask, Change, Freshness, Open, Progress, Scan, Send
+from streamydb.client.requests import (
+    Alive,
+    Ask,
+    Change,
+    Freshness,
+    Open,
+    Progress,
+    Scan,
+    Selection,
+    Send,
+)
 from streamydb.client.session import Session
 from streamydb.client.sse import EventParser
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES, ConfigurationError, StreamyError
@@ -257,11 +267,13 @@ def test_requests_as_they_are_sent() -> None:
     assert encode(scan).params == {
         "start": "a", "limit": "5", "consistency": "session", "min_version": "9",
     }  # fmt: skip
-    opened = encode_open(Open(12, "é"))
+    opened = encode_open(Open(12, Selection("é")))
     assert opened.headers["Last-Event-ID"] == "12"
     assert opened.params == {"prefix": "é"}
+    narrow = encode_open(Open(1, Selection("", "a", "b", '{"ge":1}')))
+    assert narrow.params == {"start": "a", "end": "b", "where": '{"ge":1}'}
     with pytest.raises(TypeError):
-        encode(Open(1, ""))
+        encode(Open(1, Selection()))
 
 
 def test_verification_of_certificates(tmp_path: Path) -> None:

@@ -277,33 +277,46 @@ def test_what_a_scan_has_not_seen_does_not_disturb(connect: Connect, behind: str
     assert calls == [["a/1", "a/3"]]
 
 
-def test_a_scan_that_would_not_show_own_writes_is_refused(connect: Connect) -> None:
+def test_a_scan_shows_what_was_written_before_it_began(connect: Connect) -> None:
     client = connect(options=Options(page_entries=1))
     for name in ("a/1", "a/3", "a/5"):
         client.put(name, 1)
 
-    def write_then_scan(view: Any) -> None:
-        view.put("a/2", 0)
-        list(view.scan("a/"))
+    def write_then_scan(view: Any) -> list[Any]:
+        view.put("a/2", 2)
+        view.put("a/6", [6])
+        view.put("a/3", 3)
+        view.delete("a/1")
+        return [(entry.key, entry.value, entry.version) for entry in view.scan("a/")]
 
-    def write_ahead(view: Any) -> None:
+    def write_ahead(view: Any) -> list[str]:
+        seen = []
         for entry in view.scan("a/"):
             view.put(entry.key + "0", 1)
+            view.delete("a/9")
+            seen.append(entry.key)
+        return seen
 
-    def swallow(view: Any) -> None:
-        view.put("a/2", 0)
-        with pytest.raises(UnsafeScanError):
-            list(view.scan("a/"))
-        raise KeyError("as a user's function may")
+    found = [("a/2", 2, 0), ("a/3", 3, 2), ("a/5", 1, 3), ("a/6", [6], 0)]
+    assert client.run(write_then_scan) == found
+    assert [entry.key for entry in client.scan("a/")] == [key for key, _, _ in found]
+    assert client.run(write_ahead) == ["a/2", "a/3", "a/5", "a/6"]
+    assert len(list(client.scan("a/"))) == 8
 
-    for function in (write_then_scan, write_ahead):
-        with pytest.raises(UnsafeScanError, match="before you write"):
-            client.run(function)
-    client.run(lambda view: [view.put(entry.key, 2) for entry in view.scan("a/")])
-    assert client.get("a/5") == 2
-    with pytest.raises(KeyError):
-        client.run(swallow)
-    assert client.get("a/2") is None
+
+def test_limits_count_what_a_scan_shows(connect: Connect) -> None:
+    client = connect(options=Options(page_entries=2))
+    for number in range(6):
+        client.put(f"a/{number}", number)
+
+    def function(view: Any) -> list[list[Any]]:
+        for number in (0, 1, 3):
+            view.delete(f"a/{number}")
+        view.put("a/20", 20)
+        return [[e.value for e in view.scan("a/", limit=limit)] for limit in (0, 1, 2, 3, 4, 9)]
+
+    everything = [2, 20, 4, 5]
+    assert client.run(function) == [everything[:limit] for limit in (0, 1, 2, 3, 4, 9)]
 
 
 @pytest.mark.parametrize("bounds", [{}, {"start": "a"}, {"end": "b"}, {"prefix": "$"}])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streamydb.client import Change, NotConnectedError, Options
 from streamydb.client.errors import ClientError, ConnectionLostError
-from streamydb.client.problems import ForbiddenError, SlowReaderError
-from streamydb.client.requests import Event, Open, Pause, Progress, Receive, Request
+from streamydb.client.problems import ForbiddenError, InvalidParameterError, SlowReaderError
+from streamydb.client.requests import Event, Open, Pause, Progress, Receive, Request, Selection
 from streamydb.client.session import Session
 from streamydb.client.watch_core import Watching
 from streamydb.facade import FacadeSettings
@@ -74,6 +74,39 @@ def test_a_prefix_filters(connect: Connect) -> None:
         client.put("b", 2)
         client.put("a/2", 1)
         assert [change.key for change in take(watch, 2)] == ["a/1", "a/2"]
+
+
+def test_ranges_and_checks_of_values_filter(connect: Connect) -> None:
+    client = connect()
+
+    def found(count: int, **wanted: Any) -> list[tuple[str, Any, Any]]:
+        with client.watch(since=0, **wanted) as watch:
+            return [(change.key, change.before, change.value) for change in take(watch, count)]
+
+    for key, value in (("a", 1), ("é", 7), ("b", 7), ("b", 2)):
+        client.put(key, value)
+    client.delete("b")
+    assert found(3, start="b", end="c") == [("b", None, 7), ("b", 7, 2), ("b", 2, None)]
+    assert found(1, start="c") == [("é", None, 7)]
+    assert found(2, where={"ge": 7}) == [("é", None, 7), ("b", None, 7)]
+    assert found(1, where={"exists": False}) == [("b", 2, None)]
+    assert found(1, where={"version": 4}) == [("b", 7, 2)]
+    assert found(1, where_before={"gt": 2}, where={"lt": 5}, prefix="b") == [("b", 7, 2)]
+    assert found(2, where_before={"eq": None}, end="c") == [("a", None, 1), ("b", None, 7)]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"where": {}}, {"where": {"near": 1}}, {"where": {"key": "a", "ge": 1}}, {"where": "ge"},
+     {"where": {"ge": float("nan")}}, {"where": {"exists": 1}}, {"where_before": {"version": 1}},
+     {"where": {"range": {"prefix": "a"}, "count": 1}}, {"start": "a" * 9_999}, {"end": 1}],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_before_anything_is_sent(
+    connect: Connect, host: MemoryHost, wanted: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidParameterError, match=r"where|prefix, start and end"):
+        connect().watch(**wanted)
+    assert not host.faults.sent
 
 
 @pytest.mark.parametrize("cuts", [[0, 0], [1], [2, 0, 1], [3], [4, 1], [5]])
@@ -203,7 +236,7 @@ def drive(flow: Generator[Any, Any, Any], perform: Callable[[Request[Any]], Any]
 @given(st.integers(0, 2**32))
 def test_whatever_is_cut_the_sequence_is_whole(seed: int) -> None:
     server = Server(random.Random(seed).randrange)
-    watching = Watching(Session(Options(reconnect_s=1e9)), "", 0)
+    watching = Watching(Session(Options(reconnect_s=1e9)), Selection(), 0)
     received: list[Change] = []
     for number in range(1, len(LOG) + 1):
         received.append(drive(watching.next(), server.perform))
@@ -217,6 +250,6 @@ def test_a_watch_of_what_must_not_be_read_ends() -> None:
     def perform(_: Request[Any]) -> Any:
         raise ForbiddenError("no scope")
 
-    watching = Watching(Session(), "", 0)
+    watching = Watching(Session(), Selection(), 0)
     with pytest.raises(ForbiddenError):
         drive(watching.next(), perform)

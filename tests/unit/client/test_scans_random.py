@@ -72,3 +72,30 @@ def test_what_a_function_saw_of_a_range_holds_when_it_commits(seed: int) -> None
             assert before == calls[-1], (wanted, most)
             if not any(inside(name, wanted) for name in changed):
                 assert len(calls) == 1, (wanted, changed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_function_scans_its_own_writes(seed: int) -> None:
+    dice = random.Random(f"own writes {seed}")
+    with MemoryHost() as host:
+        client = host.connect(options=Options(page_entries=dice.choice([1, 2, 100])))
+        for name in dice.sample(NAMES, dice.randint(0, 12)):
+            client.put(name, 0)
+        expected = {entry.key: entry.value for entry in client.scan()}
+
+        def function(view: Any) -> None:
+            for number in range(12):
+                for name in dice.sample(NAMES, dice.randint(0, 3)):
+                    if dice.random() < 0.4:
+                        view.delete(name)
+                        expected.pop(name, None)
+                    else:
+                        view.put(name, number)
+                        expected[name] = number
+                wanted = drawn(dice)
+                keys = sorted(name for name in expected if inside(name, wanted))
+                found = [(each.key, each.value) for each in view.scan(**wanted)]
+                assert found == [(key, expected[key]) for key in keys[: wanted["limit"]]], wanted
+
+        client.run(function)
+        assert {entry.key: entry.value for entry in client.scan()} == expected

@@ -29,14 +29,14 @@ CHECKS = [
 ]  # fmt: skip
 
 
-@DOCUMENT.exclude(path_regex="^/v1/(changes|query)$").parametrize()
+@DOCUMENT.exclude(path_regex="^/v1/(changes|query|sql)$").parametrize()
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 def test_answers_are_as_documented(case: Any) -> None:
     """Only a read of the future may be told to wait (503, read-model-behind)."""
     check(case)
 
 
-@DOCUMENT.include(path_regex="^/v1/query$").parametrize()
+@DOCUMENT.include(path_regex="^/v1/(query|sql)$").parametrize()
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 def test_answers_to_queries_are_as_documented(case: Any) -> None:
     """Fewer: each query is a process."""

@@ -244,7 +244,8 @@ def test_a_problem_needs_a_type_of_the_table() -> None:
 
 ENDPOINTS = {
     ("get", "/v1/kv/{key}"), ("put", "/v1/kv/{key}"), ("delete", "/v1/kv/{key}"), ("get", "/v1/kv"),
-    ("post", "/v1/read"), ("post", "/v1/query"), ("post", "/v1/transactions"),
+    ("post", "/v1/read"), ("post", "/v1/query"), ("post", "/v1/sql"),
+    ("post", "/v1/transactions"),
     ("get", "/v1/transactions/{id}"), ("get", "/v1/explanations/{id}"),
     ("get", "/v1/constraints"),
     ("get", "/v1/streams/{name}"),

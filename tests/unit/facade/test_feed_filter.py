@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamydb.client.selections import selection
 from streamydb.facade import create_app
 from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeEvent
@@ -43,6 +44,9 @@ def test_a_check_takes_what_it_would_take_in_a_transaction(
     text = json.dumps(rules)
     wanted = wanted_of(None, None, None, None if was else text, text if was else None)
     assert wanted.takes(event("a", before, after)) == holds(txn.checks[0], stored, version)
+    asked = selection("", None, None, None if was else rules, rules if was else None)
+    sent = wanted_of("", None, None, asked.where, asked.where_before)
+    assert sent.takes(event("a", before, after)) == wanted.takes(event("a", before, after))
 
 
 @given(KEYS, KEYS, st.one_of(st.none(), KEYS))

@@ -220,7 +220,13 @@ def test_conditions_narrow_each_table_of_a_join(
         ("select id,\n nope from t", StatementInvalidError, (2, 2), "nope"),
         ("selec 1", StatementInvalidError, (1, 7), "Unexpected"),
         ("select 'x", StatementInvalidError, None, "no SQL"),
-        ("alter table t add column y int", StatementUnsupportedError, (1, 13), "ALTER"),
+        ("alter table t alter x type int", StatementUnsupportedError, (1, 21), "type of a column"),
+        ("alter table t add y int primary key", StatementUnsupportedError, (1, 19), "primary key"),
+        ("alter table t drop column id", StatementInvalidError, (1, 27), "the primary key"),
+        ("alter table t drop column z", StatementInvalidError, (1, 27), "Column z"),
+        ("alter table t rename column x to id", StatementInvalidError, (1, 34), "id is taken"),
+        ("savepoint a", StatementInvalidError, None, "no transaction"),
+        ("create view v as select 1", StatementUnsupportedError, (1, 13), "VIEW"),
         ("create table u (a blob)", StatementUnsupportedError, (1, 17), "type BLOB"),
         ("create table u (a int,\n a text)", StatementInvalidError, (2, 2), "taken"),
         ("create table u (a json primary key)", StatementUnsupportedError, (1, 17), "JSON"),
@@ -405,6 +411,24 @@ def test_behind_a_client_single_rows_are_written_and_all_is_read() -> None:
         )
         assert done == 1
         assert tables.sql("select n from t order by id").rows == ((2,), (0,))
+
+
+def test_statements_within_a_function_see_what_it_wrote_before() -> None:
+    with MemoryHost() as host, Tables(host.connect(), "shop") as tables:
+        client = host.connect()
+        tables.sql("create table t (id int primary key, n int)")
+        tables.sql("insert into t values (1, 1), (2, 2)")
+
+        def function(view: Any) -> list[Any]:
+            mine = tables.within(view)
+            mine.sql("insert into t values (3, 3)")
+            mine.sql("delete from t where id = 1")
+            mine.sql("update t set n = n * 10")
+            view.put("seen", 1)
+            return list(tables.within(view).sql("select id, n from t order by id"))
+
+        assert client.run(function) == [(2, 20), (3, 30)]
+        assert tables.sql("select sum(n) from t").rows == ((50,),)
 
 
 def test_behind_a_client_a_scan_and_its_writes_are_one_transaction() -> None:

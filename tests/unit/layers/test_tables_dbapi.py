@@ -118,7 +118,7 @@ def test_autocommit_and_transactions_in_sql(connection: dbapi.Connection) -> Non
         ("insert into t (id) values (1)", dbapi.IntegrityError),
         ("insert into t (id) values ('x')", dbapi.DataError),
         ("select * from nope", dbapi.ProgrammingError),
-        ("alter table t add y int", dbapi.NotSupportedError),
+        ("alter table t alter x type int", dbapi.NotSupportedError),
         ("select 1; select 2", dbapi.ProgrammingError),
     ],
 )

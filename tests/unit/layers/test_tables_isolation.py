@@ -1,23 +1,17 @@
-"""The anomalies of the Hermitage list, in SQL: none of them happens.
-
-https://github.com/ept/hermitage has the schedules; the names are those of Adya's thesis. What is
-committed second, and has met another's write, conflicts.
-"""
+"""The anomalies of the Hermitage list, in SQL: none of them happens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import OpenTransaction, Tables, TransactionConflictError
+from streamydb.layers.tables import Tables
 from streamydb.testing.clients import MemoryHost
-
-Schedule = Callable[[Tables], None]
-FIRST, SECOND = "where id = 1", "where id = 2"
+from tests.support.hermitage import SCHEDULES, Schedule, filled
 
 
 @pytest.fixture(params=["memory", "client"])
@@ -26,165 +20,9 @@ def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
     with MemoryHost() as host:
         made = Tables.in_memory() if request.param == "memory" else Tables(host.connect())
         with made:
-            made.sql("create table test (id int primary key, value int)")
-            made.sql("insert into test values (1, 10), (2, 20)")
-            yield made
+            yield filled(made)
 
 
-def value(view: Tables | OpenTransaction, where: str) -> int:
-    [[found]] = view.sql(f"select value from test {where}").rows
-    return int(found)
-
-
-def put(view: OpenTransaction, where: str, new: str) -> None:
-    assert view.sql(f"update test set value = {new} {where}").changed == 1
-
-
-def conflicts(transaction: OpenTransaction) -> None:
-    with pytest.raises(TransactionConflictError):
-        transaction.commit()
-
-
-def test_g0_writes_do_not_interleave(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    put(one, FIRST, "11")
-    put(other, FIRST, "12")
-    put(one, SECOND, "21")
-    one.commit()
-    put(other, SECOND, "22")
-    conflicts(other)
-    assert (value(tables, FIRST), value(tables, SECOND)) == (11, 21)
-
-
-def test_g1a_what_is_rolled_back_is_never_read(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    put(one, FIRST, "101")
-    assert value(other, FIRST) == 10
-    one.rollback()
-    assert value(other, FIRST) == 10
-    other.commit()
-    assert value(tables, FIRST) == 10
-
-
-def test_g1b_intermediate_values_are_never_read(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    put(one, FIRST, "101")
-    assert value(other, FIRST) == 10
-    put(one, FIRST, "11")
-    one.commit()
-    assert value(other, FIRST) == 10
-    other.commit()
-    assert value(tables, FIRST) == 11
-
-
-def test_g1c_information_does_not_flow_in_circles(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    put(one, FIRST, "11")
-    put(other, SECOND, "22")
-    assert (value(one, SECOND), value(other, FIRST)) == (20, 10)
-    one.commit()
-    conflicts(other)
-    assert (value(tables, FIRST), value(tables, SECOND)) == (11, 20)
-
-
-def test_otv_a_transaction_does_not_vanish_in_part(tables: Tables) -> None:
-    one, other, reader = tables.begin(), tables.begin(), tables.begin()
-    put(one, FIRST, "11")
-    put(one, SECOND, "19")
-    put(other, FIRST, "12")
-    one.commit()
-    assert value(reader, FIRST) == 11
-    put(other, SECOND, "18")
-    assert value(reader, SECOND) == 19
-    conflicts(other)
-    assert (value(reader, SECOND), value(reader, FIRST)) == (19, 11)
-    reader.commit()
-
-
-def test_pmp_a_predicate_shows_one_state(tables: Tables) -> None:
-    reader = tables.begin()
-    assert reader.sql("select * from test where value = 30").rows == ()
-    tables.sql("insert into test values (3, 30)")
-    assert reader.sql("select * from test where value % 3 = 0").rows == ()
-    reader.commit()
-
-
-def test_pmp_a_write_by_a_predicate_meets_those_before_it(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    one.sql("update test set value = value + 10")
-    assert other.sql("delete from test where value = 20 returning id").rows == ((2,),)
-    one.commit()
-    conflicts(other)
-    assert (value(tables, FIRST), value(tables, SECOND)) == (20, 30)
-
-
-def test_p4_no_update_is_lost(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    assert value(one, FIRST) == value(other, FIRST) == 10
-    put(one, FIRST, "11")
-    put(other, FIRST, "11")
-    one.commit()
-    conflicts(other)
-
-
-def test_g_single_reads_are_not_skewed(tables: Tables) -> None:
-    reader, writer = tables.begin(), tables.begin()
-    assert value(reader, FIRST) == 10
-    put(writer, FIRST, "12")
-    put(writer, SECOND, "18")
-    writer.commit()
-    assert value(reader, SECOND) == 20
-    reader.commit()
-
-
-def test_g_single_reads_by_predicates_are_not_skewed(tables: Tables) -> None:
-    reader = tables.begin()
-    assert len(reader.sql("select * from test where value % 5 = 0")) == 2
-    with tables.begin() as writer:
-        put(writer, FIRST, "12")
-    assert reader.sql("select * from test where value % 3 = 0").rows == ()
-    reader.commit()
-
-
-def test_g_single_a_write_by_a_predicate_is_not_skewed(tables: Tables) -> None:
-    one = tables.begin()
-    assert value(one, FIRST) == 10
-    with tables.begin() as writer:
-        put(writer, FIRST, "12")
-        put(writer, SECOND, "18")
-    assert one.sql("delete from test where value = 20").changed == 1
-    conflicts(one)
-    assert (value(tables, FIRST), value(tables, SECOND)) == (12, 18)
-
-
-def test_g2_item_writes_are_not_skewed(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    for view in (one, other):
-        assert len(view.sql("select * from test where id in (1, 2)")) == 2
-    put(one, FIRST, "11")
-    put(other, SECOND, "21")
-    one.commit()
-    conflicts(other)
-
-
-def test_g2_there_are_no_phantoms(tables: Tables) -> None:
-    one, other = tables.begin(), tables.begin()
-    for view in (one, other):
-        assert view.sql("select * from test where value % 3 = 0").rows == ()
-    one.sql("insert into test values (3, 30)")
-    other.sql("insert into test values (4, 42)")
-    one.commit()
-    conflicts(other)
-    assert tables.sql("select id from test where value % 3 = 0").rows == ((3,),)
-
-
-def test_g2_two_edges_a_reader_between_two_writers(tables: Tables) -> None:
-    one = tables.begin()
-    assert len(one.sql("select * from test")) == 2
-    with tables.begin() as writer:
-        put(writer, SECOND, "value + 5")
-    with tables.begin() as reader:
-        assert value(reader, FIRST) == 10
-        assert value(reader, SECOND) == 25
-    put(one, FIRST, "0")
-    conflicts(one)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each.__name__)
+def test_a_schedule_shows_no_anomaly(tables: Tables, schedule: Schedule) -> None:
+    schedule(tables)

@@ -46,10 +46,34 @@ function stopChanges(said = "Not following") {
   ended?.close();
 }
 
+/** What the form asks for; a condition is JSON. */
+function wanted() {
+  const given = (id) => byId(id).value.trim() || undefined;
+  const condition = (id, label) => {
+    try {
+      return given(id) && JSON.parse(given(id));
+    } catch {
+      throw new Error(`${label} is a check as JSON, such as {"ge": 100}.`);
+    }
+  };
+  const since = given("since") ? Number(given("since")) : facts.strong ? undefined : facts.latest;
+  return {
+    since,
+    start: byId("follow-start").value || undefined,
+    end: byId("follow-end").value || undefined,
+    where: condition("follow-where", "Value after"),
+    whereBefore: condition("follow-before", "Value before"),
+  };
+}
+
 async function follow() {
-  const given = byId("since").value.trim();
-  const since = given ? Number(given) : facts.strong ? undefined : facts.latest;
-  const mine = (watch = database().watch(byId("follow-prefix").value, { since }));
+  let mine;
+  try {
+    mine = watch = database().watch(byId("follow-prefix").value, wanted());
+  } catch (problem) {
+    stopChanges(words(problem));
+    return;
+  }
   byId("follow-button").textContent = "Stop";
   tell("Connecting", mine);
   const drawing = setInterval(() => draw(mine), DRAW_MS);

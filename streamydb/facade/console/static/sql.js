@@ -1,4 +1,4 @@
-// The view of queries: one SELECT, its rows as a table or a plot.
+// The view of SQL: one SELECT over all keys, or a transaction on tables; rows as a table or a plot.
 
 import { call, path } from "./api.js";
 import { Chart } from "./charts.js";
@@ -6,9 +6,20 @@ import { byId, el, put, say, visible } from "./dom.js";
 import { fresh } from "./facts.js";
 import { exact } from "./format.js";
 import { parse } from "./json.js";
+import { statements } from "./statements.js";
 import { wideTable } from "./tables.js";
 
 const ROWS = 500;
+const LABELS = {
+  keys: "One SELECT over kv(key, value, version, ts): all keys of one snapshot",
+  tables: "Statements on SQL tables; a semicolon parts them, and all of them are one transaction",
+};
+const ON_TABLES = {
+  "Create": "create table if not exists notes (\n  id int primary key,\n  text text not null,\n  made timestamp default current_timestamp::timestamp\n)",
+  "Insert": "insert into notes (id, text)\nselect coalesce(max(id), 0) + 1, 'a note' from notes\nreturning *",
+  "Select": "select id, text, made\nfrom notes\norder by id desc\nlimit 100",
+  "Update": "update notes set text = 'another' where id = 1;\nselect * from notes where id = 1",
+};
 const QUERIES = {
   "Keys": "select key, value, version, ts\nfrom kv\norder by key\nlimit 100",
   "Keys by folder": "select split_part(key, '/', 1) as folder, count(*) as keys\nfrom kv\ngroup by folder\norder by keys desc\nlimit 20",
@@ -18,12 +29,13 @@ const QUERIES = {
 
 const chart = new Chart();
 let asking = null;
+let over = "keys";
 
 export function startSql() {
   const editor = byId("sql");
-  byId("queries").append(...Object.entries(QUERIES).map(([name, text]) =>
-    el("button", { type: "button", class: "quiet", onclick: () => { editor.value = text; } }, name)));
-  editor.value = QUERIES.Keys;
+  byId("over-keys").addEventListener("click", () => choose("keys"));
+  byId("over-tables").addEventListener("click", () => choose("tables"));
+  choose("keys");
   editor.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("query").requestSubmit();
   });
@@ -34,6 +46,20 @@ export function startSql() {
   byId("as-table").addEventListener("click", () => display("table"));
   byId("as-plot").addEventListener("click", () => display("plot"));
   byId("plot").append(chart.element);
+}
+
+/** Has the view ask all keys, or tables. */
+function choose(what) {
+  over = what;
+  const texts = what === "tables" ? ON_TABLES : QUERIES;
+  put(byId("queries"), ...Object.entries(texts).map(([name, text]) =>
+    el("button", { type: "button", class: "quiet", onclick: () => { byId("sql").value = text; } }, name)));
+  byId("sql").value = Object.values(texts)[0];
+  say(byId("sql-label"), LABELS[what]);
+  for (const each of ["keys", "tables"]) byId(`over-${each}`).setAttribute("aria-pressed", String(each === what));
+  byId("tables-field").hidden = what !== "tables";
+  byId("prefix-field").hidden = what === "tables";
+  forgetSql();
 }
 
 /** Forgets what another token may not see. */
@@ -49,30 +75,51 @@ async function query() {
   asking?.abort();
   asking = mine;
   const at = byId("query-at").value.trim();
-  const body = { sql: byId("sql").value, prefix: byId("query-prefix").value, ...(at ? { at: Number(at) } : fresh()) };
+  const place = at ? { at: Number(at) } : fresh();
+  const body = over === "keys"
+    ? { sql: byId("sql").value, prefix: byId("query-prefix").value, ...place }
+    : { tables: byId("query-tables").value || "main", statements: statements(byId("sql").value).map((sql) => ({ sql })), ...place };
   say(byId("query-status"), "Running …");
   const began = performance.now();
   try {
-    const { text } = await call("POST", path("query", null), { body: JSON.stringify(body), signal: mine.signal });
-    if (mine === asking) show(parse(text), performance.now() - began);
+    const { text } = await call("POST", path(over === "keys" ? "query" : "sql", null), { body: JSON.stringify(body), signal: mine.signal });
+    if (mine === asking) (over === "keys" ? show : showAll)(parse(text), performance.now() - began);
   } catch (problem) {
     if (mine !== asking) return;
     byId("result").hidden = true;
-    say(byId("query-status"), problem.members?.error ?? problem.message);
+    say(byId("query-status"), problem.members?.error ?? problem.members?.violated ?? problem.message);
   }
 }
 
+/** Shows the last rows that statements gave, and what they wrote. */
+function showAll(answer, ms) {
+  const results = answer.get("results").parts;
+  const wrote = results.filter((each) => !each.get("changed").isNull);
+  const changed = wrote.reduce((sum, each) => sum + each.get("changed").plain(), 0);
+  const found = results.findLast((each) => each.get("columns").parts.length);
+  const many = found ? rowsOf(found) : "";
+  byId("result").hidden = !found;
+  const written = wrote.length ? `${exact(changed)} ${changed === 1 ? "row" : "rows"} written` : "";
+  const place = `${answer.get("id").isNull ? "snapshot at" : "committed as"} seq ${answer.get("seq").text}`;
+  say(byId("query-status"), [written, many, place, `${Math.round(ms)} ms`].filter(Boolean).join(" · "));
+}
+
 function show(answer, ms) {
+  const many = rowsOf(answer);
+  byId("result").hidden = false;
+  say(byId("query-status"), `${many} · snapshot at seq ${answer.get("seq").text} · ${Math.round(ms)} ms`);
+}
+
+/** Shows the rows of an answer; returns how many there are, in words. */
+function rowsOf(answer) {
   const columns = answer.get("columns").plain();
   const rows = answer.get("rows").parts.map((row) => row.parts);
   const heads = columns.map(({ name, type }) => el("span", { title: type }, visible(name)));
   const shown = rows.slice(0, ROWS).map((row) => row.map(cell));
   put(byId("rows"), wideTable("Rows of the answer", heads, shown, "result"));
   chart.show(columns, rows);
-  byId("result").hidden = false;
   const part = rows.length > ROWS ? `, the first ${exact(ROWS)} are shown` : "";
-  const many = `${exact(rows.length)} ${rows.length === 1 ? "row" : "rows"}${part}`;
-  say(byId("query-status"), `${many} · snapshot at seq ${answer.get("seq").text} · ${Math.round(ms)} ms`);
+  return `${exact(rows.length)} ${rows.length === 1 ? "row" : "rows"}${part}`;
 }
 
 const cell = (node) => {

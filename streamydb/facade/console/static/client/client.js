@@ -1,9 +1,10 @@
-// Made of clients/typescript/src/client.ts (c69424fa3319f7db51a329c974161d22abf53a470116c2f04156ae69ee53de89): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (f5ed779dccd574ba4e54058eb7ba06e44d7074eb0e1cf07afcd263832af6e6dd): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, RangeScan, read } from "./reads.js";
 import { run } from "./run.js";
 import { DEFAULTS, invalid, REAL, Session } from "./session.js";
+import { executeSql, prepared } from "./statements.js";
 import { ask, execute, prepare } from "./transactions.js";
 import { Watch } from "./watch.js";
 /** Return a client of the database behind a facade's address. */
@@ -56,6 +57,17 @@ export class Client {
             yield* page;
         }
     }
+    /** Execute one statement on SQL tables, as a transaction of its own. */
+    async sql(sql, params = [], options = {}) {
+        const [found] = await this.sqlTransaction([{ sql, params }], options);
+        return found;
+    }
+    /** Execute statements on SQL tables as one transaction. */
+    sqlTransaction(statements, options = {}) {
+        const { tables = "main", consistency, at, timeoutS } = options;
+        const freshness = this.session.freshness(consistency, at);
+        return executeSql(this.#context(options), tables, prepared(statements), freshness, timeoutS);
+    }
     /** Store a value. */
     put(key, value, options = {}) {
         return this.atomic().put(key, value).commit(options);
@@ -98,9 +110,9 @@ export class Client {
     run(call, options = {}) {
         return run(this.#context(options), call, options.consistency, options.conflictsMax);
     }
-    /** Follow the changes of keys with a prefix, in their order; `since`: begin after this seq. */
+    /** Follow the changes of a range of keys, in their order. */
     watch(prefix = "", options = {}) {
-        return new Watch(this.#context(options), prefix, options.since);
+        return new Watch(this.#context(options), prefix, options);
     }
     #context(options) {
         return { transport: this.#transport, session: this.session, signal: options.signal };

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/reads.ts (e43014a9cc4c80c0d6f740c226ae7a49154b98e36d851ca06a3a7a8c13d9d865): python -m tools.console_client
+// Made of clients/typescript/src/reads.ts (791768e83961561938fd8edc21cbeca7abb3799fb1fb9c77bbb04df8ee135c62): python -m tools.console_client
 /** Reads and scans; each is tried again after whatever may pass. */
 import { ClientError, RequestError } from "./errors.js";
 import { invalid } from "./session.js";
@@ -126,7 +126,8 @@ export function checkKey(key) {
         throw new RequestError("invalid-key", 400, detail);
     }
 }
-function checkBound(bound) {
+/** Refuse what can be no prefix, start or end. */
+export function checkBound(bound) {
     if (!(bytesOf(bound) <= KEY_BYTES_MAX)) {
         throw invalid(`prefix, start and end are text of at most ${KEY_BYTES_MAX} bytes of UTF-8.`);
     }

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/watch.ts (97924cee38c758e62dc64d75b826620a4aa36b34bdd4b192f8884feee9c3fc10): python -m tools.console_client
+// Made of clients/typescript/src/watch.ts (3d852134bb465d07153f9b4ecd066391eedcc8432194e5a2c2434135bec587f0): python -m tools.console_client
 /**
  * Following the changes: one unbroken sequence made of as many streams as it takes.
  *
@@ -6,9 +6,11 @@
  * begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
  */
 import { ClientError, UnexpectedAnswerError } from "./errors.js";
-import { read } from "./reads.js";
+import { checkBound, read } from "./reads.js";
+import { invalid } from "./session.js";
 /** No event of a facade is nearly as long: two values, and what is around them. */
 const BUFFER_MAX = 16_777_216;
+const COMPARATORS = ["eq", "ne", "lt", "le", "gt", "ge", "exists", "version"];
 /** How long an event stream may be silent; a facade sends a heartbeat every 15 s. */
 const SILENCE_S = 60;
 /** The changes, as an iterator that connects again by itself; it ends with `close` or `break`. */
@@ -16,7 +18,7 @@ export class Watch {
     /** All changes up to it have been given: what to begin after, to go on later. */
     seq;
     #context;
-    #prefix;
+    #wanted;
     #closing = new AbortController();
     #received = 0;
     #place = [0, 0];
@@ -24,9 +26,9 @@ export class Watch {
     #stream;
     #started;
     /** @internal */
-    constructor(context, prefix, since) {
-        this.seq = since;
-        this.#prefix = prefix;
+    constructor(context, prefix, options) {
+        this.seq = options.since;
+        this.#wanted = selection(context, prefix, options);
         const { signal } = context;
         this.#context = { ...context, signal: this.#closing.signal };
         if (signal?.aborted)
@@ -96,7 +98,7 @@ export class Watch {
     }
     /** Wait for events, on a new stream if there is none. */
     async #receive() {
-        this.#stream ??= events(this.#context, this.#received, this.#prefix);
+        this.#stream ??= events(this.#context, this.#received, this.#wanted);
         return (await this.#stream.next()).value ?? [];
     }
     async #cut() {
@@ -141,11 +143,32 @@ export class Watch {
 }
 /** The reason of a watch that its owner has closed. */
 const ENDED = new Error("The watch is closed.");
+/** The parameters that say which changes are wanted; what makes no sense is refused. */
+function selection(context, prefix, options) {
+    const { start, end, where, whereBefore } = options;
+    for (const bound of [prefix, start ?? "", end ?? ""])
+        checkBound(bound);
+    const { stringify } = context.transport.json;
+    const after = where && stringify(condition("where", where, COMPARATORS));
+    const before = whereBefore && stringify(condition("whereBefore", whereBefore, COMPARATORS.slice(0, -1)));
+    return { prefix: prefix || undefined, start, end, where: after, where_before: before };
+}
+/** Refuse what is no check without its key. */
+function condition(name, given, known) {
+    const parts = Object.entries(given);
+    const fits = ([part, value]) => known.includes(part) &&
+        value !== undefined &&
+        !(typeof value === "number" && !Number.isFinite(value)) &&
+        (part !== "exists" || typeof value === "boolean") &&
+        (!["lt", "le", "gt", "ge"].includes(part) || ["number", "bigint", "string"].includes(typeof value));
+    if (parts.length && parts.every(fits))
+        return given;
+    throw invalid(`${name} is a check without its key, such as {"ge": 100}: ${known.join(", ")}.`);
+}
 /** The events of one stream, some at a time. */
-async function* events(context, since, prefix) {
+async function* events(context, since, params) {
     const { transport, signal } = context;
     const headers = { Accept: "text/event-stream", "Last-Event-ID": String(since) };
-    const params = { prefix: prefix || undefined };
     const request = { method: "GET", path: "/v1/changes", params, headers, signal };
     let rest = "";
     for await (const text of transport.open({ ...request, timeoutS: SILENCE_S })) {

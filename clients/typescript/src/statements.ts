@@ -1,0 +1,118 @@
+/**
+ * Transactions of SQL on tables, which the facade executes.
+ *
+ * What only selects is tried again after whatever may pass. What may write is sent once with an id,
+ * and again, with another one, after a conflict. If its answer is lost, nothing but the verdict of
+ * that id tells whether it is committed: executed again, it might find its own work done.
+ */
+
+import { AbortedError, ClientError, ConflictError, OutcomeUnknownError } from "./errors.js";
+import { type Context, tried } from "./reads.js";
+import { type Freshness, invalid, type Retry } from "./session.js";
+import { ask } from "./transactions.js";
+import type { Json, SqlParameters, SqlResult, SqlStatement } from "./types.js";
+
+/** With what statements begin that write nothing, whatever follows. */
+const READING = /^\s*(select|values)/i;
+
+interface Answer {
+  readonly seq: number;
+  readonly results: readonly {
+    readonly columns: readonly { readonly name: string; readonly type: string }[];
+    readonly rows: readonly (readonly Json[])[];
+    readonly changed: number | null;
+  }[];
+}
+
+interface Prepared {
+  readonly sql: string;
+  readonly params: SqlParameters;
+}
+
+/** Statements with their parameters. */
+export function prepared(statements: readonly SqlStatement[]): Prepared[] {
+  const found = statements.map((each) => (typeof each === "string" ? { sql: each } : each));
+  if (!found.length) throw invalid("There is no statement.");
+  return found.map(({ sql, params = [] }) => {
+    if (typeof sql !== "string" || typeof params !== "object") {
+      throw invalid("A statement is text, or an object with `sql` and `params`.");
+    }
+    return { sql, params };
+  });
+}
+
+/** Execute statements as one transaction. */
+export async function executeSql(
+  context: Context,
+  tables: string,
+  statements: readonly Prepared[],
+  first: Freshness,
+  timeoutS?: number,
+): Promise<SqlResult[]> {
+  const { session } = context;
+  const retry = session.retry(timeoutS);
+  const perform = (freshness: Freshness, id: string | undefined, waitS: number) =>
+    send(context, { tables, statements, ...freshness }, id, waitS);
+  if (statements.every(({ sql }) => READING.test(sql))) {
+    return resultsOf(context, await tried(context, retry, (waitS) => perform(first, undefined, waitS), () => retry.leftS()));
+  }
+  let freshness = first;
+  let conflict: AbortedError | undefined;
+  for (let attempt = 0; attempt < session.options.conflictsMax; attempt += 1) {
+    try {
+      const id = session.newId();
+      return resultsOf(context, await once(context, retry, id, (waitS) => perform(freshness, id, waitS)));
+    } catch (error) {
+      if (!(error instanceof AbortedError) || error.code !== "check-failed") throw error;
+      conflict = error;
+      session.saw(error.seq);
+      freshness = session.floor(session.seq);
+    }
+    await session.surroundings.sleep(retry.pauseS(), context.signal);
+  }
+  const detail = `Others wrote what was read in each of ${session.options.conflictsMax} attempts; nothing was written.`;
+  throw new ConflictError(detail, conflict?.members ?? {}, [], "precondition-failed");
+}
+
+/** Execute statements that may write, once. */
+async function once(
+  context: Context,
+  retry: Retry,
+  id: string,
+  perform: (waitS: number) => Promise<Answer>,
+): Promise<Answer> {
+  for (;;) {
+    let pause: number | undefined;
+    try {
+      return await perform(retry.leftS());
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      if (error.uncertain) {
+        const later: Context = { transport: context.transport, session: context.session };
+        const asked = () => ask(later, { id, payload: "" });
+        throw new OutcomeUnknownError(id, "", asked, asked, error);
+      }
+      pause = error.retriable ? retry.again(error) : undefined;
+      if (pause === undefined) throw error;
+    }
+    await context.session.surroundings.sleep(pause, context.signal);
+  }
+}
+
+async function send(
+  { transport, signal }: Context,
+  fields: object,
+  id: string | undefined,
+  timeoutS: number,
+): Promise<Answer> {
+  const headers: Record<string, string> = { "Content-Type": "application/json" };
+  if (id !== undefined) headers["Idempotency-Key"] = id;
+  const body = transport.json.stringify(fields);
+  const answer = await transport.send({ method: "POST", path: "/v1/sql", headers, body, timeoutS, signal });
+  return answer.json() as Answer;
+}
+
+function resultsOf({ session }: Context, { seq, results }: Answer): SqlResult[] {
+  session.saw(seq);
+  return results.map(({ columns, rows, changed }) => ({ seq, columns, rows, changed: changed ?? undefined }));
+}

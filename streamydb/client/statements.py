@@ -1,0 +1,114 @@
+"""Transactions of SQL on tables, which a facade executes.
+
+What only selects is tried again after whatever may pass. What may write is sent once with an id,
+and again, with another one, after a conflict. If its answer is lost, nothing but the verdict of
+that id tells whether it is committed: executed again, it might find its own work done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from streamydb.client.aborts import CheckFailedError, ConflictError
+from streamydb.client.errors import ClientError, OutcomeUnknownError
+from streamydb.client.problems import InvalidParameterError
+from streamydb.client.reads import tried
+from streamydb.client.requests import Flow, Freshness, Pause, SqlAnswer, SqlStatements, perform
+from streamydb.client.session import Retry, Session
+from streamydb.records.table import Table
+
+__all__ = ["SqlResult", "Statement", "execute_sql", "prepared"]
+
+Statement: TypeAlias = str | tuple[str, Sequence[Any] | Mapping[str, Any]]
+"""A statement, alone or with the values of its parameters."""
+
+_READING: Final = ("select", "values")
+"""With what statements begin that write nothing, whatever follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlResult(Table):
+    """The rows of a statement, and how many it wrote; iterating gives the rows.
+
+    Attributes:
+        types: the types of the columns, as DuckDB names them.
+        changed: how many rows were written; None if the statement writes none.
+    """
+
+    types: tuple[str, ...] = ()
+    changed: int | None = None
+
+
+def prepared(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
+    """Return statements with their parameters.
+
+    Raises:
+        InvalidParameterError: there are none, or something is no statement.
+    """
+    found = []
+    for each in statements:
+        sql, params = (each, ()) if isinstance(each, str) else each
+        if not isinstance(sql, str) or isinstance(params, str):
+            raise InvalidParameterError("A statement is text, or a pair of text and parameters.")
+        found.append((sql, dict(params) if isinstance(params, Mapping) else list(params)))
+    if not found:
+        raise InvalidParameterError("There is no statement.")
+    return tuple(found)
+
+
+def execute_sql(
+    session: Session, tables: str, statements: tuple[tuple[str, Any], ...], freshness: Freshness,
+    timeout_s: float | None = None,
+) -> Flow[list[SqlResult]]:  # fmt: skip
+    """Execute statements as one transaction.
+
+    Raises:
+        ConflictError: others wrote what was read, in each attempt.
+        OutcomeUnknownError: it may be committed.
+        ClientError: it is not committed.
+    """
+    retry = session.retry(timeout_s)
+    make = partial(SqlStatements, tables, statements, freshness)
+    if all(sql.lstrip().lower().startswith(_READING) for sql, _ in statements):
+        return _results(session, (yield from tried(retry, partial(make, None))))
+    conflict: CheckFailedError | None = None
+    for _ in range(session.options.conflicts_max):
+        try:
+            answer = yield from _once(retry, make, session.new_id())
+        except CheckFailedError as error:
+            conflict = error
+            session.saw(error.seq)
+            make = partial(SqlStatements, tables, statements, session.floor(session.seq))
+        else:
+            return _results(session, answer)
+        yield from perform(Pause(retry.pause_s()))
+    raise ConflictError(
+        f"Others wrote what the statements read in each of {session.options.conflicts_max} "
+        "attempts; nothing was written.",
+        members={} if conflict is None else conflict.members,
+    )
+
+
+def _once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAnswer]:
+    """Execute statements that may write, once."""
+    while True:
+        try:
+            return (yield from perform(make(txn_id, retry.left_s())))
+        except ClientError as error:
+            if error.uncertain:
+                raise OutcomeUnknownError(txn_id, b"") from error
+            pause = retry.again(error) if error.retriable else None
+            if pause is None:
+                raise
+        yield from perform(pause)
+
+
+def _results(session: Session, answer: SqlAnswer) -> list[SqlResult]:
+    session.saw(answer.seq)
+    return [
+        SqlResult(answer.seq, names, rows, types, changed)
+        for names, types, rows, changed in answer.results
+    ]

@@ -1,0 +1,243 @@
+"""Run transactions of SQL on tables, for a facade or for a client without one.
+
+The statements are executed in a process of their own (`streamydb.layers.tables.process`), which
+asks for what it reads of one snapshot. What it wants to write becomes one transaction, which
+commits if all that was read still holds, as a function under `run` of the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from streamydb.errors import CHECK_FAILED
+from streamydb.facade.auth import Caller
+from streamydb.facade.payloads import new_id
+from streamydb.facade.ports import Snapshot
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.reads import Consistency, Reader, ReadPoint, in_thread
+from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.sql_queries import QueryRunner
+from streamydb.records import Result
+
+if TYPE_CHECKING:
+    from streamydb.sql.dialogues import DialoguePool
+
+__all__ = ["SqlTransaction", "StatementRunner"]
+
+_MODULE: Final = "streamydb.layers.tables.process"
+"""Executes statements; it is a layer's, so that it is named here and not imported."""
+
+_PAGE_ENTRIES: Final = 1_000
+_ATTEMPTS_MAX: Final = 30
+_BACKOFF_S: Final = 0.02
+_LATE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTransaction:
+    """Statements that are one transaction.
+
+    Attributes:
+        tables: the name of the tables, a part of their keys.
+        statements: each with the values of its parameters.
+        txn_id: of the transaction, which then is tried once; None: tried again after a conflict.
+        at, consistency, min_version: the state that it reads, as for a read.
+        wait_s: how long to wait for that state, if that is less than the settings say.
+    """
+
+    tables: str
+    statements: tuple[tuple[str, Any], ...]
+    txn_id: str | None = None
+    at: int | None = None
+    consistency: Consistency | None = None
+    min_version: int | None = None
+    wait_s: float = math.inf
+
+
+Commit = Callable[[str, bytes], Awaitable[Result]]
+"""Executes a transaction (id, payload): its verdict, `committed` or `aborted`."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Reads one snapshot for an attempt; knows the versions of keys, and how many ranges had."""
+
+    snapshot: Snapshot
+    bytes_left: int
+    keys: dict[str, int] = field(default_factory=dict)
+    ranges: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    async def answer(self, question: list[Any]) -> Any:
+        """Answer a question of the process."""
+        if question[0] == "read":
+            return await in_thread(self._read, question[1])
+        return await in_thread(self._scan, question[1], question[2])
+
+    def checks(self) -> list[dict[str, Any]]:
+        """The conditions that all of it still holds."""
+        keys = [{"key": key, "version": version} for key, version in self.keys.items()]
+        at = self.snapshot.seq
+        return keys + [
+            {"range": {"start": start, "end": end}, "count": count, "version_le": at}
+            for (start, end), count in self.ranges.items()
+        ]
+
+    def _read(self, keys: list[str]) -> list[bytes | None]:
+        found = self.snapshot.get_many(keys)
+        pairs = zip(keys, found, strict=True)
+        self.keys |= {key: 0 if entry is None else entry.version for key, entry in pairs}
+        values = [None if entry is None else bytes(entry.value) for entry in found]
+        self._take(sum(len(value) for value in values if value is not None))
+        return values
+
+    def _scan(self, start: str, end: str) -> list[tuple[str, bytes]]:
+        rows: list[tuple[str, bytes]] = []
+        after: str | None = None
+        while page := self.snapshot.scan(start=start, end=end, after=after, limit=_PAGE_ENTRIES):
+            rows += [(entry.key, bytes(entry.value)) for entry in page]
+            self._take(sum(len(entry.key) + len(entry.value) for entry in page))
+            after = page[-1].key
+        self.ranges[start, end] = len(rows)
+        return rows
+
+    def _take(self, size: int) -> None:
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise _costly()
+
+
+class StatementRunner:
+    """Runs transactions of SQL, a few at a time, together with queries."""
+
+    def __init__(self, queries: QueryRunner, reader: Reader, settings: FacadeSettings) -> None:
+        """Read at states that `reader` finds."""
+        self._queries, self._reader, self._settings = queries, reader, settings
+        self._pool: DialoguePool | None = None
+
+    async def run(self, wanted: SqlTransaction, client: Caller, commit: Commit) -> bytes:
+        """Return the JSON of the answer: `seq`, `id` and `results`.
+
+        Raises:
+            ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
+                constraint-violated, aborted (a conflict), overloaded, what a read may meet, and
+                what `commit` raises.
+        """
+        pool = self._started()
+        keys = f"sql/{wanted.tables}/"
+        client.must_read(keys)
+        until = time.monotonic() + self._settings.query_timeout_s
+        for number in range(_ATTEMPTS_MAX):
+            txn_id = wanted.txn_id or new_id()
+            with self._queries.running.enter(client.name):
+                seq, outcome, checks = await self._executed(pool, wanted, client)
+            if not outcome["writes"]:
+                return _body(seq, None, outcome)
+            if wanted.at is not None:
+                detail = "`at` shows the past: leave it out to write."
+                raise ProblemError("invalid-parameter", detail, parameters=["at"])
+            client.must_write(keys)
+            result = await commit(txn_id, _payload(txn_id, checks, outcome["writes"]))
+            if result.status == "committed":
+                return _body(result.seq, txn_id, outcome)
+            if result.code != CHECK_FAILED:
+                raise _aborted(result)
+            if wanted.txn_id is not None or time.monotonic() > until:
+                break
+            await asyncio.sleep(min(_BACKOFF_S * 2**number, until - time.monotonic()))
+        raise _conflict(result)
+
+    async def stop(self) -> None:
+        """End the processes."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _started(self) -> DialoguePool:
+        from importlib.util import find_spec
+
+        from streamydb.sql.dialogues import DialoguePool
+
+        self._queries.must_run()
+        if find_spec("sqlglot") is None:
+            detail = "This facade has no sqlglot; install it there: pip install 'streamydb[sql]'."
+            raise ProblemError("queries-off", detail)
+        if self._pool is None:
+            self._pool = DialoguePool(_MODULE, self._settings.queries_max)
+        return self._pool
+
+    async def _executed(
+        self, pool: DialoguePool, wanted: SqlTransaction, client: Caller
+    ) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
+        """The seq that was read, what came of the statements, and what must still hold."""
+        from streamydb.sql.dialogues import TooMuch
+
+        settings = self._settings
+        job = {
+            "tables": wanted.tables,
+            "statements": wanted.statements,
+            "memory_bytes": settings.query_memory_bytes_max,
+            "cpu_s": round(settings.query_timeout_s + _LATE_S),
+            "rows_max": settings.query_rows_max,
+            "bytes_max": settings.answer_bytes_max,
+        }
+        point = ReadPoint(wanted.at, wanted.consistency, wanted.min_version)
+        with await self._reader.snapshot(point, wanted.wait_s) as snapshot:
+            seen = _Seen(snapshot, settings.query_memory_bytes_max)
+            try:
+                outcome = await pool.run(client.name, job, seen.answer, settings.query_timeout_s)
+            except TooMuch:
+                raise _costly() from None
+            if outcome["kind"] != "done":
+                raise _refused(outcome)
+            return snapshot.seq, outcome, seen.checks()
+
+
+def _payload(txn_id: str, checks: list[dict[str, Any]], writes: dict[str, bytes | None]) -> bytes:
+    updates = [
+        {"op": "delete", "key": key} if value is None
+        else {"op": "put", "key": key, "value": msgspec.Raw(value)}
+        for key, value in writes.items()
+    ]  # fmt: skip
+    return msgspec.json.encode({"id": txn_id, "checks": checks, "updates": updates})
+
+
+def _body(seq: int, txn_id: str | None, outcome: dict[str, Any]) -> bytes:
+    results = msgspec.Raw(outcome["results"])
+    return msgspec.json.encode({"seq": seq, "id": txn_id, "results": results})
+
+
+def _refused(outcome: dict[str, Any]) -> ProblemError:
+    """The problem of statements that cannot be executed."""
+    told = dict(outcome)
+    kind = told.pop("kind")
+    if kind == "large":
+        return ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
+    if kind == "name":
+        return ProblemError("invalid-parameter", told["error"], parameters=["tables"])
+    if kind == "constraint":
+        detail = "A row would violate a constraint of its table; nothing was written."
+        return ProblemError("constraint-violated", detail, violated=told["error"], **told)
+    detail = "A statement cannot be executed; `error` says why. Nothing was written."
+    return ProblemError("query-invalid", detail, reason=kind, **told)
+
+
+def _conflict(result: Result) -> ProblemError:
+    detail = "Others have written what was read; nothing was written. Send it again, with a new id."
+    return ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
+
+
+def _aborted(result: Result) -> ProblemError:
+    detail = "The transaction was aborted; nothing was written."
+    return ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
+
+
+def _costly() -> ProblemError:
+    detail = "It was ended. Let it read and write less: more narrow conditions, an index."
+    return ProblemError("query-costly", detail)

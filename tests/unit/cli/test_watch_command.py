@@ -1,0 +1,89 @@
+"""`streamydb watch`: which records its options choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from streamydb.cli.common import Failure
+from streamydb.cli.watch import Chosen, WatchTarget, _chosen
+
+CHANGES = [
+    ("a", 1, None, 10), ("b", 2, None, 5), ("a", 3, 10, 20), ("b", 4, 5, None),
+]  # fmt: skip
+RECORDS: list[tuple[bytes | None, bytes | None]] = []
+for key, seq, before, after in CHANGES:
+    record = {
+        "op": "c", "before": before, "after": after, "ts_ms": 1,
+        "source": {"connector": "streamydb", "db": "d", "partition": 0, "offset": 0, "seq": seq},
+        "transaction": {"id": "t", "total_order": 1, "data_collection_order": 1},
+    }  # fmt: skip
+    RECORDS.append((key.encode(), msgspec.json.encode(record)))
+    RECORDS += [(key.encode(), None)] if after is None else []
+RECORDS.append((None, b'{"resolved":4,"ts_ms":1,"offsets":{"0":4}}'))
+
+
+class Message:
+    """A record of Kafka, as far as it is looked at."""
+
+    def __init__(self, key: bytes | None, value: bytes | None) -> None:
+        self._key, self._value = key, value
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def partition(self) -> int:
+        return 0
+
+
+def shown(chosen: Chosen, *, resolved: bool = False) -> list[int]:
+    messages: list[Any] = [Message(key, value) for key, value in RECORDS]
+    return [n for n, each in enumerate(messages, 1) if chosen.takes(each, resolved=resolved)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "since", "found"),
+    [
+        (("", None, None, None, None), None, [1, 2, 3, 4, 5]),
+        (("a", None, None, None, None), None, [1, 3]),
+        (("", "b", None, None, None), None, [2, 4, 5]),
+        (("", None, "b", None, None), 1, [3]),
+        (("", None, None, '{"ge": 10}', None), None, [1, 3]),
+        (("", None, None, '{"exists": false}', None), None, [4]),
+        (("", None, None, '{"version": 3}', None), None, [3]),
+        (("", None, None, None, '{"eq": 5}'), None, [4]),
+        (("", None, None, None, None), 3, [4, 5]),
+        (("", None, None, None, None), 4, []),
+    ],
+)
+def test_options_choose_changes(
+    asked: tuple[str | None, ...], since: int | None, found: list[int]
+) -> None:
+    assert shown(_chosen(WatchTarget.changes, asked, since)) == found
+
+
+def test_resolved_records_are_shown_when_asked_for() -> None:
+    everything = ("", None, None, None, None)
+    assert shown(_chosen(WatchTarget.changes, everything, None), resolved=True) == [*range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("feed", "asked", "since"),
+    [
+        (WatchTarget.results, ("", None, None, '{"ge": 1}', None), None),
+        (WatchTarget.streams, ("", None, None, None, None), 3),
+        (WatchTarget.changes, ("", None, None, "ge", None), None),
+        (WatchTarget.changes, ("", None, None, None, '{"version": 1}'), None),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_of_usage(
+    feed: WatchTarget, asked: tuple[str | None, ...], since: int | None
+) -> None:
+    with pytest.raises(Failure) as caught:
+        _chosen(feed, asked, since)
+    assert caught.value.code == 2

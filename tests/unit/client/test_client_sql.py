@@ -1,0 +1,137 @@
+"""SQL on tables by the client over REST: `sql` and `sql_transaction`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamydb.client import (
+    ConflictError,
+    ConstraintViolatedError,
+    InvalidParameterError,
+    Options,
+    OutcomeUnknownError,
+    QueriesOffError,
+    QueryInvalidError,
+    SqlResult,
+)
+from streamydb.client.aborts import CheckFailedError
+from streamydb.client.errors import ConnectionLostError
+from streamydb.client.requests import Freshness, Pause, Request, SqlAnswer, SqlStatements
+from streamydb.client.session import Session
+from streamydb.client.statements import execute_sql, prepared
+from streamydb.facade import FacadeSettings
+from streamydb.testing.clients import MemoryHost
+
+pytest.importorskip("duckdb")
+pytest.importorskip("sqlglot")
+
+Connect = Callable[..., Any]
+
+
+def test_statements_and_transactions(connect: Connect) -> None:
+    client = connect()
+    made = client.sql("create table t (id int primary key, name text, j json)", tables="shop")
+    assert (made.columns, made.rows, made.changed) == ((), (), None)
+    first, found = client.sql_transaction(
+        [
+            ("insert into t values (?, ?, ?), (2, 'b', null)", [1, "a", {"x": [1]}]),
+            ("select * from t where id < $most order by id", {"most": 5}),
+        ],
+        tables="shop",
+    )
+    assert first.changed == 2
+    assert found == SqlResult(
+        made.seq + 1, ("id", "name", "j"), ((1, "a", {"x": [1]}), (2, "b", None)),
+        ("INTEGER", "VARCHAR", "JSON"), None,
+    )  # fmt: skip
+    assert found.dicts()[1] == {"id": 2, "name": "b", "j": None}
+    assert client.session.seq == found.seq
+    gone = client.sql("delete from t where id = 1 returning name", tables="shop")
+    assert (gone.rows, gone.changed) == ((("a",),), 1)
+    count = "select count(*) from t"
+    assert client.sql(count, tables="shop").rows == ((1,),)
+    assert client.sql(count, tables="shop", at=found.seq).rows == ((2,),)
+    with pytest.raises(QueryInvalidError, match="There is no table t"):
+        client.sql(count)
+    with pytest.raises(ConstraintViolatedError) as caught:
+        client.sql("insert into t values (2, 'c', null)", tables="shop")
+    assert caught.value.constraint == "t_pkey"
+    with pytest.raises(InvalidParameterError):
+        client.sql_transaction([])
+    with pytest.raises(InvalidParameterError):
+        client.sql("select ?", "text")
+
+
+def test_a_facade_without_queries_says_so() -> None:
+    with (
+        MemoryHost(FacadeSettings(queries_max=0)) as host,
+        host.connect() as client,
+        pytest.raises(QueriesOffError),
+    ):
+        client.sql("select 1")
+
+
+class Facade:
+    """Answers to statements, one after the other."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.sent: list[SqlStatements] = []
+
+    def run(self, *statements: str) -> Any:
+        session = Session(Options(backoff_s=0.001))
+        flow = execute_sql(session, "main", prepared(statements), Freshness(consistency="strong"))
+        try:
+            request: Request[Any] = next(flow)
+            while True:
+                if isinstance(request, Pause):
+                    request = flow.send(None)
+                    continue
+                assert isinstance(request, SqlStatements)
+                self.sent.append(request)
+                answer = self.answers.pop(0)
+                failed = isinstance(answer, Exception)
+                request = flow.throw(answer) if failed else flow.send(answer)
+        except StopIteration as end:
+            return end.value
+
+
+DONE = SqlAnswer(7, [((), (), (), 1)])
+
+
+def conflict(seq: int) -> CheckFailedError:
+    return CheckFailedError("collided", members={"code": "check-failed", "seq": seq})
+
+
+def test_conflicts_are_tried_again_with_other_ids() -> None:
+    facade = Facade(conflict(4), conflict(5), DONE)
+    [found] = facade.run("update t set n = n + 1")
+    assert (found.seq, found.changed) == (7, 1)
+    assert len({each.id for each in facade.sent}) == 3
+    assert [each.freshness.min_version for each in facade.sent] == [None, 4, 5]
+    with pytest.raises(ConflictError, match="in each of 30 attempts"):
+        Facade(*(conflict(number) for number in range(1, 31))).run("delete from t")
+
+
+def test_what_may_write_is_sent_once_if_its_answer_is_lost() -> None:
+    facade = Facade(ConnectionLostError("gone"))
+    with pytest.raises(OutcomeUnknownError) as caught:
+        facade.run("select 1", "delete from t")
+    assert caught.value.id == facade.sent[0].id
+    reading = Facade(ConnectionLostError("gone"), DONE)
+    reading.run("select 1", " VALUES (1)")
+    assert [each.id for each in reading.sent] == [None, None]
+
+
+def test_an_answer_that_is_lost_can_be_asked_for(host: MemoryHost) -> None:
+    client = host.connect()
+    client.sql("create table t (id int primary key)")
+    host.faults.lost = 1
+    with pytest.raises(OutcomeUnknownError) as caught:
+        client.sql("insert into t values (1)")
+    made = caught.value.send_again()
+    assert made.seq == 2
+    assert client.sql("select id from t").rows == ((1,),)
