@@ -54,7 +54,7 @@ class Sent(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """What the server tells of it."""
+        """Return what the server tells of it."""
 
     @property
     def receive(self) -> Receive:
