@@ -55,7 +55,8 @@ func main() {
 	got, _, err := api.GetValue(ctx, "acct/a b").Execute()
 	check(err)
 
-	old := g.NewCheck("acct/a b")
+	old := g.NewCheck()
+	old.SetKey("acct/a b")
 	old.SetVersion(first.Seq)
 	old.SetGe(g.Float64AsOperand(g.PtrFloat64(1)))
 	take := g.NewAddUpdate("add", "acct/a b", -30)
@@ -68,7 +69,8 @@ func main() {
 	made, _, err := api.PostTransaction(ctx).Transaction(*txn).Execute()
 	check(err)
 
-	again := g.NewCheck("order/1")
+	again := g.NewCheck()
+	again.SetKey("order/1")
 	again.SetExists(false)
 	txn = g.NewTransaction()
 	txn.SetChecks([]g.Check{*again})
