@@ -20,7 +20,7 @@ READY_DEV := $(VENV)/.ready-dev
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
 SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
-SHORT := not long and not docker and not browser and not clients and not connect
+SHORT := not long and not docker and not browser and not clients and not connect and not stores
 
 # Images often tell Python to keep no bytecode; then every process of ours would compile everything
 # that it imports, Spark's and pandas' packages, too.
@@ -127,6 +127,10 @@ test-clients: venv ## Generate clients for five languages, compile and run them 
 .PHONY: test-connect
 test-connect: venv jars ## Follow the changes with a Kafka Connect worker into PostgreSQL, with Spark, Python and Node
 	$(PYTEST) -m connect
+
+.PHONY: test-stores
+test-stores: venv jars ## Keep a checkpoint in an object store (moto's S3), kill and halt its pipelines (Maven)
+	$(PYTEST) -m stores
 
 .PHONY: test-typescript
 test-typescript: venv ## Compile and test the TypeScript client (Node 18 or newer)

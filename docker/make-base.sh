@@ -14,7 +14,7 @@ trap 'rm -rf "$folder"' EXIT
 debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates "$suite" "$folder" >&2
 if [ -n "$(ls -A $extra 2>/dev/null)" ]; then
   cp $extra/*.crt "$folder$extra/"
-  chroot "$folder" update-ca-certificates >&2
+  env -u TMPDIR chroot "$folder" update-ca-certificates >&2
 fi
 rm -rf "$folder"/var/cache/apt/archives/*.deb "$folder"/var/lib/apt/lists/*
 tar -C "$folder" -c . | docker import --change 'ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt' - "$name"

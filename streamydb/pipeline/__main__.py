@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import logging
 import sys
 from pathlib import Path
@@ -39,11 +40,13 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     master = None if submitted else given.master
     known = [] if settings.procedures is None else [settings.procedures]
     spark_conf = dict(_setting(text) for text in given.conf)
+    store = given.checkpoint if "://" in given.checkpoint else None
+    checkpoint = _copy_of(store, local) if store else Path(given.checkpoint)
     return PipelineConfig(
-        settings, given.checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
+        settings, checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
         spark_conf, name, given.standby,
         tuple(path.resolve() for path in given.modules or known),
-        given.from_state,
+        given.from_state, store,
     )
 
 
@@ -59,7 +62,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--database", help="name of the database")
     add("--bootstrap", help="Kafka's address, host:port[,host:port]")
-    add("--checkpoint", type=_folder, required=True, help="folder of the state")
+    add("--checkpoint", type=_place, required=True, help="folder of the state, or s3a://bucket/…")
     if not submitted:
         add("--master", default="local[*]", help="Spark's master URL")
     add("--shards", type=int, help="slices of the keys; `streamydb resize` changes them")
@@ -96,14 +99,16 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     return parser
 
 
-def _folder(text: str) -> Path:
-    """A folder of a file system; the pipeline locks it, and keeps files of its own there."""
-    if "://" in text:
-        raise argparse.ArgumentTypeError(
-            f"{text} is no folder: a checkpoint needs a file system with locks and renames; keep "
-            "backups in an object store, with which a new checkpoint begins (docs/production.md)"
-        )
-    return Path(text)
+def _place(text: str) -> str:
+    """A folder, or a URL of an object store without a slash at its end."""
+    if text.startswith("file:"):
+        raise argparse.ArgumentTypeError(f"{text}: name a folder by its path")
+    return text.rstrip("/") or text
+
+
+def _copy_of(store: str, local: Path) -> Path:
+    """The folder on this machine for what a start needs of a checkpoint in a store."""
+    return local / f"checkpoint-{hashlib.sha256(store.encode()).hexdigest()[:16]}"
 
 
 def _setting(text: str) -> tuple[str, str]:

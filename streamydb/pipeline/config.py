@@ -35,6 +35,8 @@ class PipelineConfig:
     over one log. ``standby``: it follows until it is needed.
     ``procedures``: folders and files with the code of stored procedures, on every executor.
     ``start``: a state or a backup that a new checkpoint begins with.
+    ``store``: the URL of a checkpoint in an object store, of which ``checkpoint`` is then a local
+    copy.
     """
 
     settings: Settings
@@ -48,6 +50,12 @@ class PipelineConfig:
     standby: bool = False
     procedures: tuple[Path, ...] = ()
     start: Path | None = None
+    store: str | None = None
+
+    @property
+    def location(self) -> str:
+        """The checkpoint's folder, or its URL."""
+        return self.store or str(self.checkpoint)
 
 
 def recorded_config(

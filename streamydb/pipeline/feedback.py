@@ -44,13 +44,18 @@ class FeedbackKeeper:
         connection: settings of confluent-kafka.
         topic: the feedback topic.
         checkpoint: the pipeline's folder.
+        pull: brings into it what it has in a store.
     """
 
-    def __init__(self, connection: Mapping[str, str], topic: str, checkpoint: Path) -> None:
+    def __init__(
+        self, connection: Mapping[str, str], topic: str, checkpoint: Path,
+        pull: Callable[[], None] = lambda: None,
+    ) -> None:
         """Nothing runs yet."""
         self._connection = connection
         self._topic = topic
         self._checkpoint = checkpoint
+        self._pull = pull
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-feedback", daemon=True)
 
@@ -82,6 +87,7 @@ class FeedbackKeeper:
             log.info("%s is kept until it was read from now on", self._topic)
 
     def _drop(self) -> None:
+        self._pull()
         read = read_by_all(self._checkpoint, self._topic)
         if read:
             drop_before(self._connection, self._topic, read, time.time_ns() // 10**6 - KEPT_MS)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +24,7 @@ from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
+from streamydb.pipeline.checkpoint import STORE_SETTINGS, Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.desk import Desk, note_told
 from streamydb.pipeline.failures import explain
@@ -97,8 +95,9 @@ def run(config: PipelineConfig) -> int:
         )
         parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience)
         try:
-            with _lease(config.checkpoint):
-                return _run(parts)
+            spark = partial(_spark, parts)
+            with opened(config, spark, ending.requested.wait) as checkpoint:
+                return _run(parts, checkpoint)
         except StopRequestedError:
             status.update(state="stopped")
             return 0
@@ -114,20 +113,7 @@ def run(config: PipelineConfig) -> int:
             return after_jvm(parts, error)
 
 
-@contextmanager
-def _lease(checkpoint: Path) -> Iterator[None]:
-    """Lock the checkpoint, because two pipelines on one would destroy it."""
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    with (checkpoint / "lease").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            what = f"another pipeline runs on the checkpoint {checkpoint}"
-            raise ConfigurationError(f"{what}; stop it first (`streamydb down`)") from None
-        yield
-
-
-def _run(parts: Parts) -> int:
+def _run(parts: Parts, checkpoint: Checkpoint) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
     ending = parts.ending
     found = parts.patience.ask(lambda: _find(parts.config))
@@ -141,12 +127,14 @@ def _run(parts: Parts) -> int:
     _go_on(ending)
     _serve_metrics(config.settings, parts.metrics)
     topic, desk = parts.patience.ask(lambda: _rulings(found))
+    checkpoint.push()
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
     spark.streams.addListener(
         ProgressListener(parts.status, parts.metrics, coordinator.note)
     )
     _go_on(ending)
-    queries = RestartedQuery(partial(_start, parts, found, spark, coordinator), coordinator, desk)
+    start = partial(_start, parts, found, spark, coordinator, checkpoint)
+    queries = RestartedQuery(start, coordinator, desk)
     ending.runs()
     coordinator.start(queries.beats)
     if not ending.requested.is_set():
@@ -154,9 +142,11 @@ def _run(parts: Parts) -> int:
     with (
         MarkerLoop(config.settings) as loop,
         LogSampler(config.settings, parts.metrics.registry, loop),
-        FeedbackKeeper(config.settings.client_config(), feedback, config.checkpoint),
+        FeedbackKeeper(
+            config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
+        ),
     ):
-        code = wait(queries, parts, coordinator)
+        code = wait(queries, parts, lambda: coordinator.failure or checkpoint.lost)
     coordinator.stop()
     topic.close()
     spark.stop()
@@ -200,7 +190,7 @@ def _find(config: PipelineConfig) -> _Found:
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
-    ends = resume(client, database, config.checkpoint, start)
+    ends = resume(client, database, config.checkpoint, start, config.store)
     return _Found(config, database, topics, known_log, start, ends, begins)
 
 
@@ -208,7 +198,8 @@ def _spark(parts: Parts) -> SparkSession:
     config = parts.config
     name = f"streamydb {config.settings.database}"
     try:
-        spark = session(name, config.master, dict(config.spark_conf))
+        added = STORE_SETTINGS if config.store else {}
+        spark = session(name, config.master, {**added, **config.spark_conf})
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -238,14 +229,16 @@ def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
 
 
 def _start(
-    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, number: int
+    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator,
+    checkpoint: Checkpoint, number: int,
 ) -> RunningQuery:
     """Start the query with all rulings there are; ``number``: 0 for the first one."""
     config = found.config
     client = config.settings.client_config()
     ends = found.ends
     if number:
-        ends = resume(client, found.database, config.checkpoint, found.start)
+        checkpoint.pull()
+        ends = resume(client, found.database, config.checkpoint, found.start, config.store)
     rulings = coordinator.give()
     parts.metrics.faults.set(len(rulings))
     parts.status.update(faults=len(rulings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from streamydb.kafka.connection import is_transient
 from streamydb.pipeline.failures import explain, failure_of
@@ -10,7 +11,6 @@ from streamydb.pipeline.jvm import JvmEndedError
 from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
-from streamydb.pipeline.standby.coordinator import Coordinator
 
 __all__ = ["after_jvm", "wait"]
 
@@ -38,34 +38,39 @@ def after_jvm(parts: Parts, error: Exception) -> int:
     return 1
 
 
-def wait(queries: RestartedQuery, parts: Parts, coordinator: Coordinator) -> int:
+def wait(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None]) -> int:
     """Wait until the query ends; return the process's exit code.
+
+    ``failure``: says why the pipeline must not go on; None while it may.
 
     Raises:
         JvmEndedError: Spark's JVM has ended.
     """
     code = 1
     try:
-        code = _ended(queries, parts, coordinator)
+        code = _ended(queries, parts, failure)
     finally:
         parts.ending.leaves(code)
     return code
 
 
-def _ended(queries: RestartedQuery, parts: Parts, coordinator: Coordinator) -> int:
+def _ended(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None]) -> int:
     """The exit code of a query that has ended or was told to, with its running batch."""
     status, ending = parts.status, parts.ending
-    while coordinator.failure is None and not ending.requested.is_set():
+    while (why := failure()) is None and not ending.requested.is_set():
         ended = parts.jvm.ended()
         if ended is not None:
             raise JvmEndedError(ended)
         if not _keeps_up(queries):
-            return _failed(queries.running, parts)
+            why = failure()  # the query may have met what another pipeline wrote
+            if why is None:
+                return _failed(queries.running, parts)
+            break
         ending.requested.wait(_POLL_S)
     running = queries.running
-    if coordinator.failure is not None:
-        log.error("stopping: %s", coordinator.failure)
-        status.update(state="failed", error=coordinator.failure)
+    if why is not None:
+        log.error("stopping: %s", why)
+        status.update(state="failed", error=why)
         ending.abandon("the pipeline must not go on", 1)
         running.give_up()
         return 1

@@ -13,7 +13,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, Span, TopicMissingError, TopicReader
-from streamydb.pipeline.repair import REBUILD, mend, offsets_of
+from streamydb.pipeline.repair import REBUILD, Resumption, mend, offsets_of
 from streamydb.sorter.log_end import LogEnd, mark_of
 
 __all__ = ["log_ends", "resume"]
@@ -27,7 +27,8 @@ _LITTLE: Final[dict[str, str]] = {
 
 
 def resume(
-    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path, start: Beginning | None
+    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path,
+    start: Beginning | None, store: str | None = None,
 ) -> dict[int, LogEnd]:
     """Make a checkpoint whole, compare it with the topics, and return what the shards are to
     verify.
@@ -39,29 +40,34 @@ def resume(
         database: the pipeline's configuration.
         checkpoint: its folder.
         start: the state that it began with.
+        store: the URL of the store that it is a copy of. A store keeps every file whole that it has
+            taken, so there is nothing to set aside.
 
     Raises:
         ConfigurationError: it cannot go on; the message names what helps.
         TopicsError: Kafka does not answer.
     """
     try:
-        return _resume(connection, database, checkpoint, start)
+        return _resume(connection, database, checkpoint, start, store)
     except ReadingError as error:
         raise TopicsError(str(error)) from error
 
 
 def _resume(
-    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path, start: Beginning | None
+    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path,
+    start: Beginning | None, store: str | None,
 ) -> dict[int, LogEnd]:
     names = TopicNames(database.database)
     operators = 2 if database.grouping == "single" else 1
-    found = mend(checkpoint, database.shards, operators)
+    found = mend(checkpoint, 0 if store else database.shards, operators)
     topic = names.transactions
     known = () if start is None else start.offsets
     begins = {partition: max(0, offset) for partition, offset in enumerate(known)}
     if found is None:
         return log_ends(connection, topic, begins)
-    if found.moved:
+    if store:
+        _require_kept(store, checkpoint, found)
+    elif found.moved:
         log.warning(
             "files of the checkpoint are damaged, or of a batch that does not count (%s): set "
             "aside; it goes on after batch %d, and what %d batches wrote is written again, the "
@@ -74,6 +80,19 @@ def _resume(
     _require_feedback(connection, feedback, done.get(feedback, {}), begun.get(feedback, {}))
     _require_log(connection, topic, done.get(topic, {}), begun.get(topic, {}))
     return log_ends(connection, topic, done.get(topic, {}))
+
+
+def _require_kept(store: str, checkpoint: Path, found: Resumption) -> None:
+    """Refuse a checkpoint in a store that lacks files: the commit of a batch lists its state."""
+    faulty = found.moved
+    if found.batch >= 0 and not (checkpoint / "query" / "commits" / str(found.batch)).exists():
+        faulty = [f"commits/{found.batch}", *faulty]
+    if faulty:
+        raise ConfigurationError(
+            f"files of the checkpoint {store} are missing, or do not fit each other "
+            f"({', '.join(faulty[:5])}); was it copied while a pipeline ran? Begin a new one, "
+            "with --from-state and a backup (docs/operations.md, 'A damaged checkpoint')"
+        )
 
 
 def log_ends(

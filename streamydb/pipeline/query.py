@@ -147,5 +147,5 @@ def _to_kafka(records: DataFrame, config: PipelineConfig) -> DataStreamWriter:
     writer = records.writeStream.format("kafka").outputMode("append")
     for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
         writer = writer.option(name, value)
-    writer = writer.option("checkpointLocation", str(config.checkpoint / "query"))
+    writer = writer.option("checkpointLocation", f"{config.location}/query")
     return writer.queryName(f"streamydb-{config.settings.database}")

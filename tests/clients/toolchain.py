@@ -17,8 +17,8 @@ import pytest
 from streamydb.local.jars import cache_folder
 
 __all__ = [
-    "PROGRAMS", "class_path", "generate", "maven_jars", "needs", "node_module", "node_modules",
-    "run",
+    "PROGRAMS", "class_path", "fetched", "generate", "maven_jars", "needs", "node_module",
+    "node_modules", "run",
 ]  # fmt: skip
 
 HERE: Final = Path(__file__).parent
@@ -67,7 +67,7 @@ def maven_jars(where: Path) -> Path:
     """Return the folder with what a folder's pom.xml names, fetched if need be."""
     needs("java", "mvn")
     copy = ["mvn", "-q", "-B", _COPY, "-DoutputDirectory=jars"]
-    return _fetched(where / "pom.xml", copy) / "jars"
+    return fetched(where / "pom.xml", copy) / "jars"
 
 
 def node_module(name: str) -> Path:
@@ -79,7 +79,7 @@ def node_modules(where: Path) -> Path:
     """Return the folder with what a folder's package-lock.json names, fetched if need be."""
     needs("node", "npm")
     install = ["npm", "ci", "--no-audit", "--no-fund"]
-    return _fetched(where / "package-lock.json", install, where / "package.json") / "node_modules"
+    return fetched(where / "package-lock.json", install, where / "package.json") / "node_modules"
 
 
 def generate(language: str, document: Path, folder: Path, options: dict[str, str]) -> None:
@@ -99,8 +99,8 @@ def generate(language: str, document: Path, folder: Path, options: dict[str, str
     )  # fmt: skip
 
 
-def _fetched(manifest: Path, command: list[str], *beside: Path) -> Path:
-    """The folder that belongs to a manifest's content; the command fills it the first time."""
+def fetched(manifest: Path, command: list[str], *beside: Path) -> Path:
+    """Return the folder that belongs to a manifest's content; the command fills it once."""
     folder = cache_folder() / f"clients-{hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]}"
     done = folder / "done"
     if not done.exists():

@@ -34,10 +34,20 @@ def test_a_newer_format_stops_only_the_pipeline_that_it_is_for() -> None:
         list(parse_feedback([pack({}, **header, incarnation="mine")], config))
 
 
-def test_an_object_store_is_no_checkpoint_folder(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_is_a_folder_or_lies_in_a_store_and_has_a_copy_here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = ["--database", "bank", "--local", str(tmp_path), "--checkpoint"]
+    folder = parse([*given, "here"])
+    assert (folder.store, folder.checkpoint) == (None, Path("here").resolve())
+    assert folder.location == str(folder.checkpoint)
+    first, second = parse([*given, "s3a://bucket/bank/"]), parse([*given, "s3a://bucket/other"])
+    assert first.location == "s3a://bucket/bank"
+    assert first.checkpoint.parent == second.checkpoint.parent == tmp_path
+    assert first.checkpoint != second.checkpoint
     with pytest.raises(SystemExit):
-        parse(["--database", "bank", "--checkpoint", "s3a://bucket/bank"])
-    assert "s3a://bucket/bank is no folder" in capsys.readouterr().err
+        parse([*given, "file:///here"])
+    assert "name a folder by its path" in capsys.readouterr().err
 
 
 def test_a_setting_that_contradicts_the_checkpoint_is_refused_with_what_can_be_done(

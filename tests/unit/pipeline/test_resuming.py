@@ -50,3 +50,21 @@ def test_one_that_began_with_the_log_needs_all_of_it(
     begun(tmp_path, monkeypatch)
     with pytest.raises(ConfigurationError, match=r"the offsets \[0, 5\) .* were deleted"):
         resume(CONNECTION, CONFIG, tmp_path, None)
+
+
+def test_a_store_keeps_its_state_to_itself_and_is_not_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(tmp_path, monkeypatch)
+    query, start = tmp_path / "query", Beginning(tmp_path / "start", 4, (5,))
+    written_to(query, {"commits/0": b'v2\n{"stateUniqueIds":{}}'})
+    store = "s3a://bank/checkpoint"
+    (end,) = resume(CONNECTION, CONFIG, tmp_path, start, store).values()
+    assert end.end == 8, "the state is not looked for"
+    written_to(query, {"offsets/1": b"torn"})
+    with pytest.raises(ConfigurationError, match=r"s3a://.* \(offsets/1\); .* Begin a new one"):
+        resume(CONNECTION, CONFIG, tmp_path, start, store)
+    (query / "commits/0").unlink()
+    written_to(query, with_sums("offsets/1", (query / "offsets/0").read_bytes()))
+    with pytest.raises(ConfigurationError, match=r"\(commits/0\)"):
+        resume(CONNECTION, CONFIG, tmp_path, start, store)

@@ -1,0 +1,216 @@
+"""The lease of a checkpoint in an object store: one holder at a time, whoever dies or hangs."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamydb.errors import ConfigurationError
+from streamydb.kafka.patience import StopRequestedError
+from streamydb.pipeline.checkpoint import StoreCheckpoint
+from streamydb.pipeline.lease import EXPIRES_S, LOST_S, Objects, StoreLease, locked
+
+URL = "s3a://bank/checkpoint"
+
+
+class MemoryObjects(Objects):
+    """Objects of a store; ``careless``: it creates what is there."""
+
+    def __init__(self, *, careless: bool = False) -> None:
+        self.held: dict[str, bytes] = {}
+        self.sent: list[str] = []
+        self._careless = careless
+
+    def read(self, name: str) -> bytes | None:
+        return self.held.get(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.held[name] = data
+
+    def create(self, name: str, data: bytes) -> bool:
+        if name in self.held and not self._careless:
+            return False
+        self.held[name] = data
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        start = f"{folder}/" if folder else ""
+        return sorted({
+            name.removeprefix(start).split("/")[0] for name in self.held if name.startswith(start)
+        })
+
+    def delete(self, name: str) -> None:
+        self.held.pop(name, None)
+
+    def fetch(self, name: str, path: Path) -> None:
+        path.write_bytes(self.held[name])
+
+    def send(self, name: str, path: Path) -> None:
+        self.held[name] = path.read_bytes()
+        self.sent.append(name)
+
+
+class Time:
+    """A clock, and something that happens while somebody waits."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.now_s = 0.0
+        self.meanwhile = meanwhile
+        self.stops = False
+
+    def wait(self, seconds: float) -> bool:
+        self.now_s += seconds
+        self.meanwhile()
+        return self.stops
+
+    def lease(self, objects: Objects) -> StoreLease:
+        return StoreLease(objects, URL, self.wait, lambda: self.now_s)
+
+
+def test_a_live_holder_keeps_others_off_and_a_released_lease_is_free_at_once() -> None:
+    objects, time = MemoryObjects(), Time()
+    first, second = time.lease(objects), time.lease(objects)
+    first.take()
+    time.meanwhile = first.renew
+    with pytest.raises(ConfigurationError, match=r"another pipeline runs .* renews the lease"):
+        second.take()
+    first.release()
+    before_s = time.now_s
+    second.take()
+    assert time.now_s == before_s
+    assert list(objects.held) == ["lease/2"]
+
+
+def test_the_lease_of_a_dead_holder_expires_and_the_holder_learns_of_it() -> None:
+    objects, time = MemoryObjects(), Time()
+    first, second = time.lease(objects), time.lease(objects)
+    first.take()
+    second.take()
+    assert EXPIRES_S <= time.now_s <= EXPIRES_S + 2
+    assert "could not be renewed for 20 s" in str(first.lost)
+    assert not first.renew()
+    assert second.renew()
+    assert second.lost is None
+    assert LOST_S < EXPIRES_S, "a holder gives up before another one takes over"
+
+
+def test_of_two_that_take_over_at_once_one_is_refused() -> None:
+    objects = MemoryObjects()
+    Time().lease(objects).take()
+    rivals = [Time(), Time()]
+    winner = rivals[1].lease(objects)
+    rivals[0].meanwhile = lambda: (
+        winner.take() if rivals[0].now_s == EXPIRES_S else None
+    )
+    with pytest.raises(ConfigurationError, match="another pipeline runs"):
+        rivals[0].lease(objects).take()
+    assert winner.renew()
+
+
+def test_one_that_is_told_to_stop_does_not_wait() -> None:
+    objects, time = MemoryObjects(), Time()
+    time.lease(objects).take()
+    time.stops = True
+    with pytest.raises(StopRequestedError):
+        time.lease(objects).take()
+
+
+def test_a_store_without_conditional_writes_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="creates an object twice"):
+        Time().lease(MemoryObjects(careless=True)).take()
+
+
+class Holders:
+    """Holders that renew, hang and learn that they have lost the lease, as chance has it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.time = Time(self.live)
+        self.objects = MemoryObjects()
+        self.renewed_s: dict[StoreLease, float] = {}
+
+    def live(self) -> None:
+        for lease, last_s in list(self.renewed_s.items()):
+            if self.time.now_s - last_s > LOST_S:
+                del self.renewed_s[lease]
+            elif self.rng.random() < 0.3:
+                if lease.renew():
+                    self.renewed_s[lease] = self.time.now_s
+                else:
+                    del self.renewed_s[lease]
+
+    def start(self) -> bool:
+        lease = self.time.lease(self.objects)
+        try:
+            lease.take()
+        except ConfigurationError:
+            return False
+        self.renewed_s[lease] = self.time.now_s
+        return True
+
+    def end(self, *, cleanly: bool) -> None:
+        lease, _ = self.renewed_s.popitem()
+        if cleanly:
+            lease.release()
+
+
+@pytest.mark.randomized
+def test_whatever_happens_no_two_hold_the_lease() -> None:
+    taken = refused = 0
+    for seed in range(100):
+        holders = Holders(seed)
+        for _ in range(20):
+            if holders.start():
+                taken += 1
+            else:
+                refused += 1
+            assert len(holders.renewed_s) == 1, seed
+            fate = holders.rng.random()
+            if fate < 0.5:
+                holders.end(cleanly=fate < 0.25)
+    assert taken > 500
+    assert refused > 500
+
+
+def test_a_folder_is_locked_for_one(tmp_path: Path) -> None:
+    refused = pytest.raises(ConfigurationError, match="streamydb down")
+    with locked(tmp_path), refused, locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_the_copy_of_a_checkpoint_has_what_a_start_needs_and_goes_back(tmp_path: Path) -> None:
+    objects = MemoryObjects()
+    lease = Time().lease(objects)
+    lease.take()
+    copy = tmp_path / "copy"
+    checkpoint = StoreCheckpoint(objects, copy, lease)
+    checkpoint.pull()
+    assert not (copy / "query").exists()
+    (copy / "streamydb.json").write_bytes(b"facts")
+    (copy / "start").mkdir()
+    for name in ("state.json", "values-00000.part"):
+        (copy / "start" / name).write_bytes(b"state")
+    checkpoint.push()
+    checkpoint.push()
+    assert objects.sent == ["start/values-00000.part", "streamydb.json", "start/state.json"]
+    for batch in range(30):
+        objects.held[f"query/offsets/{batch}"] = b"o%d" % batch
+        objects.held[f"query/commits/{batch}"] = b"c%d" % batch
+    shutil.rmtree(copy)
+    again = StoreCheckpoint(objects, copy, lease)
+    for log in ("offsets", "commits"):
+        objects.held[f"query/{log}/30"] = b"new"
+        del objects.held[f"query/{log}/0"]
+        again.pull()
+        kept = sorted(int(path.name) for path in (copy / "query" / log).iterdir())
+        assert kept == [1, 28, 29, 30]
+    assert (copy / "start" / "state.json").read_bytes() == b"state"
+    del objects.held["start/state.json"]
+    StoreCheckpoint(objects, copy, lease)
+    assert not (copy / "start").exists(), "a state that is not there as a whole is none"
