@@ -29,8 +29,10 @@ from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
+from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import checks
 from streamydb.key_processor.digests import ShardDigests
+from streamydb.key_processor.expiry import Removals, may_end, with_removed
 from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.fitter import PlanFitter
 from streamydb.key_processor.grants import in_blocks
@@ -176,9 +178,12 @@ class KeyTransactionProcessor:
         checks.fed(
             plan, headers, written, concluded, (self._shard, self._meta.config.shards)
         )
+        if self._meta.expires:
+            written = with_removed(self._values, written, plan.ts)
+        self._meta.expires |= self._meta.ends
         self._values.apply(written)
         self._ids.conclude(concluded)
-        yield from self._digest(headers, concluded)
+        yield from self._digest([*headers, {"deltas": plan.deltas}], concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
 
     def _stands(self, plan: OpenPlan) -> bool:
@@ -244,17 +249,26 @@ class KeyTransactionProcessor:
             may_be_too_much(released),
         )
         meta.fits = meta.made = meta.turn = 0
+        meta.ends = False
         header = {
             **meta.open.name().fields(), "shard": self._shard, "silent": silent,
             "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
             "bounded": granter.bounded, "makes_max": makes_max(meta.open, shape),
         }
-        grants = granter.grants(released, plan, earlier)
+        timeline = self._timeline(released)
+        if timeline is not None:
+            header["times"] = timeline.packed()
+        if meta.expires and timeline is not None:
+            removals = Removals(self._values, timeline, meta.config.digest_interval)
+            for block in removals.blocks(granter.written(released, plan), silent=silent):
+                yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+            meta.open.deltas = removals.deltas
+        grants = granter.grants(released, plan, earlier, ends=timeline is not None)
         if not silent:
             yield from self._first_turn(meta.open, granter.repeats, shape.values_bytes_max)
         if meta.open.turns > 1:
             header["more"] = partition_of(self._shard)
-        ranges = granter.ranges(released, plan, shape.values_bytes_max)
+        ranges = granter.ranges(released, plan, shape.values_bytes_max, timeline)
         if plan.ranges is not None:
             header["left_out"] = ranges.left_out
         if meta.open.kept:
@@ -294,6 +308,12 @@ class KeyTransactionProcessor:
             for block in turn_feedback(plan, meta.turn, header, meta.config.shards):
                 yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
         meta.turn += 1
+
+    def _timeline(self, released: Columns) -> Timeline | None:
+        """Return when time passes in a plan, unless nothing can end in it."""
+        if not (self._meta.expires or may_end(released)):
+            return None
+        return Timeline.of(released)
 
     def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:
         """Tell all shards the sizes of the values here; states of an earlier release lack them."""
