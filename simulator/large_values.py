@@ -25,7 +25,7 @@ from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.table import Columns
 from streamydb.key_processor import weights
-from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock
+from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
@@ -135,7 +135,7 @@ class GrantedBytes:
         if header["kind"] == "single":
             grants = decode_list(header["grants"], Granted)
             self._parts.setdefault(shard, []).extend(grants)
-            sizes = [len(grant.value or b"") for grant in grants]
+            sizes = [len(unpacked(grant.value)[0] or b"") for grant in grants]
             if len(grants) > 1 and sum(sizes) > limits.BLOCK_BYTES_MAX:
                 raise Divergence(f"a block grants {sum(sizes)} bytes of values")
         if header["kind"] == "results":

@@ -176,7 +176,7 @@ def token_block(header: dict[str, Any]) -> bytes:
 
 def parts_block(header: Mapping[str, Any]) -> bytes:
     """For the other shards: which transactions a ``released`` block finishes at its shard."""
-    names = ("incarnation", "shard", "parts", "life", "step")
+    names = ("incarnation", "shard", "parts", "life", "step", "ends")
     kept = {name: header[name] for name in names if name in header}
     return pack({}, **kept, kind="parts", format=FORMAT)
 
