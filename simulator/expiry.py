@@ -9,6 +9,7 @@ from typing import Any, Final
 __all__ = ["Expiry"]
 
 _TTLS: Final = (1, 1, 2, 3, 5, 10, 30, 100, 1_000, 100_000)
+_OWN_KEYS: Final = 100
 _DAMAGED: Final[tuple[Any, ...]] = (0, -1, 1.5, "1", None, True, 1 << 50)
 
 
@@ -29,7 +30,9 @@ class Expiry:
         for update in updates:
             if update["op"] in ("put", "append") and rng.random() < 0.8:
                 update["ttl_ms"] = self._ttl()
-        free = [key for key in self.keys if all(update["key"] != key for update in updates)]
+        own = [f"k2{rng.randrange(_OWN_KEYS)}e" for _ in range(3)]  # hardly touched by others
+        known = self.keys if rng.random() < 0.5 else list(dict.fromkeys(own))
+        free = [key for key in known if all(update["key"] != key for update in updates)]
         if free and rng.random() < 0.5:
             update = {"op": "put", "key": rng.choice(free), "value": 1, "ttl_ms": self._ttl()}
             if rng.random() < 0.5:

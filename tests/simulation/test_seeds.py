@@ -184,7 +184,7 @@ def test_mutations_are_caught(name: str, grouping: str) -> None:
             run_seed(
                 seed, records, grouping=grouping, pair=found.pair, workflows=found.workflows,
                 constraints=found.constraints, deadlines=found.deadlines, large=found.large,
-                faults=found.faults, ranges=found.ranges,
+                faults=found.faults, ranges=found.ranges, expiry=found.expiry,
             ).problems
             for seed, records in (first, *((1 + n, _MANY) for n in range(CAUGHT_WITHIN)))
         )  # fmt: skip
