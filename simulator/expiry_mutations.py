@@ -15,10 +15,9 @@ from streamydb.key_processor.locking import core as locking
 from streamydb.key_processor.locking.expiry import Sweep
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.ranges import RangeScanner
-from streamydb.records import updates
+from streamydb.records import expiry, updates
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import enforce
-from streamydb.txn_processor import execution
+from streamydb.txn_processor import enforce, execution
 from streamydb.txn_processor.expiry import Ending
 
 __all__ = [
@@ -55,7 +54,7 @@ def remove_too_late() -> Any:
 
 def untold_removals() -> Any:
     """Expiry: nobody tells of what ends and is not touched."""
-    return mock.patch.object(Removals, "blocks", lambda *_, **__: iter(()))
+    return mock.patch.object(Removals, "blocks", return_value=())
 
 
 def tell_it_twice() -> Any:
@@ -84,7 +83,7 @@ def ends_are_lost() -> Any:
     def after_update(update: Any, before: Any, after: Any, ts_ms: int) -> Any:
         return original(update, None if before is None else bytes(before), after, ts_ms)
 
-    original = updates.after_update
+    original = expiry.after_update
     return mock.patch.object(updates, "after_update", after_update)
 
 

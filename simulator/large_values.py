@@ -200,7 +200,9 @@ class GrantedBytes:
     @staticmethod
     def _judge_locks(grants: list[Granted], bound: int) -> None:
         """Compare what one shard sends; integers count nothing."""
-        found = [(g.seq, len(unpacked(g.value)[0] or b"")) for g in grants if not is_id_lock(g.lock)]
+        found = [
+            (g.seq, len(unpacked(g.value)[0] or b"")) for g in grants if not is_id_lock(g.lock)
+        ]
         total = sum(size for _, size in found if size > _DIGITS_MAX)
         if total > bound and len({grant.seq for grant in grants}) > 1:
             raise Divergence(f"a shard grants {total} bytes of values at once, of {bound}")

@@ -75,8 +75,8 @@ def run_seed(
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
-    ``deadlines``, ``large``, ``ranges``, ``expiry``: which share of the transactions has a deadline,
-    has large values, names ranges, says when keys end; by default as the seed has it.
+    ``deadlines``, ``large``, ``ranges``, ``expiry``: which share of the transactions has a
+    deadline, has large values, names ranges, says when keys end; by default as the seed has it.
     ``faults``: on which share of the transactions our own code fails; in the end a mended release
     rebuilds everything from the log.
     """

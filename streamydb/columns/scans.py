@@ -24,14 +24,14 @@ _END_BYTES: Final = 8
 
 def ends_at(item: bytes | memoryview) -> int | None:
     """Return when an item ends (commit time in ms), if it does."""
-    if item[_TAG_AT] != p.EXPIRING:
+    if len(item) < ENDING_HEAD_BYTES or item[_TAG_AT] != p.EXPIRING:
         return None
     return int.from_bytes(item[HEAD_BYTES:ENDING_HEAD_BYTES], "little")
 
 
 def size_of(item: bytes | memoryview) -> int:
     """Return how many bytes an item has, without its end."""
-    return len(item) - (_END_BYTES if item[_TAG_AT] == p.EXPIRING else 0)
+    return len(item) - (0 if ends_at(item) is None else _END_BYTES)
 
 
 def end_name(key: bytes, item: bytes | memoryview) -> bytes:

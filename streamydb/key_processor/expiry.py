@@ -50,11 +50,7 @@ def written_keys(released: Columns, plan: Plan, owned: Ints) -> set[bytes]:
 
 
 class Removals:
-    """The removals that a shard tells at the places of a timeline.
-
-    Attributes:
-        deltas: by how much they change the digest: (interval, low, high).
-    """
+    """The removals that a shard tells at the places of a timeline."""
 
     def __init__(self, values: ShardValues, timeline: Timeline, interval: int) -> None:
         """Look for them in ``values``; ``interval``: seqs from digest to digest."""
@@ -65,6 +61,7 @@ class Removals:
 
     @property
     def deltas(self) -> list[tuple[int, int, int]]:
+        """By how much the removals change the digest: (interval, low, high)."""
         return [(place, *sums) for place, sums in sorted(self._sums.items())]
 
     def blocks(self, skip: Container[bytes], *, silent: bool) -> Iterator[bytes]:

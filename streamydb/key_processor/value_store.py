@@ -6,7 +6,7 @@ A value that ends has its end before its text. The file finds what ends first by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_nam
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
 
 __all__ = [
-    "INT_ITEM", "FileOrder", "ValueStore", "decoded", "items_of", "nearly_sorted",
+    "INT_ITEM", "FileOrder", "Items", "ValueStore", "decoded", "items_of", "nearly_sorted",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -109,7 +109,8 @@ def nearly_sorted(writes: Columns) -> Columns:
     return writes.take(FileOrder.of(writes.texts["key"]).rows)
 
 
-Items = tuple[list[tuple[bytes, bytes]], list[bytes], list[bytes]]
+Items: TypeAlias = tuple[list[tuple[bytes, bytes]], list[bytes], list[bytes]]
+"""What is put, keys that are deleted, and the names of what is put and ends."""
 
 
 def items_of(writes: Columns) -> Items:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, Self
 
 from msgspec import UNSET
 
 from streamydb.records.transaction import Append, Delete, Put, Touch, Update
 
 __all__ = [
-    "EXPIRY_ID", "Expiring", "after_update", "end_of", "ending", "is_over", "removal_number", "same",
+    "EXPIRY_ID", "Expiring", "after_update", "end_of", "ending", "is_over", "removal_number",
+    "same",
 ]  # fmt: skip
 
 EXPIRY_ID: Final = "$expiry"
@@ -28,7 +29,7 @@ class Expiring(bytes):
 
     expires_ms: int
 
-    def __new__(cls, value: bytes, expires_ms: int) -> Expiring:
+    def __new__(cls, value: bytes, expires_ms: int) -> Self:
         """Give a value an end."""
         made = super().__new__(cls, value)
         made.expires_ms = expires_ms

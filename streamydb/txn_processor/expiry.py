@@ -1,7 +1,7 @@
-"""Expiry while a partition of a plan is executed: what has ended is absent, and its removal is told.
+"""Expiry while a partition of a plan is executed: what has ended is absent, and that is told.
 
-Keys that the plan may write are this partition's alone, so it knows whether the end of one was moved
-before it came. A removal is a write of its own, at a *place* that is no transaction of this
+Keys that the plan may write are this partition's alone, so it knows whether the end of one was
+moved before it came. A removal is a write of its own, at a *place* that is no transaction of this
 partition: places are the transactions and the removals, in order. If the transaction at whose place
 a key is to be removed writes it itself, that write tells both.
 """

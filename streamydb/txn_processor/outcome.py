@@ -39,12 +39,11 @@ class Most(NamedTuple):
 class ExecutionOutcome:
     """The effects of a partition's transactions, in seq order.
 
-    Shapes: n transactions, s slots. ``places``: those of the writes. ``special`` maps a transaction's position to its finished
-    result record
-    where it is not a plain commit. ``internal``: the faults of ours among them, by position;
-    ``unruled``: those that nobody has ruled on, so nothing of this may be written. ``workflow``:
-    what goes to streams and to the log. ``made``, ``fits``: see `Most`; if all do not fit, nothing
-    of this may be written.
+    Shapes: n transactions, s slots. ``places``: those of the writes. ``special`` maps a
+    transaction's position to its finished result record where it is not a plain commit.
+    ``internal``: the faults of ours among them, by position; ``unruled``: those that nobody has
+    ruled on, so nothing of this may be written. ``workflow``: what goes to streams and to the log.
+    ``made``, ``fits``: see `Most`; if all do not fit, nothing of this may be written.
     """
 
     txns: Columns

@@ -43,9 +43,10 @@ class Run:
     ``txns``: as they were granted; ``program``: the same for the kernel. ``keys``, ``homes``: key
     and shard of each slot. ``covered``: the slots whose keys somebody may write, and that are in a
     range that somebody names. ``pool``: texts of values and operands; ``extra``: those that Python
-    has made since. ``timeline``: of the plan, where keys may end, and ``written``: the slots
-    that it may write; ``now``: the commit time of the transaction in hand. By position: ``special``: finished results that are not those of plain commits;
-    ``ruled``: what was ruled on; ``internal``: faults of ours.
+    has made since. ``timeline``: of the plan, where keys may end, and ``written``: the slots that
+    it may write; ``now``: the commit time of the transaction in hand. By position: ``special``:
+    finished results that are not those of plain commits; ``ruled``: what was ruled on;
+    ``internal``: faults of ours.
     """
 
     txns: Columns

@@ -131,11 +131,12 @@ def split_removals(
     absent = deletes(gone.texts["key"].tolist())
     cols: dict[str, Array] = {**before.cols, "tag": tags.copy()}
     cols["tag"][rows] = p.ABSENT
-    texts = before.texts
-    rest = Columns(cols, texts)
+    rest = Columns(cols, before.texts)
     places = [place_of(meta, int(ends[row])).seq for row in over]
-    order = Columns.concat([gone, _like(gone, rest)]), Columns.concat([absent, _like(absent, after)])
-    return *order, [*places, *seqs]
+    return (
+        Columns.concat([gone, _like(gone, rest)]), Columns.concat([absent, _like(absent, after)]),
+        [*places, *seqs],
+    )
 
 
 def _like(one: Columns, other: Columns) -> Columns:

@@ -36,8 +36,8 @@ class SingleMeta(CommonState):
     counts. ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``:
     waiting repetitions, by seq, of which seq. ``behind``, ``ranges``: see `LockTable`. ``expires``:
     something that ends was written. ``swept``: by shard, up to which seq it has told removals;
-    ``told``: what this one has said. ``removing``: keys of which this was told in the last step, and
-    with which seq.
+    ``told``: what this one has said. ``removing``: keys whose removal was told in the last step,
+    and at which seq.
     """
 
     seq: int = 0

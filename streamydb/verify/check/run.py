@@ -130,17 +130,18 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
     result: tuple[bytes | None, bytes] | None = None
     dead: tuple[bytes | None, bytes] | None = None
     changes: list[tuple[bytes, bytes]] = []
+    removals: list[tuple[bytes, bytes]] = []
     for topic, key, value in outputs:
         if topic == "changes":
             if value is not None and key is not None:
-                changes.append((key, value))
+                (changes if result else removals).append((key, value))
         elif topic == "results":
             result = (key, value or b"")
         elif topic == "deadletters":
             dead = (key, value or b"")
     if result is None:
         raise InvariantViolation("the oracle gave no result for a transaction")
-    expected.add(partition, offset, result, changes, dead)
+    expected.add(partition, offset, result, [changes, removals], dead)
 
 
 def _compare(

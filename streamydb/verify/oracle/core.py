@@ -113,11 +113,14 @@ class Oracle:
             offset: where the record lies in its partition.
             ts_ms: the record's effective time.
         """
-        outputs = self._outputs_of(raw, partition, offset, ts_ms)
-        if self._place is not None and self._gone:
-            outputs = [*removals(self._gone, self._place), *outputs]
-            self._gone = {}
-        return outputs
+        return self._with_removals(self._outputs_of(raw, partition, offset, ts_ms))
+
+    def _with_removals(self, outputs: list[OutputRecord]) -> list[OutputRecord]:
+        """The outputs of a record, behind the removals of what has ended by its time."""
+        if self._place is None or not self._gone:
+            return outputs
+        gone, self._gone = self._gone, {}
+        return [*removals(gone, self._place), *outputs]
 
     def _outputs_of(
         self, raw: bytes | None, partition: int, offset: int, ts_ms: int
@@ -198,7 +201,7 @@ class Oracle:
         self.next_seq += 1
         self._forget(seq, ts_ms)
         self._place = Place(self.database, seq, ts_ms, Source(partition, offset))
-        for key in self._expiry.over(ts_ms, self._value):
+        for key in self._expiry.over(ts_ms, self.state):
             self._gone[key], _ = self.state.pop(key)
             self._ranges.note(key, self._gone[key], None)
         return self._place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from streamydb.records.expiry import EXPIRY_ID, end_of, removal_number
@@ -15,21 +15,24 @@ class OracleExpiry:
     """The ends of the keys of a state; a key that was given another end is there twice."""
 
     def __init__(self) -> None:
-        """Nothing ends."""
-        self._ends: list[tuple[int, str]] = []
+        """The state is looked at when somebody asks first."""
+        self._ends: list[tuple[int, str]] | None = None
 
     def note(self, key: str, after: bytes | None) -> None:
         """Note a write."""
         end = end_of(after)
-        if end is not None:
+        if end is not None and self._ends is not None:
             heappush(self._ends, (end, key))
 
-    def over(self, ts_ms: int, value: Callable[[str], bytes | None]) -> list[str]:
+    def over(self, ts_ms: int, state: Mapping[str, tuple[bytes, int]]) -> list[str]:
         """Return the keys that have ended by a commit time, each once; they are to be removed."""
+        if self._ends is None:
+            ends = ((end_of(value), key) for key, (value, _) in state.items())
+            self._ends = sorted((end, key) for end, key in ends if end is not None)
         gone: dict[str, None] = {}
         while self._ends and self._ends[0][0] <= ts_ms:
             end, key = heappop(self._ends)
-            if end_of(value(key)) == end:
+            if key in state and end_of(state[key][0]) == end:
                 gone[key] = None
         return list(gone)
 
