@@ -10,8 +10,8 @@ from msgspec import UNSET
 from streamydb.records.transaction import Append, Delete, Put, Touch, Update
 
 __all__ = [
-    "EXPIRY_ID", "Expiring", "after_update", "end_of", "ending", "is_over", "removal_number",
-    "same",
+    "EXPIRY_ID", "Expiring", "after_update", "end_of", "ending", "is_over", "is_removal",
+    "removal_number", "same",
 ]  # fmt: skip
 
 EXPIRY_ID: Final = "$expiry"
@@ -73,6 +73,11 @@ def after_update(
         return bytes(after) if isinstance(after, Expiring) else after
     end = end_of(before)
     return after if end is None else Expiring(after, end)
+
+
+def is_removal(number: int) -> bool:
+    """Return True if the number of a change tells that it is a removal by time."""
+    return number >= _FIRST_REMOVAL
 
 
 def removal_number(key: bytes) -> int:

@@ -11,10 +11,29 @@ from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from streamydb.records.expiry import removal_number
+import msgspec
+
+from streamydb.records.expiry import EXPIRY_ID, is_removal, removal_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class _Transaction(msgspec.Struct, gc=False):
+    total_order: int
+
+
+class _Change(msgspec.Struct, gc=False):
+    transaction: _Transaction
+
+
+_decode = msgspec.json.Decoder(_Change).decode
+_EXPIRY = f'"{EXPIRY_ID}"'.encode()
+
+
+def tells_removal(change: bytes) -> bool:
+    """Return True if a change is a removal by time."""
+    return _EXPIRY in change and is_removal(_decode(change).transaction.total_order)
 
 
 def digest(key: bytes | None, value: bytes | None) -> int:

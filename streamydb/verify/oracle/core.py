@@ -116,11 +116,11 @@ class Oracle:
         return self._with_removals(self._outputs_of(raw, partition, offset, ts_ms))
 
     def _with_removals(self, outputs: list[OutputRecord]) -> list[OutputRecord]:
-        """The outputs of a record, behind the removals of what has ended by its time."""
+        """The outputs of a record; behind its result the removals of what has ended by its time."""
         if self._place is None or not self._gone:
             return outputs
         gone, self._gone = self._gone, {}
-        return [*removals(gone, self._place), *outputs]
+        return [*outputs[:1], *removals(gone, self._place), *outputs[1:]]
 
     def _outputs_of(
         self, raw: bytes | None, partition: int, offset: int, ts_ms: int
