@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import (
     empty_verdicts,
@@ -48,6 +50,16 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["KeyTransactionProcessor"]
+
+class _ToldAlone(NamedTuple):
+    """What a shard tells of a plan, without those who execute it: the transactions whose results it
+    knows; and, by the plan's timeline, the removals of what has ended, but for ``skip``.
+    """
+
+    repeats: Columns
+    timeline: Timeline | None
+    skip: set[bytes]
+
 
 class KeyTransactionProcessor:
     """One shard of the keys and of the ids, within one micro-batch.
@@ -103,6 +115,7 @@ class KeyTransactionProcessor:
         self._feedback = PlanFeedback(self._meta, blobs, shard, self._sizes)
         self._fitter = PlanFitter(self._meta, shard, self._values, self._ids, self._sizes)
         self._repeats = RepeatedResults(blobs, self._ids)
+        self._removals = Removals(blobs, self._values, config.digest_interval)
         self._digests = ShardDigests(
             self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
             config.shards,
@@ -258,14 +271,11 @@ class KeyTransactionProcessor:
         timeline = self._timeline(released)
         if timeline is not None:
             header["times"] = timeline.packed()
-        if meta.expires and timeline is not None:
-            removals = Removals(self._values, timeline, meta.config.digest_interval)
-            for block in removals.blocks(granter.written(released, plan), silent=silent):
-                yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
-            meta.open.deltas = removals.deltas
         grants = granter.grants(released, plan, earlier, ends=timeline is not None)
-        if not silent:
-            yield from self._first_turn(meta.open, granter.repeats, shape.values_bytes_max)
+        told = _ToldAlone(granter.repeats, timeline if meta.expires else None, set())
+        if told.timeline is not None:
+            told = told._replace(skip=granter.written(released, plan))
+        yield from self._first_turn(meta.open, told, shape.values_bytes_max, silent=silent)
         if meta.open.turns > 1:
             header["more"] = partition_of(self._shard)
         ranges = granter.ranges(released, plan, shape.values_bytes_max, timeline)
@@ -287,22 +297,45 @@ class KeyTransactionProcessor:
                 block = grant_block({**header, **own}, *parts, ranges=named)
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
 
-    def _first_turn(self, plan: OpenPlan, repeats: Columns, bound: int) -> Iterator[EmittedBlock]:
-        """Tell the results of transactions that repeat one of an earlier plan, or some of them."""
-        rows, plan.turns = self._repeats.first(repeats, bound)
+    def _first_turn(
+        self, plan: OpenPlan, told: _ToldAlone, bound: int, *, silent: bool
+    ) -> Iterator[EmittedBlock]:
+        """Tell what is known without execution, or some of it; nothing if it has been told."""
+        most = max(bound, limits.BLOCK_BYTES_MAX)
+        removals = None
+        if told.timeline is not None:
+            removals = self._removals.first(told.timeline, told.skip, 1 << 62 if silent else most)
+        if silent:
+            if removals is not None:
+                for _ in self._removals.blocks(removals, 0, told.skip):
+                    pass  # the digest must know them
+            plan.deltas = self._removals.deltas
+            return
+        rows, plan.turns = self._repeats.first(told.repeats, bound)
+        if removals is not None:
+            plan.turns = max(plan.turns, removals.count)
         if plan.turns > 1:
             plan.procs.append(partition_of(self._shard))
-        yield from self._turn(plan, rows)
+        ended = () if removals is None else self._removals.blocks(removals, 0, told.skip)
+        yield from self._turn(plan, rows, ended)
 
     def _next_turn(self, plan: OpenPlan) -> Iterator[EmittedBlock]:
-        """Go on telling results, while a plan waits for its feedback."""
-        if self._meta.turn < plan.turns > 1:
-            yield from self._turn(plan, self._repeats.of_turn(plan, self._meta.turn))
+        """Go on telling it, while a plan waits for its feedback."""
+        turn = self._meta.turn
+        if turn < plan.turns > 1:
+            removals = self._removals.later(turn)
+            ended = () if removals is None else self._removals.blocks(
+                removals, turn, set(removals.skip)
+            )
+            yield from self._turn(plan, self._repeats.of_turn(turn), ended)
 
-    def _turn(self, plan: OpenPlan, rows: Columns) -> Iterator[EmittedBlock]:
+    def _turn(
+        self, plan: OpenPlan, rows: Columns | None, removals: Iterable[bytes]
+    ) -> Iterator[EmittedBlock]:
         meta = self._meta
-        for block in self._repeats.blocks(rows):
+        for block in chain(() if rows is None else self._repeats.blocks(rows), removals):
             yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+        plan.deltas = [*plan.deltas, *self._removals.deltas]
         if plan.turns > 1:
             header = {"incarnation": meta.config.incarnation, "proc": partition_of(self._shard)}
             for block in turn_feedback(plan, meta.turn, header, meta.config.shards):

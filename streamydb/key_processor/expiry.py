@@ -10,14 +10,18 @@ plan is made, and leave the values when it stands.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import removals_block
 from streamydb.columns.digest import item_lanes
+from streamydb.columns.scans import first_name
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor.values import ShardValues
@@ -27,7 +31,11 @@ from streamydb.sorter.planner import Plan
 __all__ = ["Removals", "may_end", "may_write", "removed", "with_removed", "written_keys"]
 
 Ints = npt.NDArray[np.int64]
-_MASK = (1 << 64) - 1
+
+_BLOB: Final = "plan/removals"
+_MASK: Final = (1 << 64) - 1
+_REMOVAL_BYTES: Final = 250
+"""Of a change that tells of a removal, without key and value."""
 
 
 def may_end(released: Columns) -> bool:
@@ -50,12 +58,23 @@ def written_keys(released: Columns, plan: Plan, owned: Ints) -> set[bytes]:
 
 
 class Removals:
-    """The removals that a shard tells at the places of a timeline."""
+    """The removals that a shard tells of the plan in hand, within one step.
 
-    def __init__(self, values: ShardValues, timeline: Timeline, interval: int) -> None:
-        """Look for them in ``values``; ``interval``: seqs from digest to digest."""
+    At most so many bytes are told in a micro-batch: if there are more, they take turns, as repeated
+    results do (`key_processor.repeats`).
+
+    Attributes:
+        deltas: by how much those that were told in this step change the digest: (interval, low,
+            high).
+    """
+
+    def __init__(self, blobs: BlobStore, values: ShardValues, interval: int) -> None:
+        """Look for them in ``values``; keep in ``blobs`` what later turns need.
+
+        ``interval``: seqs from digest to digest.
+        """
+        self._blobs = blobs
         self._values = values
-        self._timeline = timeline
         self._interval = interval
         self._sums: dict[int, tuple[int, int]] = {}
 
@@ -64,29 +83,82 @@ class Removals:
         """By how much the removals change the digest: (interval, low, high)."""
         return [(place, *sums) for place, sums in sorted(self._sums.items())]
 
-    def blocks(self, skip: Container[bytes], *, silent: bool) -> Iterator[bytes]:
-        """Yield blocks of all of them but those in ``skip``; none if they are not to be told."""
-        for due in self._values.due(int(self._timeline.ts[-1])):
-            ends = np.array([end for end, key in due if key not in skip], np.int64)
-            keys = Ragged.of([key for _, key in due if key not in skip])
-            sizes = self._values.sizes(keys)
-            for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):
-                table = self._table(keys.part(start, end), ends[start:end])
-                if not silent:
-                    yield removals_block(table)
+    def first(self, timeline: Timeline, skip: set[bytes], bound: int) -> _Turns:
+        """Return the turns in which all but those of ``skip`` are told; each has at most ``bound``
+        bytes, about, or one removal.
+        """
+        cuts, size, last = [], 0, b""
+        for due in self._values.due(int(timeline.ts[-1])):
+            sizes = self._values.sizes(Ragged.of([key for _, key in due])).tolist()
+            for (end, key), own in zip(due, sizes, strict=True):
+                if key in skip:
+                    continue
+                needed = own + len(key) + _REMOVAL_BYTES
+                if size and size + needed > bound:
+                    cuts.append(last)
+                    size = 0
+                size, last = size + needed, first_name(end) + key
+        turns = _Turns(timeline.packed(), sorted(skip) if cuts else [], cuts)
+        if cuts:
+            self._blobs.put(_BLOB, msgspec.msgpack.encode(turns))
+        return turns
 
-    def _table(self, keys: Ragged, ends: Ints) -> Columns:
+    def later(self, turn: int) -> _Turns | None:
+        """Return the turns of the plan in flight, of which ``turn`` is one; None: there are none.
+
+        After the last one nothing is kept.
+        """
+        data = self._blobs.get(_BLOB)
+        turns = None if data is None else msgspec.msgpack.decode(data, type=_Turns)
+        if turns is not None and turn == turns.count - 1:
+            self._blobs.delete(_BLOB)
+        return turns
+
+    def blocks(self, turns: _Turns, turn: int, skip: Container[bytes]) -> Iterator[bytes]:
+        """Yield blocks of the removals of a turn, but of none in ``skip``."""
+        timeline = Timeline.unpacked(turns.timeline)
+        after = turns.cuts[turn - 1] if turn else b""
+        end_name = turns.cuts[turn] if turn < len(turns.cuts) else None
+        for due in self._values.due(int(timeline.ts[-1]), after):
+            named = [(end, key) for end, key in due if key not in skip]
+            if end_name is not None:
+                named = [(end, key) for end, key in named if first_name(end) + key <= end_name]
+            ends = np.array([end for end, _ in named], np.int64)
+            keys = Ragged.of([key for _, key in named])
+            sizes = self._values.sizes(keys)
+            for start, stop in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):
+                part = keys.part(start, stop)
+                yield removals_block(self._table(part, ends[start:stop], timeline))
+            if end_name is not None and first_name(due[-1][0]) + due[-1][1] >= end_name:
+                return
+
+    def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> Columns:
         """Return the removals of some keys as changes, see `format_changes`."""
         keys = Ragged.of(keys.tolist())
-        found, rows = self._values.read(keys), self._timeline.at(ends)
-        seqs = self._timeline.seq[rows]
+        found, rows = self._values.read(keys), timeline.at(ends)
+        seqs = timeline.seq[rows]
         lanes = item_lanes(Columns(found.cols, {**found.texts, "key": keys}))
         for place, (low, high) in zip(
             ((seqs - 1) // self._interval).tolist(), lanes.tolist(), strict=True
         ):
             known = self._sums.get(place, (0, 0))
             self._sums[place] = (known[0] - low) & _MASK, (known[1] - high) & _MASK
-        return removed(keys, found, self._timeline, rows)
+        return removed(keys, found, timeline, rows)
+
+
+class _Turns(msgspec.Struct):
+    """The turns of a plan's removals: its `Timeline`, the keys that others tell (if there are
+    several turns), and the names (`columns.scans`) with which all but the last one end.
+    """
+
+    timeline: bytes
+    skip: list[bytes]
+    cuts: list[bytes]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.cuts) + 1
 
 
 def removed(keys: Ragged, values: Columns, timeline: Timeline, rows: Ints) -> Columns:

@@ -146,7 +146,7 @@ class Granter:
         for proc in procs:
             part = txns.take(np.flatnonzero(home_proc == proc))
             values = slots.take(wanted[proc])
-            if len(part) or len(values) or plan.ranges is not None:
+            if len(part) or len(values) or plan.ranges is not None or ends:
                 grants.append((proc, part, values))
         return grants
 

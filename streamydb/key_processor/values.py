@@ -153,9 +153,11 @@ class ShardValues:
         """Return the encoded values of keys, empty where absent."""
         return [item or b"" for item in self._loaded(keys)]
 
-    def due(self, until_ms: int) -> Iterator[list[tuple[int, bytes]]]:
-        """Yield (end, key) of all that ends by ``until_ms``, in this order, in lists."""
-        after = b""
+    def due(self, until_ms: int, after: bytes = b"") -> Iterator[list[tuple[int, bytes]]]:
+        """Yield (end, key) of all that ends by ``until_ms``, in this order, in lists.
+
+        ``after``: only those with later names (`columns.scans`).
+        """
         while True:
             attempt = 0
             while (found := self._store.due(self._at, until_ms, after, _DUE_KEYS)) is None:

@@ -6,13 +6,16 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
+from streamydb.columns import blocks
 from streamydb.columns.blocks import open_block
+from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
 from streamydb.key_processor import expiry
@@ -91,10 +94,10 @@ def test_a_removal_is_told_once_at_the_first_seq_that_is_not_before_it(
 def test_a_million_keys_would_end_in_small_blocks(
     grouping: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All in one millisecond; here three thousand, with small blocks."""
+    """All in one millisecond; here three thousand, in small blocks, a few hundred in a batch."""
     monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 2_000)
     sizes = []
-    made = expiry.removals_block
+    made = blocks.removals_block
 
     def block(changes: Columns) -> bytes:
         data = made(changes)
@@ -107,11 +110,19 @@ def test_a_million_keys_would_end_in_small_blocks(
         names = [f"k{i}" for i in range(start, start + 500)]
         db.add(1_000, *({**put(name, 5), "value": "v" * 20} for name in names))
     db.settle()
+    shape = msgspec.structs.replace(db.cluster.life.shape, values_bytes_max=100_000)
+    db.cluster.life = Life("other", shape)
+    db.add(1_004)
+    db.settle()
+    before = next(db.cluster.clock)
     db.add(1_005)
+    db.settle()
+    took = next(db.cluster.clock) - before
     removed = [c for c in db.changes() if c["op"] == "d"]
-    assert {c["source"]["seq"] for c in removed} == {7}
+    assert {c["source"]["seq"] for c in removed} == {8}
     assert len({c["transaction"]["total_order"] for c in removed}) == len(removed) == 3_000
     if grouping == "planner":
+        assert took > 5
         assert max(sizes) <= 100
 
 
@@ -131,7 +142,7 @@ def test_nothing_is_kept_of_what_has_ended(grouping: str) -> None:
 def test_databases_without_expiry_are_told_nothing_of_it() -> None:
     db = Database("planner")
     db.add(1_000, put("a"), put("b"))
-    headers = []
+    headers: list[dict[str, Any]] = []
     grant = Cluster._execute
 
     def executed(self: Any, number: int, blocks: list[bytes], gathered: Any) -> Any:
