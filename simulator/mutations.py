@@ -483,9 +483,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "expiry-twice": Mutation(expiring.tell_it_twice, ("planner",), expiry=_HALF),
     "expiry-kept": Mutation(expiring.keep_what_is_over, ("planner",), expiry=_HALF),
     "expiry-kernel": Mutation(expiring.leave_to_the_kernel, ("planner",), expiry=_HALF),
-    "expiry-ranges": Mutation(
-        expiring.miss_what_ends, ("planner",), expiry=_HALF, ranges=_HALF
-    ),
+    "expiry-ranges": Mutation(expiring.miss_what_ends, ("planner",), expiry=_HALF, ranges=_HALF),
     "expiry-updates": Mutation(expiring.ends_are_lost, _BOTH, expiry=_HALF),
     "expiry-index": Mutation(expiring.index_for_good, _BOTH, expiry=_HALF, constraints=_MOST),
     "expiry-sweep": Mutation(expiring.sweep_under_locks, ("single",), expiry=_HALF),
@@ -496,15 +494,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
     "rulings-exceptions": Mutation(rulings.believe_the_exception, _BOTH, faults=_FEW),
-    "rulings-fence": Mutation(
-        rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME
-    ),
-    "rulings-known": Mutation(
-        rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME
-    ),
-    "rulings-standby": Mutation(
-        rulings.follow_without_rulings, _BOTH, pair=True, faults=_SOME
-    ),
+    "rulings-fence": Mutation(rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME),
+    "rulings-known": Mutation(rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME),
+    "rulings-standby": Mutation(rulings.follow_without_rulings, _BOTH, pair=True, faults=_SOME),
 }
 """Mutations by name."""
 

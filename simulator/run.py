@@ -77,8 +77,7 @@ def run_seed(
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
     ``deadlines``, ``large``, ``ranges``, ``expiry``: which share of the transactions has a
     deadline, has large values, names ranges, says when keys end; by default as the seed has it.
-    ``faults``: on which share of the transactions our own code fails; in the end a mended release
-    rebuilds everything from the log.
+    ``faults``: on which share our own code fails; in the end a mended release rebuilds everything.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = SeedOutcome(seed)

@@ -32,6 +32,7 @@ __all__ = [
     "SizesState",
     "class_of",
     "only_system",
+    "over_by",
     "tells",
     "tells_of",
     "text_bytes",

@@ -1,4 +1,4 @@
-"""When time passes in a plan: at which record the keys that end by a time are removed."""
+"""The passing of time in a plan: at which record the keys that end by a time are removed."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ from streamydb.sorter.log_end import LogEnd, require_ends
 __all__ = ["KeyTransactionProcessor"]
 
 class _ToldAlone(NamedTuple):
-    """What a shard tells of a plan, without those who execute it: the transactions whose results it
-    knows; and, by the plan's timeline, the removals of what has ended, but for ``skip``.
+    """The outputs that a shard tells of a plan alone: results of the transactions in ``repeats``,
+    and, by the plan's timeline, removals of what has ended, but for ``skip``.
     """
 
     repeats: Columns
@@ -272,9 +272,8 @@ class KeyTransactionProcessor:
         if timeline is not None:
             header["times"] = timeline.packed()
         grants = granter.grants(released, plan, earlier, ends=timeline is not None)
-        told = _ToldAlone(granter.repeats, timeline if meta.expires else None, set())
-        if told.timeline is not None:
-            told = told._replace(skip=granter.written(released, plan))
+        skip = granter.written(released, plan) if meta.expires else set()
+        told = _ToldAlone(granter.repeats, timeline if meta.expires else None, skip)
         yield from self._first_turn(meta.open, told, shape.values_bytes_max, silent=silent)
         if meta.open.turns > 1:
             header["more"] = partition_of(self._shard)
@@ -289,13 +288,17 @@ class KeyTransactionProcessor:
             self._ids.remember(granter.used, before[0] + 1, meta.seq, meta.ts)
         members = np.bincount(plan.proc, minlength=meta.config.shards).tolist()
         for proc, txns, slots in grants:
-            for chunk, (*parts, named) in enumerate(
-                in_blocks(txns, slots, ranges.by_proc.get(proc))
-            ):
-                checks.granted(meta.open, chunk, *parts)
-                own = {"proc": proc, "chunk": chunk, "members": members[proc]}
-                block = grant_block({**header, **own}, *parts, ranges=named)
-                yield EmittedBlock(proc, block, meta.seq, meta.ignored)
+            header |= {"proc": proc, "members": members[proc]}
+            yield from self._granted(meta.open, header, (txns, slots, ranges.by_proc.get(proc)))
+
+    def _granted(
+        self, plan: OpenPlan, header: dict[str, Any], grant: tuple[Columns, Columns, Columns | None]
+    ) -> Iterator[EmittedBlock]:
+        """Yield the blocks of a grant: transactions, slots, and ranges."""
+        for chunk, (*parts, named) in enumerate(in_blocks(*grant)):
+            checks.granted(plan, chunk, *parts)
+            block = grant_block({**header, "chunk": chunk}, *parts, ranges=named)
+            yield EmittedBlock(header["proc"], block, self._meta.seq, self._meta.ignored)
 
     def _first_turn(
         self, plan: OpenPlan, told: _ToldAlone, bound: int, *, silent: bool

@@ -28,7 +28,7 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.records.expiry import EXPIRY_ID, removal_number
 from streamydb.sorter.planner import Plan
 
-__all__ = ["Removals", "may_end", "may_write", "removed", "with_removed", "written_keys"]
+__all__ = ["Removals", "deletes", "may_end", "may_write", "removed", "with_removed", "written_keys"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -157,7 +157,7 @@ class _Turns(msgspec.Struct):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Their number."""
         return len(self.cuts) + 1
 
 

@@ -74,11 +74,7 @@ def execute_grants(
     run = prepared(parts, rulings, timeline)
     txns, program, notes = run.txns, run.program, run.notes
     _special_rejections(run)
-    for row, fault in run.ruled.items():
-        if txns.cols["kind"][row] != p.REJECTED:
-            require_unread(fault)
-            if program.route[row] == BY_KERNEL:
-                program.route[row] = BY_PYTHON
+    _send_ruled(run)
     granted = GrantedRanges(run, ranges)
     see, table = granted.see, granted.compiled()
     rules = Rules.of(run)
@@ -105,14 +101,22 @@ def execute_grants(
     _special_aborts(run)
     fits = fits or _fitting_repeats(run, made, most)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
-    if ending is not None:
-        ending.finish()
     places = Places(txns) if ending is None else ending.places()
     return ExecutionOutcome(
         txns, places, run.values.slots, run.keys, run.homes, pool, program.status,
         notes.writes[: notes.counts[WRITES]], notes.reads[: notes.counts[READS]], run.special,
         run.internal, run.unruled, joined(run.workflow), made, fits,
     )
+
+
+def _send_ruled(run: Run) -> None:
+    """Send to Python what was ruled on."""
+    route = run.program.route
+    for row, fault in run.ruled.items():
+        if run.txns.cols["kind"][row] != p.REJECTED:
+            require_unread(fault)
+            if route[row] == BY_KERNEL:
+                route[row] = BY_PYTHON
 
 
 def _special_rejections(run: Run) -> None:

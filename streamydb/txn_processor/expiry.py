@@ -90,14 +90,12 @@ class Ending:
         for slot in own[slots["tag"][own] == p.EXPIRING].tolist():
             self.send(slot)
 
-    def finish(self) -> None:
-        """Remove all that has ended by the end of the plan, and put the places of writes in order.
+    def places(self) -> Places:
+        """Remove all that has ended by the end of the plan; return the places of the writes, whose
+        numbers are changed to them.
         """
         for slot, row in self._over(np.flatnonzero(self.own), int(self.timeline.ts[-1])):
             self._remove(slot, row)
-
-    def places(self) -> Places:
-        """Return the places of the writes, whose numbers are changed to them."""
         run, n = self.run, len(self.run.txns)
         txns = Columns(
             {name: run.txns.cols[name] for name in PLACE}, {"id": run.txns.texts["id"]}

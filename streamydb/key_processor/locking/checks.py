@@ -18,13 +18,13 @@ from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
 from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor.locking.messages import (
-    PACKED_BYTES,
     Granted,
     Payload,
     Released,
     is_id_lock,
     is_range_lock,
     locked_name,
+    unpacked,
 )
 from streamydb.sorter.checks import require_order
 
@@ -95,10 +95,10 @@ def _require_messages(
     once = len({(grant.seq, grant.lock) for grant in grants}) == len(grants)
     seam.require(once, "each lock is granted once", grants=len(grants))
     for grant in grants:
-        size = len(grant.value or b"")
+        size = len(unpacked(grant.value)[0] or b"")
         earlier = 0 <= grant.version < grant.seq and (grant.value is not None or not grant.version)
         seam.require(earlier, "values are from before", seq=grant.seq, version=grant.version)
-        small = size <= limits.VALUE_BYTES_MAX + PACKED_BYTES or is_id_lock(grant.lock)
+        small = size <= limits.VALUE_BYTES_MAX or is_id_lock(grant.lock)
         small = small or (is_range_lock(grant.lock) and size <= _RANGES_BYTES_MAX)
         seam.require(small, "values are within their limit", seq=grant.seq, size=size)
 

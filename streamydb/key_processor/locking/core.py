@@ -41,7 +41,7 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_block, open_records, resolved_block
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
+from streamydb.columns.table import Columns, Ragged, chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import deletes
@@ -66,22 +66,23 @@ from streamydb.key_processor.locking.messages import (
     locked_name,
     packed,
     range_lock,
-    unpacked,
 )
 from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved
+from streamydb.key_processor.locking.tables import canonical_values, verdicts_table, writes_table
 from streamydb.key_processor.state import EmittedBlock, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
-from streamydb.records.expiry import Expiring, end_of, is_over
+from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
-from streamydb.txn_processor.tokens import parse_ints
 
 __all__ = ["Gatherer", "SingleShard"]
+
+_COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
 
 
 @dataclass(slots=True)
@@ -251,7 +252,7 @@ class SingleShard:
             if self._locks.release(row.lock, row.seq) and row.wrote:
                 (verdicts if is_id_lock(row.lock) else writes).append(row)
         results = [(row.seq, row.value or b"") for row in verdicts]
-        after, concluded = _writes_table(writes), _verdicts_table(results)
+        after, concluded = writes_table(writes), verdicts_table(results)
         seqs = [row.seq for row in writes]
         if self._meta.removing:
             swept_keys, places = zip(*self._meta.removing, strict=True)
@@ -380,7 +381,7 @@ class SingleShard:
         keys = [each for each in granted if is_key_lock(each[1]) and each not in left_out]
         names = Ragged.of([locked_name(lock) for _, lock in keys])
         found, self._found = self._found or self._values.read(names), None
-        for (seq, lock), (value, version) in zip(keys, _canonical(found), strict=True):
+        for (seq, lock), (value, version) in zip(keys, canonical_values(found), strict=True):
             self._send(self._granted(seq, lock, value, version))
         for (seq, lock), size in left_out.items():
             self._send(Granted(seq, lock, None, 0, size))
@@ -486,41 +487,3 @@ class SingleShard:
             )
             block = resolved_block(value, silent=not meta.role.leads)
             yield EmittedBlock(0, block, -meta.resolved, meta.ignored)
-
-
-def _canonical(found: Columns) -> Iterator[tuple[bytes | None, int]]:
-    """Canonical values and versions."""
-    columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
-    rows = zip(*columns, found.texts["text"].tolist(), strict=True)
-    for tag, number, version, text in rows:
-        if tag == p.EXPIRING:
-            yield Expiring(text, number), version
-        else:
-            yield None if tag == p.ABSENT else b"%d" % number if tag == p.INT else text, version
-
-
-_COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
-
-
-def _verdicts_table(results: list[tuple[int, bytes]]) -> Columns:
-    """Results by seq, as `ShardDigests` takes them."""
-    seqs = np.array([seq for seq, _ in results], np.int64)
-    return Columns({"seq": seqs}, {"result": Ragged.of([result for _, result in results])})
-
-
-def _writes_table(writes: list[Released]) -> Columns:
-    """Writes as `ShardValues.apply` takes them."""
-    values = [unpacked(row.value)[0] for row in writes]
-    texts = Ragged.of([value or b"" for value in values])
-    tags, numbers = parse_ints(texts.data, texts.offsets)
-    for row, value in enumerate(values):
-        if isinstance(value, Expiring):
-            tags[row], numbers[row] = p.EXPIRING, value.expires_ms
-    absent = tags == p.ABSENT
-    version = np.array([row.seq for row in writes], np.int64)
-    opaque = [b"" if tag == p.INT else text for tag, text in zip(tags, texts.tolist(), strict=True)]
-    cols: dict[str, Array] = {
-        "tag": tags, "number": numbers, "version": np.where(absent, 0, version)
-    }
-    keys = Ragged.of([locked_name(row.lock) for row in writes])
-    return Columns(cols, {"key": keys, "text": Ragged.of(opaque)})

@@ -21,7 +21,6 @@ from streamydb.records.expiry import Expiring
 from streamydb.records.formats import UNREADABLE
 
 __all__ = [
-    "PACKED_BYTES",
     "Arrived",
     "Granted",
     "MessagePart",
@@ -51,9 +50,6 @@ _OVER: Final = b"\x01"
 _MARKS: Final = (_ENDS, _OVER)
 _END: Final = Struct("<q")
 _PLACE: Final = Struct("<5q")
-
-PACKED_BYTES: Final = 1 + _PLACE.size
-"""More than the value has a packed one at most."""
 
 
 def key_lock(key: bytes) -> bytes:
