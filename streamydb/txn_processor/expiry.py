@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Columns, Ragged, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.records.expiry import EXPIRY_ID
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, WRITES
@@ -39,7 +39,7 @@ class Ending:
     own: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.bool_]
     rows: list[int] = field(default_factory=list)
-    _by_slot: tuple[Ints, Ints] | None = None
+    _by_slot: tuple[Ints, list[int]] | None = None
 
     @classmethod
     def of(cls, run: Run) -> Ending | None:
@@ -60,13 +60,14 @@ class Ending:
         self.ends[slot] = True
         program = self.run.program
         if self._by_slot is None:
+            owner = np.repeat(np.arange(len(program.seq)), np.diff(program.key_starts))
             order = np.argsort(program.key_slot, kind="stable")
-            self._by_slot = order, program.key_slot[order]
-        order, slots = self._by_slot
-        start, end = np.searchsorted(slots, [slot, slot + 1])
-        touching = np.searchsorted(program.key_starts, order[start:end], "right") - 1
-        chosen = touching[program.route[touching] == BY_KERNEL]
-        program.route[chosen] = BY_PYTHON
+            counts = np.bincount(program.key_slot, minlength=len(self.ends))
+            self._by_slot = owner[order], starts_of(counts).tolist()
+        touching, starts = self._by_slot
+        for i in touching[starts[slot] : starts[slot + 1]].tolist():
+            if program.route[i] == BY_KERNEL:
+                program.route[i] = BY_PYTHON
 
     def concerns(self, i: int) -> bool:
         """Return True if a transaction touches a key that has, or had, an end."""
@@ -87,8 +88,9 @@ class Ending:
         for slot, row in self._over(own, int(self.run.txns.cols["ts"][i])):
             self._remove(slot, row)
         slots = self.run.values.slots
-        for slot in own[slots["tag"][own] == p.EXPIRING].tolist():
-            self.send(slot)
+        for slot in own.tolist():
+            if not self.ends[slot] and slots[slot]["tag"] == p.EXPIRING:
+                self.send(slot)
 
     def places(self) -> Places:
         """Remove all that has ended by the end of the plan; return the places of the writes, whose
@@ -120,6 +122,8 @@ class Ending:
         """Return which of some slots have ended by a time, and at which row of the timeline."""
         slots = self.run.values.slots[among]
         over = (slots["tag"] == p.EXPIRING) & (slots["number"] <= ts_ms) & self.own[among]
+        if not over.any():
+            return []
         chosen = among[over]
         rows = self.timeline.at(slots["number"][over])
         return list(zip(chosen.tolist(), rows.tolist(), strict=True))
