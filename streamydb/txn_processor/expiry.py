@@ -17,6 +17,7 @@ from streamydb.columns import program as p
 from streamydb.columns.table import Columns, Ragged, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.records.expiry import EXPIRY_ID
+from streamydb.txn_processor.granted_ranges import is_of_range
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, WRITES
 from streamydb.txn_processor.places import PLACE, Places
 from streamydb.txn_processor.run import Run
@@ -51,6 +52,7 @@ class Ending:
         found = cls(run, run.timeline, own, ends)
         for slot in np.flatnonzero(run.values.slots["tag"] == p.EXPIRING).tolist():
             found.send(slot)
+        found.send_ranges()
         return found
 
     def send(self, slot: int) -> None:
@@ -68,6 +70,13 @@ class Ending:
         for i in touching[starts[slot] : starts[slot + 1]].tolist():
             if program.route[i] == BY_KERNEL:
                 program.route[i] = BY_PYTHON
+
+    def send_ranges(self) -> None:
+        """Send the transactions that name ranges to Python: the kernel counts what has ended."""
+        program = self.run.program
+        named = np.flatnonzero(is_of_range(program.steps["op"]))
+        rows = np.searchsorted(program.step_starts, named, "right") - 1
+        program.route[rows[program.route[rows] == BY_KERNEL]] = BY_PYTHON
 
     def concerns(self, i: int) -> bool:
         """Return True if a transaction touches a key that has, or had, an end."""

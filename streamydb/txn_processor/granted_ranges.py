@@ -20,7 +20,7 @@ from streamydb.txn_processor.kernel import RangeTable
 from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined
 from streamydb.txn_processor.run import Run
 
-__all__ = ["NO_PARTS", "GrantedRanges", "RangeParts"]
+__all__ = ["NO_PARTS", "GrantedRanges", "RangeParts", "is_of_range"]
 
 
 class RangeParts(NamedTuple):
@@ -107,7 +107,7 @@ class GrantedRanges:
         """Return the ranges that compiled checks name, and note in each step which one it is."""
         run = self._run
         steps, first = run.program.steps, run.values.first_operand
-        named = np.flatnonzero(_is_of_range(steps["op"]))
+        named = np.flatnonzero(is_of_range(steps["op"]))
         rows: dict[bytes, int] = {}
         steps["a"][named] = [
             rows.setdefault(run.pool[first + step], len(rows)) for step in named.tolist()
@@ -174,7 +174,7 @@ class GrantedRanges:
         return found
 
 
-def _is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+def is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     return (ops >= p.FIRST_OF_RANGE) & (ops <= p.LAST_OF_RANGE)
 
 
