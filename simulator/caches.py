@@ -157,14 +157,19 @@ class _Disturbed:
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         return self._now().sizes(at, keys)
 
+    def due(
+        self, at: Position, until_ms: int, after: bytes, keys_max: int
+    ) -> list[bytes] | None:
+        return self._now().due(at, until_ms, after, keys_max)
+
     def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
         return self._now().scan(at, wanted)
 
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes],
+        deletes: list[bytes], ends: Sequence[bytes] = (),
     ) -> bool:
-        return self._now().apply(expected, reached, puts, deletes)
+        return self._now().apply(expected, reached, puts, deletes, ends)
 
     def clear(self, expected: Position, reached: Position) -> bool:
         return self._now().clear(expected, reached)

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from streamydb.columns import program as p
 from streamydb.columns.digest import StateDigest, item_lanes
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged
+from streamydb.records.expiry import end_of, ending
 from streamydb.txn_processor.tokens import parse_ints
 from streamydb.verify.oracle.outputs import OutputRecord
 
@@ -48,9 +50,9 @@ def _expected(
     for output in outputs:
         if output.topic == "changes" and output.value is not None and output.key is not None:
             change = msgspec.json.decode(output.value)
-            after = msgspec.json.decode(output.value, type=_After).after
-            writes.append((change["source"]["seq"], output.key, None if change["op"] == "d"
-                           else bytes(after)))  # fmt: skip
+            after = bytes(msgspec.json.decode(output.value, type=_After).after)
+            value = None if change["op"] == "d" else ending(after, change.get("expires_ms"))
+            writes.append((change["source"]["seq"], output.key, value))
     states: list[State] = [{} for _ in range(config.shards)]
     digests = [state_digest(state) for state in states]
     expected, at = {}, 0
@@ -80,6 +82,10 @@ def state_digest(state: Mapping[bytes, tuple[bytes, int]]) -> str:
         return "0" * 32
     texts = Ragged.of([value for value, _ in state.values()])
     tags, numbers = parse_ints(texts.data, texts.offsets)
+    ends = [end_of(value) for value, _ in state.values()]
+    for row, end in enumerate(ends):
+        if end is not None:
+            tags[row], numbers[row] = p.EXPIRING, end
     versions = np.array([version for _, version in state.values()], np.int64)
     keys = Ragged.of(list(state))
     items = Columns(

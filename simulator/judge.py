@@ -13,11 +13,13 @@ from simulator.digests import wrong_digests
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
 from simulator.workflows import Divergence, check_flows
+from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.key_processor.locking.gatherer import GatherState
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.state import ShardState, load
 from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.records import Expiring, end_of
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.outputs import OutputRecord, Topic
 from streamydb.verify.oracle.replay import replay
@@ -209,9 +211,13 @@ def _same_values(cluster: Cluster, expected: dict[str, tuple[bytes, int]]) -> No
         for i in range(len(table)):
             text = table.texts["text"][i]
             number = b"%d" % table.cols["number"][i]
-            value = number if table.cols["tag"][i] == 1 else text
+            tag = table.cols["tag"][i]
+            value = number if tag == p.INT else text
+            if tag == p.EXPIRING:
+                value = Expiring(text, int(number))
             found[table.texts["key"][i].decode()] = value, int(table.cols["version"][i])
-    if found != expected:
+    ends = {key: end_of(value) for key, (value, _) in expected.items()}
+    if found != expected or ends != {key: end_of(value) for key, (value, _) in found.items()}:
         keys = sorted({*found, *expected})
         wrong = [k for k in keys if found.get(k) != expected.get(k)]
         shown = [(k, found.get(k), expected.get(k)) for k in wrong[:3]]

@@ -25,7 +25,7 @@ from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.table import Columns
 from streamydb.key_processor import weights
-from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock
+from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
@@ -135,7 +135,7 @@ class GrantedBytes:
         if header["kind"] == "single":
             grants = decode_list(header["grants"], Granted)
             self._parts.setdefault(shard, []).extend(grants)
-            sizes = [len(grant.value or b"") for grant in grants]
+            sizes = [len(unpacked(grant.value)[0] or b"") for grant in grants]
             if len(grants) > 1 and sum(sizes) > limits.BLOCK_BYTES_MAX:
                 raise Divergence(f"a block grants {sum(sizes)} bytes of values")
         if header["kind"] == "results":
@@ -178,7 +178,7 @@ class GrantedBytes:
             return
         made = self._made.setdefault(proc, {})
         for value in records.values.tolist():
-            if value and not value.startswith(b'{"resolved"'):
+            if value and not value.startswith(b'{"resolved"') and _EXPIRY not in value:
                 found = msgspec.json.decode(value, type=_Output)
                 if found.duplicate and (self._single or found.seq < self._first):
                     continue  # it was executed before; the shards count what they tell of those
@@ -200,7 +200,9 @@ class GrantedBytes:
     @staticmethod
     def _judge_locks(grants: list[Granted], bound: int) -> None:
         """Compare what one shard sends; integers count nothing."""
-        found = [(g.seq, len(g.value or b"")) for g in grants if not is_id_lock(g.lock)]
+        found = [
+            (g.seq, len(unpacked(g.value)[0] or b"")) for g in grants if not is_id_lock(g.lock)
+        ]
         total = sum(size for _, size in found if size > _DIGITS_MAX)
         if total > bound and len({grant.seq for grant in grants}) > 1:
             raise Divergence(f"a shard grants {total} bytes of values at once, of {bound}")
@@ -224,6 +226,9 @@ class _Output(msgspec.Struct):
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
 
+
+_EXPIRY: Final = b'"transaction":{"id":"$expiry"'
+"""In removals, which have a bound of their own."""
 
 _NULLS: Final = 160
 """Bytes of a transaction's absent values, and of where it lies if it repeats another one."""

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from simulator import constraint_mutations as declaring
+from simulator import expiry_mutations as expiring
 from simulator import fault_mutations as rulings
 from simulator import range_mutations, value_mutations
 from simulator.value_mutations import together
@@ -391,8 +392,8 @@ class Mutation(NamedTuple):
     """A mutation: its code (whose docstring says what is broken), its groupings, and what it takes
     to notice it.
 
-    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``, ``ranges``: as
-    `run_seed` takes them.
+    ``pair``, ``workflows``, ``constraints``, ``deadlines``, ``large``, ``faults``, ``ranges``,
+    ``expiry``: as `run_seed` takes them.
     """
 
     patch: Callable[[], Any]
@@ -404,6 +405,7 @@ class Mutation(NamedTuple):
     large: float | None = None
     faults: float = 0.0
     ranges: float = 0.0
+    expiry: float = 0.0
 
 
 _BOTH = ("planner", "single")
@@ -474,21 +476,27 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "ranges-begin": Mutation(range_mutations.ranges_from_the_start, _BOTH, ranges=_HALF),
     "ranges-lock": Mutation(range_mutations.ranges_overtake, ("single",), ranges=_HALF),
     "ranges-fence": Mutation(range_mutations.overtake_ranges, ("single",), ranges=_HALF),
+    "expiry-begin": Mutation(expiring.expiry_from_the_start, _BOTH, expiry=_HALF),
+    "expiry-seen": Mutation(expiring.see_what_is_over, ("planner",), expiry=_HALF),
+    "expiry-late": Mutation(expiring.remove_too_late, ("planner",), expiry=_HALF),
+    "expiry-untold": Mutation(expiring.untold_removals, ("planner",), expiry=_HALF),
+    "expiry-twice": Mutation(expiring.tell_it_twice, ("planner",), expiry=_HALF),
+    "expiry-kept": Mutation(expiring.keep_what_is_over, ("planner",), expiry=_HALF),
+    "expiry-kernel": Mutation(expiring.leave_to_the_kernel, ("planner",), expiry=_HALF),
+    "expiry-ranges": Mutation(expiring.miss_what_ends, ("planner",), expiry=_HALF, ranges=_HALF),
+    "expiry-updates": Mutation(expiring.ends_are_lost, _BOTH, expiry=_HALF),
+    "expiry-index": Mutation(expiring.index_for_good, _BOTH, expiry=_HALF, constraints=_MOST),
+    "expiry-sweep": Mutation(expiring.sweep_under_locks, ("single",), expiry=_HALF),
+    "expiry-resolved": Mutation(expiring.resolve_before_the_sweep, ("single",), expiry=_HALF),
     "cache": Mutation(_believe_the_cache, _BOTH),
     "cache-writes": Mutation(value_mutations.write_the_cache_blindly, _BOTH),
     "cache-reads": Mutation(value_mutations.read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
     "rulings-exceptions": Mutation(rulings.believe_the_exception, _BOTH, faults=_FEW),
-    "rulings-fence": Mutation(
-        rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME
-    ),
-    "rulings-known": Mutation(
-        rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME
-    ),
-    "rulings-standby": Mutation(
-        rulings.follow_without_rulings, _BOTH, pair=True, faults=_SOME
-    ),
+    "rulings-fence": Mutation(rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME),
+    "rulings-known": Mutation(rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME),
+    "rulings-standby": Mutation(rulings.follow_without_rulings, _BOTH, pair=True, faults=_SOME),
 }
 """Mutations by name."""
 

@@ -11,6 +11,7 @@ import msgspec
 
 from simulator.cluster import Cluster
 from simulator.constraints import Declarations, allowed_late
+from simulator.expiry import Expiry
 from simulator.faults import Release, failing
 from simulator.judge import Divergence, SeedOutcome, judge
 from simulator.large_values import LargeValues, draw_begins, small_limits
@@ -51,6 +52,9 @@ _RANGE_KEYS = (0, 0, 0, 30, 4)
 """Which share of the transactions names ranges, and how many keys they may have (0: production's).
 """
 
+_EXPIRY = (0.0, 0.0, 0.0, 0.1, 0.5)
+"""Which share of the transactions says when keys end."""
+
 _DEADLINES = ((0.0, 0.0), (0.3, 0.05), (0.9, 0.2))
 """Which share of the transactions has a deadline, and which share of the records comes again."""
 
@@ -62,7 +66,7 @@ def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
     workflows: float | None = None, constraints: float | None = None, large: float | None = None,
     rollbacks: float | None = None, deadlines: float | None = None, ranges: float | None = None,
-    faults: float = 0.0,
+    expiry: float | None = None, faults: float = 0.0,
 ) -> SeedOutcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -71,10 +75,9 @@ def run_seed(
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
-    ``deadlines``, ``large``, ``ranges``: which share of the transactions has a deadline, has large
-    values, names ranges; by default as the seed has it.
-    ``faults``: on which share of the transactions our own code fails; in the end a mended release
-    rebuilds everything from the log.
+    ``deadlines``, ``large``, ``ranges``, ``expiry``: which share of the transactions has a
+    deadline, has large values, names ranges, says when keys end; by default as the seed has it.
+    ``faults``: on which share our own code fails; in the end a mended release rebuilds everything.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = SeedOutcome(seed)
@@ -90,6 +93,7 @@ def run_seed(
     )
     _draw_kinds(workload, seed, workflows, large, config, constrained=constrained)
     workload.ranges = _draw_ranges(seed, keys, ranges)
+    workload.expiry = _draw_expiry(seed, keys, expiry)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
@@ -201,6 +205,13 @@ def _draw_ranges(seed: int, keys: list[str], ranges: float | None) -> Ranges:
     rate, most = dice.choice(_RANGES), dice.choice(_RANGE_KEYS)
     scans = random.Random(f"scans {seed}")  # noqa: S311 - as above
     return Ranges(dice, keys, rate if ranges is None else ranges, most, scans)
+
+
+def _draw_expiry(seed: int, keys: list[str], expiry: float | None) -> Expiry:
+    """Decide which share of the transactions says when keys end."""
+    dice = random.Random(f"expiry {seed}")  # noqa: S311 - to be repeatable
+    rate = dice.choice(_EXPIRY)
+    return Expiry(dice, keys, rate if expiry is None else expiry)
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:

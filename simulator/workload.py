@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from simulator.constraints import Declarations
+from simulator.expiry import Expiry
 from simulator.large_values import LargeValues
 from simulator.procedures import Calls
 from simulator.ranges import Ranges
@@ -103,7 +104,7 @@ class Workload:
 
     ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
     ``declarations``: draws constraints. ``large``: draws transactions with large values.
-    ``ranges``: puts ranges into transactions.
+    ``ranges``: puts ranges into transactions. ``expiry``: says when keys end.
     ``drawn``: records before the next one in the log.
     """
 
@@ -117,6 +118,7 @@ class Workload:
     declarations: Declarations | None = None
     large: LargeValues | None = None
     ranges: Ranges | None = None
+    expiry: Expiry | None = None
     drawn: int = 0
     count: int = 0
     last: bytes | None = None
@@ -146,6 +148,8 @@ class Workload:
         found = self._transaction()
         if self.ranges is not None:
             self.ranges.add(found, self.drawn)
+        if self.expiry is not None:
+            self.expiry.add(found)
         if self.declarations is not None:
             if self.declarations.wanted():
                 parts = self.declarations.parts(self.drawn)

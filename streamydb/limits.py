@@ -24,6 +24,7 @@ DEAD_LETTER_PAYLOAD_BYTES_MAX: Final = 65_536
 ID_WINDOW_DEFAULT: Final = 1_048_576
 # Deadlines pin memory. An hour is enough for a batch job, and for a clock off by a daylight saving.
 DEADLINE_AHEAD_MS_MAX: Final = 3_600_000
+TTL_MS_MAX: Final = 3_155_760_000_000
 PLAN_RECORDS_MAX: Final = 400_000
 PLAN_BYTES_MAX: Final = 134_217_728
 # Counted by the canonical bytes before the transaction, so that every replay decides alike.
@@ -79,6 +80,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "DEAD_LETTER_PAYLOAD_BYTES_MAX": "bytes of a bad record that its dead letter keeps",
     "ID_WINDOW_DEFAULT": "transactions during which an id is remembered",
     "DEADLINE_AHEAD_MS_MAX": "farthest deadline of a transaction after its commit time (ms)",
+    "TTL_MS_MAX": "longest time from a commit to the end of what it wrote (ms): 100 years",
     "PLAN_RECORDS_MAX": "records released into one plan",
     "PLAN_BYTES_MAX": "bytes of the records released into one plan",
     "TRANSACTION_VALUES_BYTES_MAX": "bytes of the values, before it, of all keys that one "

@@ -40,6 +40,7 @@ __all__ = ["BackupFolder", "Segment", "StateFolder"]
 
 _ABOUT: Final = "state.json"
 _RULINGS: Final = "rulings.json"
+_RULINGS_FORMAT: Final = 2
 _SEGMENT: Final = re.compile(r"(\d+)-(\d+)\.seg")
 
 
@@ -123,7 +124,7 @@ class _Rulings(msgspec.Struct):
 
     rulings: list[Fault] = []
     begins: Begins = NOWHERE
-    format: int = FORMAT
+    format: int = _RULINGS_FORMAT
 
 
 class BackupFolder:
@@ -143,7 +144,7 @@ class BackupFolder:
         path = self.folder / _RULINGS
         if not path.exists():
             return Rulings((), NOWHERE)
-        found: _Rulings = decode_about(path.read_bytes(), str(path), _Rulings, FORMAT)
+        found: _Rulings = decode_about(path.read_bytes(), str(path), _Rulings, _RULINGS_FORMAT)
         return Rulings(found.rulings, found.begins)
 
     def write_rulings(self, known: Rulings) -> None:

@@ -43,11 +43,11 @@ __all__ = [
     "state_of",
 ]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of a state's folder; raised when an older program would misread it.
 
-2: some ids have deadlines, or constraints were declared in a database that was not created for
-them. Any other state is written as 1, and read by 0.1.0.
+3: keys may end. 2: some ids have deadlines, or constraints were declared in a database that was not
+created for them. Any other state is written as 1, and read by 0.1.0.
 """
 
 _RUN_ROWS: Final = 65_536
@@ -73,6 +73,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         files: of the folder.
         ordered: the values are in the order of their keys' hashes.
         declares: a constraint has been declared, perhaps; None: an earlier release has written it.
+        expires: some keys may end.
     """
 
     format: int
@@ -89,6 +90,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str] = []
     ordered: bool = False
     declares: bool | None = None
+    expires: bool = False
 
     def offsets(self) -> dict[int, int]:
         """Per partition, the first record that the state does not cover."""
@@ -167,7 +169,9 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
             runs.append(IdRun(name, len(part), int(seqs[0]), int(seqs[-1])))
             yield name, pack(part.flatten())
     sorter = SorterState(config.partitions, dict(about.positions), declares=about.declares)
-    meta = ShardState(config, sorter, values, ids, seq=about.seq, ts=about.ts_ms)
+    meta = ShardState(
+        config, sorter, values, ids, seq=about.seq, ts=about.ts_ms, expires=about.expires
+    )
     yield "meta", msgspec.msgpack.encode(meta)
 
 
@@ -255,7 +259,8 @@ def state_of(
     constraints, declares = meta.config.constraints, meta.sorter.declares
     later = ids.cols["deadline"].any() or (declares and not constraints)
     found = About(
-        format=FORMAT if later else 1, declares=declares,
+        format=FORMAT if meta.expires else 2 if later else 1, declares=declares,
+        expires=meta.expires,
         partitions=meta.config.partitions, id_window=meta.config.id_window,
         constraints=constraints, seq=meta.seq, ts_ms=meta.ts,
         keys=keys, digest=digest, ordered=True, **about,

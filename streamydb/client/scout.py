@@ -63,7 +63,7 @@ class Scout:
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         """Return the value of a key after an update."""
-        return apply_update(update, before)
+        return apply_update(update, before, 0)
 
 
 def look(

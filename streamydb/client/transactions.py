@@ -177,9 +177,9 @@ class Builder:
         self._reads += keys
         return self
 
-    def put(self, key: str, value: Any) -> Self:
-        """Store a value."""
-        return self._update("put", key, value=value)
+    def put(self, key: str, value: Any, *, ttl_ms: int | UnsetType = UNSET) -> Self:
+        """Store a value, until ``ttl_ms`` after the commit, or for good."""
+        return self._update("put", key, value=value, ttl_ms=ttl_ms)
 
     def delete(self, key: str) -> Self:
         """Remove a key."""
@@ -204,9 +204,13 @@ class Builder:
         """Keep the smaller number."""
         return self._update("min", key, value=value)
 
-    def append(self, key: str, value: Any) -> Self:
-        """Append to a list, absent is empty."""
-        return self._update("append", key, value=value)
+    def append(self, key: str, value: Any, *, ttl_ms: int | UnsetType = UNSET) -> Self:
+        """Append to a list, absent is empty; with ``ttl_ms`` the whole list ends so long after."""
+        return self._update("append", key, value=value, ttl_ms=ttl_ms)
+
+    def touch(self, key: str, *, ttl_ms: int | UnsetType = UNSET) -> Self:
+        """Let a key end ``ttl_ms`` after the commit, or never; nothing is done if it is absent."""
+        return self._update("touch", key, ttl_ms=ttl_ms)
 
     def next_id(self, key: str) -> Self:
         """Take the next integer of a counter; the verdict's `reads` have it."""

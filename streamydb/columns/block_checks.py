@@ -65,7 +65,8 @@ def _wrong_value(values: _Values) -> tuple[int, int]:
     for i in range(len(values.tags)):
         tag, version = values.tags[i], values.versions[i]
         there = values.low <= version <= values.high
-        if tag > p.OPAQUE or (tag == p.ABSENT and version != 0) or (tag != p.ABSENT and not there):
+        absent = tag == p.ABSENT
+        if tag > p.EXPIRING or (absent and version != 0) or not (absent or there):
             return 0, i
         length = values.keys[i + 1] - values.keys[i]
         if length < 1 or length > values.key_bytes:

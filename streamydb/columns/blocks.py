@@ -2,11 +2,11 @@
 
 parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
 wrote), ``token`` (that some other shard's feedback has come), ``role`` (whether to lead or follow),
-``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``, and ``results``
-(known without execution). Executing partition to formatting task: ``rows``, ``output``;
-``feedback`` goes out as a record and comes back as a block. With `grouping=single` shards send
-``single`` (payloads and grants), and the feedback is ``released``, of which other shards are told
-the ``parts``.
+``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``, ``results`` (known
+without execution), and ``removals`` (of what has ended). Executing partition to formatting task:
+``rows``, ``output``; ``feedback`` goes out as a record and comes back as a block. With
+`grouping=single` shards send ``single`` (payloads and grants), and the feedback is ``released``, of
+which other shards are told the ``parts``, and ``swept``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = [
     "open_records",
     "parts_block",
     "records_blocks",
+    "removals_block",
     "require_format",
     "resolved_block",
     "results_block",
@@ -98,6 +99,7 @@ def grant_block(
     plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out);
     with ranges ``left_out`` (the seq from which on ranges did not fit into the plan; 0: all do);
     ``more``: one more partition whose feedback belongs to the plan (see `key_processor.repeats`).
+    where keys may end ``times`` (the plan's `Timeline`).
     """
     arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
     if ranges is not None:
@@ -115,6 +117,11 @@ def results_block(ids: Ragged, results: Ragged) -> bytes:
     """Results of transactions that are not executed, to be written."""
     texts = {"key": ids, "value": results}
     return pack(Columns({}, texts).flatten(), kind="results", format=FORMAT)
+
+
+def removals_block(changes: Columns) -> bytes:
+    """Changes that tell of keys that have ended, as rows that are still to be formatted."""
+    return pack(changes.flatten(), kind="removals", format=FORMAT)
 
 
 def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
@@ -152,7 +159,7 @@ def feedback_block(header: Mapping[str, Any], writes: Columns, verdicts: Columns
     The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
     of the shard's digest, a list of (interval, low, high); with several shards also ``sizes``, what
     all of them must know of the values that have grown (see `columns.sizes`); ``more``: partitions
-    of the plan beside the executing ones.
+    of the plan beside the executing ones; ``ends``: something was written that ends.
     """
     arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
     return pack(arrays, **header, kind="feedback", format=FORMAT)
@@ -162,13 +169,14 @@ def token_block(header: dict[str, Any]) -> bytes:
     """A completion token: the header of a feedback block for the other shards."""
     names = ("incarnation", "shard", "proc", "chunk", "chunks")
     kept = {**PlanName.of(header).fields(), **{name: header[name] for name in names}}
-    kept |= {name: header[name] for name in ("sizes", "made", "fits", "more") if header.get(name)}
+    told = ("sizes", "made", "fits", "more", "ends")
+    kept |= {name: header[name] for name in told if header.get(name)}
     return pack({}, **kept, kind="token", format=FORMAT)
 
 
 def parts_block(header: Mapping[str, Any]) -> bytes:
     """For the other shards: which transactions a ``released`` block finishes at its shard."""
-    names = ("incarnation", "shard", "parts", "life", "step")
+    names = ("incarnation", "shard", "parts", "life", "step", "ends")
     kept = {name: header[name] for name in names if name in header}
     return pack({}, **kept, kind="parts", format=FORMAT)
 

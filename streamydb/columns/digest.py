@@ -89,6 +89,9 @@ def _value(tag: int, number: int, texts: Texts, at: int) -> np.uint64:
     if tag == p.INT:
         return mix(np.uint64(number) ^ np.uint64(0xE7037ED1A0B428DB))
     start, end = texts.offsets[at], texts.offsets[at + 1]
+    if tag == p.EXPIRING:
+        ends = mix(np.uint64(number) ^ np.uint64(0xA0761D6478BD642F))
+        return mix(ends + hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3)))
     return hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3))
 
 

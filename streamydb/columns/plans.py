@@ -83,6 +83,7 @@ class OpenPlan(msgspec.Struct):
     ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
     seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`. ``turns``: in how
     many micro-batches this shard tells results that it knows; see `key_processor.repeats`.
+    ``deltas``: by how much the digest changes by what ends untouched: (interval, low, high).
     """
 
     number: int
@@ -96,6 +97,7 @@ class OpenPlan(msgspec.Struct):
     ts_before: int = 0
     kept: bool = False
     turns: int = 1
+    deltas: list[tuple[int, int, int]] = []
 
     def name(self) -> PlanName:
         """Return how its feedback names it."""

@@ -23,7 +23,9 @@ from streamydb import errors
 __all__ = [
     "ABSENT",
     "COMMITTED",
+    "ENDING",
     "ENTRY",
+    "EXPIRING",
     "GENERIC",
     "INT",
     "MARKER",
@@ -57,6 +59,11 @@ MARKER: Final = 3
 ABSENT: Final = 0
 INT: Final = 1
 OPAQUE: Final = 2
+EXPIRING: Final = 3
+"""The number is when it ends (commit time in ms), the text its canonical bytes. Not in steps."""
+
+# How a transaction touches a key: 0: it reads it, 1: it may write it, ENDING: and say when it ends.
+ENDING: Final = 2
 
 # Comparisons that belong to `asserts` (A_EQ) and to `checks` (the others).
 A_EQ: Final = 1

@@ -5,10 +5,48 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["HEAD_BYTES", "Scan"]
+from streamydb.columns import program as p
+
+__all__ = [
+    "ENDING_HEAD_BYTES", "HEAD_BYTES", "Scan", "end_name", "ends_at", "first_name", "key_named",
+    "size_of",
+]  # fmt: skip
 
 HEAD_BYTES: Final = 9
 """Of the version and the tag, which begin every item."""
+
+ENDING_HEAD_BYTES: Final = HEAD_BYTES + 8
+"""Of the head of an item that ends: the end is behind the tag."""
+
+_TAG_AT: Final = HEAD_BYTES - 1
+_END_BYTES: Final = 8
+
+
+def ends_at(item: bytes | memoryview) -> int | None:
+    """Return when an item ends (commit time in ms), if it does."""
+    if len(item) < ENDING_HEAD_BYTES or item[_TAG_AT] != p.EXPIRING:
+        return None
+    return int.from_bytes(item[HEAD_BYTES:ENDING_HEAD_BYTES], "little")
+
+
+def size_of(item: bytes | memoryview) -> int:
+    """Return how many bytes an item has, without its end."""
+    return len(item) - (0 if ends_at(item) is None else _END_BYTES)
+
+
+def end_name(key: bytes, item: bytes | memoryview) -> bytes:
+    """Return the name under which an item that ends is found: what ends first comes first."""
+    return bytes(item[HEAD_BYTES:ENDING_HEAD_BYTES])[::-1] + key
+
+
+def first_name(end_ms: int) -> bytes:
+    """Return what comes before the names of all that ends at a time or later."""
+    return end_ms.to_bytes(_END_BYTES, "big")
+
+
+def key_named(name: bytes) -> tuple[int, bytes]:
+    """Return the end and the key of a name."""
+    return int.from_bytes(name[:_END_BYTES], "big"), name[_END_BYTES:]
 
 
 class Scan(NamedTuple):

@@ -32,6 +32,7 @@ __all__ = [
     "SizesState",
     "class_of",
     "only_system",
+    "over_by",
     "tells",
     "tells_of",
     "text_bytes",
@@ -84,7 +85,7 @@ def tells_of(tables: Iterable[Columns]) -> Iterator[bytes]:
     """Yield the sizes of all values of a shard that are not small."""
     for table in tables:
         classes = class_of(table.texts["text"].lengths())
-        rows = np.flatnonzero((classes > 0) & (table.cols["tag"] == p.OPAQUE))
+        rows = np.flatnonzero((classes > 0) & (table.cols["tag"] >= p.OPAQUE))
         for start in range(0, len(rows), TELLS_MAX):
             chosen = rows[start : start + TELLS_MAX]
             yield tells(table.texts["key"].take(chosen), classes[chosen])
@@ -176,17 +177,27 @@ def _buckets(hashes: Hashes) -> tuple[Ints, Ints]:
 SYSTEM: Final = ord("$")
 
 
-def text_bytes(slots: Columns) -> int:
-    """Bytes of the values of slots that are no integers."""
-    return int(slots.texts["text"].lengths().sum())
+def over_by(slots: Columns, now: int) -> npt.NDArray[np.bool_]:
+    """Mark the slots whose values have ended by a commit time (ms)."""
+    found: npt.NDArray[np.bool_] = (slots.cols["tag"] == p.EXPIRING) & (slots.cols["number"] <= now)
+    return found
 
 
-def only_system(keys: Ragged, read: Callable[[Array], Columns]) -> Columns:
+def text_bytes(slots: Columns, now: int = 0) -> int:
+    """Bytes of the values of slots that are no integers, and have not ended by ``now``."""
+    return int(slots.texts["text"].lengths()[~over_by(slots, now)].sum())
+
+
+def only_system(
+    keys: Ragged, read: Callable[[Array], Columns], more: npt.NDArray[np.bool_] | None = None
+) -> Columns:
     """Slots without their values, but for the system's own: of a transaction that meets too much.
 
-    ``read``: the values at given positions of ``keys``.
+    ``read``: the values at given positions of ``keys``. ``more``: others that are kept, too.
     """
     chosen = np.flatnonzero(keys.data[keys.offsets[:-1]] == SYSTEM) if len(keys) else _NONE
+    if more is not None:
+        chosen = np.union1d(chosen, np.flatnonzero(more))
     found = read(chosen)
     cols: dict[str, Any] = {}
     for name in ("tag", "number", "version"):

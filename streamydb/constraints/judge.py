@@ -13,7 +13,14 @@ from msgspec import Raw
 
 from streamydb import errors, limits
 from streamydb.constraints.core import Constraint, parse
-from streamydb.records import CONSTRAINTS_KEY, Failed, canonical, decode_value
+from streamydb.records import (
+    CONSTRAINTS_KEY,
+    Expiring,
+    Failed,
+    canonical,
+    decode_value,
+    end_of,
+)
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.result import NULL
 
@@ -88,7 +95,15 @@ class Judge:
             index = self._index(rule, key, writes)
             if index is not None:
                 wanted[index] = canonical(key)
-        return {k: v for k, v in wanted.items() if v != self._value(k)}
+        for index, owner in wanted.items():
+            if owner is not None:
+                end = end_of(writes[str(decode_value(owner))])
+                wanted[index] = owner if end is None else Expiring(owner, end)
+        before = {k: self._value(k) for k in wanted}
+        return {
+            k: v for k, v in wanted.items()
+            if v != before[k] or end_of(v) != end_of(before[k])
+        }
 
     def _made(self, writes: Writes) -> list[tuple[str, Constraint, Range]]:
         """The keys that are made where a rule counts them."""
@@ -151,6 +166,6 @@ class Judge:
 
 
 def _fault(rule: Constraint, after: bytes | None) -> str | None:
-    if after is None:
-        return "required" if rule.required else None
-    return rule.fault(decode_value(after))
+    fault = None if after is None else rule.fault(decode_value(after))
+    gone = after is None or end_of(after) is not None
+    return "required" if fault is None and gone and rule.required else fault

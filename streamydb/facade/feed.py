@@ -37,6 +37,7 @@ class _Envelope(msgspec.Struct):
     ts_ms: int
     source: Any
     transaction: Any
+    expires_ms: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def change_event(key: bytes, change: Change) -> ChangeEvent:
@@ -44,7 +45,7 @@ def change_event(key: bytes, change: Change) -> ChangeEvent:
     name = key.decode()
     data = msgspec.json.encode(
         _Envelope(name, change.op, change.before, change.after, change.ts_ms,
-                  change.source, change.transaction)
+                  change.source, change.transaction, change.expires_ms)
     )  # fmt: skip
     return ChangeEvent(change.source.seq, change.transaction.total_order, name, data)
 

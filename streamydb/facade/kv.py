@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from litestar import Response, delete, get, put
 
@@ -69,13 +69,15 @@ async def get_value(
 
 
 @put("/v1/kv/{key:path}", responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout"))
-async def put_value(request: AnyRequest) -> Response[bytes]:
+async def put_value(request: AnyRequest, ttl_ms: q.AsTtl = None) -> Response[bytes]:
     """Store a value; If-Match: "version" or If-None-Match: * make it conditional."""
-    return await store_value(request, services_of(request))
+    return await store_value(request, services_of(request), ttl_ms)
 
 
-async def store_value(request: Sent, services: Services) -> Response[bytes]:
-    """Answer a request to store a value.
+async def store_value(
+    request: Sent, services: Services, ttl_ms: int | None = None
+) -> Response[bytes]:
+    """Answer a request to store a value, until ``ttl_ms`` after the commit, or for good.
 
     Raises:
         ProblemError: as `put_value` declares.
@@ -85,22 +87,31 @@ async def store_value(request: Sent, services: Services) -> Response[bytes]:
     async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
         value = decode_value_body(body)
         created = "if-none-match" in headers_of(request)
-        return await _write(request, services, key, value, 201 if created else 200)
+        written = _Written(value, 201 if created else 200, ttl_ms)
+        return await _write(request, services, key, written)
 
 
 @delete("/v1/kv/{key:path}", status_code=200, responses=answers(*_WRITE_PROBLEMS))
 async def delete_value(request: AnyRequest) -> Response[bytes]:
     """Remove a key; it may be absent, unless If-Match says otherwise."""
     services = services_of(request)
-    return await _write(request, services, _key(request), None, 200)
+    return await _write(request, services, _key(request), _Written(None, 200))
 
 
 def _key(request: Sent) -> str:
     return key_of(context_of(request.scope).name or b"")
 
 
+class _Written(NamedTuple):
+    """A write of one key: its value (None: a delete), the status of success, and for how long."""
+
+    value: bytes | None
+    status: int
+    ttl_ms: int | None = None
+
+
 async def _write(
-    request: Sent, services: Services, key: str, value: bytes | None, status: int
+    request: Sent, services: Services, key: str, written: _Written
 ) -> Response[bytes]:
     """Make a write of one key and answer with its verdict."""
     client_of(request).must_write(key)
@@ -109,11 +120,12 @@ async def _write(
     if checks is None:
         raise ProblemError("precondition-failed", "No version of ours has this entity tag.")
     txn_id = idempotency_key(headers) or new_id()
-    payload = conditional_write(txn_id, key, value, checks)
+    payload = conditional_write(txn_id, key, written.value, checks, written.ttl_ms)
 
     def conclude(result: Result) -> tuple[int, dict[str, str]]:
         _raise_aborted(result)
-        return status, {} if value is None else {"ETag": entity_tag(result.seq)}
+        tag = {} if written.value is None else {"ETag": entity_tag(result.seq)}
+        return written.status, tag
 
     return await execute(request, services, txn_id, payload, preference(headers), conclude=conclude)
 

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from litestar.params import QueryParameter
 
 from streamydb.facade.reads import Consistency
-from streamydb.limits import INTEGER_MAX
+from streamydb.limits import INTEGER_MAX, TTL_MS_MAX
 
 __all__ = [
     "AsAfter",
@@ -46,6 +46,12 @@ AsMinVersion: TypeAlias = Annotated[
     int | None,
     QueryParameter(
         ge=1, le=INTEGER_MAX, description="Show a state that includes this seq; at most `at`."
+    ),
+]
+AsTtl: TypeAlias = Annotated[
+    int | None,
+    QueryParameter(
+        ge=1, le=TTL_MS_MAX, description="The key is absent from so many ms after the commit on."
     ),
 ]
 AsPrefix: TypeAlias = Annotated[

@@ -111,12 +111,15 @@ def timely(payload: bytes, txn: Transaction, given: int | None, otherwise: int) 
 
 
 def conditional_write(
-    txn_id: str, key: str, value: bytes | None, checks: list[dict[str, Any]]
+    txn_id: str, key: str, value: bytes | None, checks: list[dict[str, Any]],
+    ttl_ms: int | None = None,
 ) -> bytes:
-    """Return the payload of a PUT of a canonical value, or of a DELETE (None)."""
+    """Return the payload of a PUT of a canonical value, perhaps for a time, or of a DELETE (None).
+    """
     update: dict[str, Any] = {"op": "delete", "key": key}
     if value is not None:
         update = {"op": "put", "key": key, "value": msgspec.Raw(value)}
+        update |= {} if ttl_ms is None else {"ttl_ms": ttl_ms}
     return msgspec.json.encode({"id": txn_id, "checks": checks, "updates": [update]})
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import (
     empty_verdicts,
@@ -29,8 +31,10 @@ from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
+from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import checks
 from streamydb.key_processor.digests import ShardDigests
+from streamydb.key_processor.expiry import Removals, may_end, with_removed
 from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.fitter import PlanFitter
 from streamydb.key_processor.grants import in_blocks
@@ -46,6 +50,16 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["KeyTransactionProcessor"]
+
+class _ToldAlone(NamedTuple):
+    """The outputs that a shard tells of a plan alone: results of the transactions in ``repeats``,
+    and, by the plan's timeline, removals of what has ended, but for ``skip``.
+    """
+
+    repeats: Columns
+    timeline: Timeline | None
+    skip: set[bytes]
+
 
 class KeyTransactionProcessor:
     """One shard of the keys and of the ids, within one micro-batch.
@@ -101,6 +115,7 @@ class KeyTransactionProcessor:
         self._feedback = PlanFeedback(self._meta, blobs, shard, self._sizes)
         self._fitter = PlanFitter(self._meta, shard, self._values, self._ids, self._sizes)
         self._repeats = RepeatedResults(blobs, self._ids)
+        self._removals = Removals(blobs, self._values, config.digest_interval)
         self._digests = ShardDigests(
             self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
             config.shards,
@@ -176,9 +191,12 @@ class KeyTransactionProcessor:
         checks.fed(
             plan, headers, written, concluded, (self._shard, self._meta.config.shards)
         )
+        if self._meta.expires:
+            written = with_removed(self._values, written, plan.ts)
+        self._meta.expires |= self._meta.ends
         self._values.apply(written)
         self._ids.conclude(concluded)
-        yield from self._digest(headers, concluded)
+        yield from self._digest([*headers, {"deltas": plan.deltas}], concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
 
     def _stands(self, plan: OpenPlan) -> bool:
@@ -244,17 +262,22 @@ class KeyTransactionProcessor:
             may_be_too_much(released),
         )
         meta.fits = meta.made = meta.turn = 0
+        meta.ends = False
         header = {
             **meta.open.name().fields(), "shard": self._shard, "silent": silent,
             "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
             "bounded": granter.bounded, "makes_max": makes_max(meta.open, shape),
         }
-        grants = granter.grants(released, plan, earlier)
-        if not silent:
-            yield from self._first_turn(meta.open, granter.repeats, shape.values_bytes_max)
+        timeline = self._timeline(released)
+        if timeline is not None:
+            header["times"] = timeline.packed()
+        grants = granter.grants(released, plan, earlier, ends=timeline is not None)
+        skip = granter.written(released, plan) if meta.expires else set()
+        told = _ToldAlone(granter.repeats, timeline if meta.expires else None, skip)
+        yield from self._first_turn(meta.open, told, shape.values_bytes_max, silent=silent)
         if meta.open.turns > 1:
             header["more"] = partition_of(self._shard)
-        ranges = granter.ranges(released, plan, shape.values_bytes_max)
+        ranges = granter.ranges(released, plan, shape.values_bytes_max, timeline)
         if plan.ranges is not None:
             header["left_out"] = ranges.left_out
         if meta.open.kept:
@@ -265,35 +288,68 @@ class KeyTransactionProcessor:
             self._ids.remember(granter.used, before[0] + 1, meta.seq, meta.ts)
         members = np.bincount(plan.proc, minlength=meta.config.shards).tolist()
         for proc, txns, slots in grants:
-            for chunk, (*parts, named) in enumerate(
-                in_blocks(txns, slots, ranges.by_proc.get(proc))
-            ):
-                checks.granted(meta.open, chunk, *parts)
-                own = {"proc": proc, "chunk": chunk, "members": members[proc]}
-                block = grant_block({**header, **own}, *parts, ranges=named)
-                yield EmittedBlock(proc, block, meta.seq, meta.ignored)
+            header |= {"proc": proc, "members": members[proc]}
+            yield from self._granted(meta.open, header, (txns, slots, ranges.by_proc.get(proc)))
 
-    def _first_turn(self, plan: OpenPlan, repeats: Columns, bound: int) -> Iterator[EmittedBlock]:
-        """Tell the results of transactions that repeat one of an earlier plan, or some of them."""
-        rows, plan.turns = self._repeats.first(repeats, bound)
+    def _granted(
+        self, plan: OpenPlan, header: dict[str, Any], grant: tuple[Columns, Columns, Columns | None]
+    ) -> Iterator[EmittedBlock]:
+        """Yield the blocks of a grant: transactions, slots, and ranges."""
+        for chunk, (*parts, named) in enumerate(in_blocks(*grant)):
+            checks.granted(plan, chunk, *parts)
+            block = grant_block({**header, "chunk": chunk}, *parts, ranges=named)
+            yield EmittedBlock(header["proc"], block, self._meta.seq, self._meta.ignored)
+
+    def _first_turn(
+        self, plan: OpenPlan, told: _ToldAlone, bound: int, *, silent: bool
+    ) -> Iterator[EmittedBlock]:
+        """Tell what is known without execution, or some of it; nothing if it has been told."""
+        most = max(bound, limits.BLOCK_BYTES_MAX)
+        removals = None
+        if told.timeline is not None:
+            removals = self._removals.first(told.timeline, told.skip, 1 << 62 if silent else most)
+        if silent:
+            if removals is not None:
+                for _ in self._removals.blocks(removals, 0, told.skip):
+                    pass  # the digest must know them
+            plan.deltas = self._removals.deltas
+            return
+        rows, plan.turns = self._repeats.first(told.repeats, bound)
+        if removals is not None:
+            plan.turns = max(plan.turns, removals.count)
         if plan.turns > 1:
             plan.procs.append(partition_of(self._shard))
-        yield from self._turn(plan, rows)
+        ended = () if removals is None else self._removals.blocks(removals, 0, told.skip)
+        yield from self._turn(plan, rows, ended)
 
     def _next_turn(self, plan: OpenPlan) -> Iterator[EmittedBlock]:
-        """Go on telling results, while a plan waits for its feedback."""
-        if self._meta.turn < plan.turns > 1:
-            yield from self._turn(plan, self._repeats.of_turn(plan, self._meta.turn))
+        """Go on telling it, while a plan waits for its feedback."""
+        turn = self._meta.turn
+        if turn < plan.turns > 1:
+            removals = self._removals.later(turn)
+            ended = () if removals is None else self._removals.blocks(
+                removals, turn, set(removals.skip)
+            )
+            yield from self._turn(plan, self._repeats.of_turn(turn), ended)
 
-    def _turn(self, plan: OpenPlan, rows: Columns) -> Iterator[EmittedBlock]:
+    def _turn(
+        self, plan: OpenPlan, rows: Columns | None, removals: Iterable[bytes]
+    ) -> Iterator[EmittedBlock]:
         meta = self._meta
-        for block in self._repeats.blocks(rows):
+        for block in chain(() if rows is None else self._repeats.blocks(rows), removals):
             yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+        plan.deltas = [*plan.deltas, *self._removals.deltas]
         if plan.turns > 1:
             header = {"incarnation": meta.config.incarnation, "proc": partition_of(self._shard)}
             for block in turn_feedback(plan, meta.turn, header, meta.config.shards):
                 yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
         meta.turn += 1
+
+    def _timeline(self, released: Columns) -> Timeline | None:
+        """Return when time passes in a plan, unless nothing can end in it."""
+        if not (self._meta.expires or may_end(released)):
+            return None
+        return Timeline.of(released)
 
     def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:
         """Tell all shards the sizes of the values here; states of an earlier release lack them."""

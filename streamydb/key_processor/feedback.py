@@ -56,6 +56,7 @@ class PlanFeedback:
         if meta.open is not None:
             meta.open.procs = sorted({*meta.open.procs, *header.get("more", [])})
         meta.made = max(meta.made, header.get("made", 0))
+        meta.ends = meta.ends or header.get("ends", False)
         if (fits := header.get("fits", 0)):
             meta.fits = min(meta.fits or fits, fits)
         if self._sizes is not None:

@@ -12,12 +12,14 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.jit import leaf
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.sizes import only_system
+from streamydb.columns.sizes import SYSTEM, only_system
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds, starts_of
+from streamydb.columns.timeline import Timeline
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.deadlines import untimely
+from streamydb.key_processor.expiry import may_write, written_keys
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.key_processor.ranges import RangeGrants, blocks_of, range_grants
+from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.weights import affordable
 from streamydb.sorter.planner import Plan
@@ -71,7 +73,7 @@ class Granter:
         owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
         texts = keys.texts["key"].take(plan.first[owned])
         if len(released) == 1:
-            self._found = owned, self._of_one(texts)
+            self._found = owned, self._of_one(texts, int(released.cols["ts"][0]))
             return 1
         if sizes is not None:
             most = affordable(released, plan, sizes, bound)
@@ -86,25 +88,42 @@ class Granter:
         self._found = owned, found or self.values.read(texts)
         return len(released)
 
-    def _of_one(self, texts: Ragged) -> Columns:
+    def written(self, released: Columns, plan: Plan) -> set[bytes]:
+        """Return the keys that live here and that the plan may write, so that it is known to whom
+        executes it when they end; those without their values are not among them.
+        """
+        owned = np.empty(0, np.int64) if self._found is None else self._found[0]
+        found = written_keys(released, plan, owned)
+        return {key for key in found if key[0] == SYSTEM} if self.over else found
+
+    def _of_one(self, texts: Ragged, ts_ms: int) -> Columns:
         """Return the values for a transaction that is alone in its plan, unless they are surely too
         large.
         """
         most = limits.TRANSACTION_VALUES_BYTES_MAX
         few = len(texts) <= most // limits.VALUE_BYTES_MAX
-        if few or not self.bounded or int(self.values.sizes(texts).sum()) <= most:
+        if few or not self.bounded or self._met(texts, ts_ms) <= most:
             return self.values.read(texts)
         self.over = True
         return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))
 
+    def _met(self, texts: Ragged, ts_ms: int) -> int:
+        """Return how many bytes the values of keys have at least that have not ended."""
+        sizes = self.values.sizes(texts)
+        over = {key for due in self.values.due(ts_ms) for _, key in due}
+        if over:
+            sizes[[key in over for key in texts.tolist()]] = 0
+        return int(sizes.sum())
+
     def grants(
-        self, released: Columns, plan: Plan, earlier: Ints
+        self, released: Columns, plan: Plan, earlier: Ints, *, ends: bool = False
     ) -> list[tuple[int, Columns, Columns]]:
         """Yield (partition, transactions, slots) for every partition to which this shard grants
         something.
 
         The plan has been weighed, and may be one. The ids to remember are then in ``used``, and the
-        transactions that repeat one of an earlier plan in ``repeats``.
+        transactions that repeat one of an earlier plan in ``repeats``. ``ends``: keys may end in
+        the plan, so it is told which of them it may write.
         """
         counts, keys = released.children["keys"]
         at_home = np.flatnonzero(released.children["home"][0] == 1)
@@ -116,6 +135,8 @@ class Granter:
         slots.texts["key"] = keys.texts["key"].take(plan.first[owned])
         if plan.ranges is not None:
             slots.cols["covered"] = plan.ranges.covered[owned].astype(np.uint8)
+        if ends:
+            slots.cols["written"] = may_write(released, plan)[owned].astype(np.uint8)
         procs = plan.procs()
         if len(procs) == 1:
             return [(procs[0], txns, slots)]
@@ -125,14 +146,20 @@ class Granter:
         for proc in procs:
             part = txns.take(np.flatnonzero(home_proc == proc))
             values = slots.take(wanted[proc])
-            if len(part) or len(values) or plan.ranges is not None:
+            if len(part) or len(values) or plan.ranges is not None or ends:
                 grants.append((proc, part, values))
         return grants
 
-    def ranges(self, released: Columns, plan: Plan, bound: int) -> RangeGrants:
-        """Return the ranges of the plan as they are here; at most ``bound`` bytes, about."""
+    def ranges(
+        self, released: Columns, plan: Plan, bound: int, timeline: Timeline | None = None
+    ) -> RangeGrants:
+        """Return the ranges of the plan as they are here; at most ``bound`` bytes, about.
+
+        ``timeline``: of the plan, where keys may end.
+        """
         owned = np.empty(0, np.int64) if self._found is None else self._found[0]
-        return range_grants(released, plan, self.values, owned, bound // self.shards)
+        here = OwnValues(self.values, owned, timeline)
+        return range_grants(released, plan, here, bound // self.shards)
 
     def _transactions(
         self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints

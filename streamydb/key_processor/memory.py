@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
-from streamydb.columns.scans import Scan
+from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
 
 __all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
 
@@ -56,7 +56,7 @@ class MemoryValues:
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
         found = self.load(at, keys)
-        return None if found is None else [-1 if v is None else len(v) for v in found]
+        return None if found is None else [-1 if v is None else size_of(v) for v in found]
 
     def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when not ``at``."""
@@ -64,9 +64,18 @@ class MemoryValues:
             return None
         return wanted.taken(sorted((k, v) for k, v in self.data.items() if k >= wanted.start))
 
+    def due(
+        self, at: Position, until_ms: int, after: bytes, keys_max: int
+    ) -> list[bytes] | None:
+        """Return the first names of what ends by ``until_ms``; None when not ``at``."""
+        if self.at != at:
+            return None
+        ends = (end_name(k, v) for k, v in self.data.items() if ends_at(v) is not None)
+        return sorted(name for name in ends if after < name < first_name(until_ms + 1))[:keys_max]
+
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes],
+        deletes: list[bytes], ends: Sequence[bytes] = (),  # noqa: ARG002 - not kept
     ) -> bool:
         """Apply writes and move to ``reached``, if this is at ``expected``."""
         if self.at != expected:

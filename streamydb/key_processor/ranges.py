@@ -8,7 +8,8 @@ too many bytes for a result.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -16,14 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.scans import HEAD_BYTES, Scan
+from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
 from streamydb.columns.table import Columns, Ragged, chunk_bounds, starts_of
+from streamydb.columns.timeline import Timeline
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.ranges import Bounds
 from streamydb.sorter.planner import Plan
 
-__all__ = ["FoundRange", "RangeGrants", "RangeScanner", "blocks_of", "range_grants"]
+__all__ = ["FoundRange", "OwnValues", "RangeGrants", "RangeScanner", "blocks_of", "range_grants"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,13 +34,31 @@ _RANGE_COST: Final = 64
 _HEAD: Final = np.dtype([("version", "<i8"), ("tag", "u1")])
 
 
+class OwnValues(NamedTuple):
+    """The values of a shard, which slots of a plan they are, and its timeline if keys may end."""
+
+    values: ShardValues
+    owned: Ints
+    timeline: Timeline | None = None
+
+    def ending(self, skip: Container[bytes]) -> dict[bytes, int]:
+        """Return the keys that end by the last commit time of the plan, and when, by key."""
+        if self.timeline is None:
+            return {}
+        due = self.values.due(int(self.timeline.ts[-1]))
+        found = [(key, end) for part in due for end, key in part if key not in skip]
+        return dict(sorted(found))
+
+
 class FoundRange(NamedTuple):
     """A range as a shard holds it.
 
     ``keys``: how many it has, `RANGE_KEYS_MAX` + 1 if they are more, or if whoever asks names too
     many already. ``version``: the highest of them. ``items``: keys and encoded values, ``size``
     bytes; None if they were not asked for, or are too many bytes. ``counted``, ``tried``: whether
-    it was looked for its keys, and for its items.
+    it was looked for its keys, and for its items. ``ending``: keys and items, in no order, that end
+    in the plan, which do not count in ``keys``; what ends last comes in any case, until it is too
+    much, of what ends before perhaps the head alone.
     """
 
     keys: int
@@ -47,23 +67,50 @@ class FoundRange(NamedTuple):
     size: int = 0
     counted: bool = True
     tried: bool = False
+    ending: Sequence[tuple[bytes, bytes]] = ()
 
     @property
     def cost(self) -> int:
         """Bytes that it counts as in a plan: looking at a key has a cost, too."""
-        return _RANGE_COST + _KEY_COST * self.keys + self.size
+        ending = sum(_KEY_COST + len(item) for _, item in self.ending)
+        return _RANGE_COST + _KEY_COST * self.keys + self.size + ending
 
 
 _UNCOUNTED: Final = FoundRange(limits.RANGE_KEYS_MAX + 1, 0, counted=False)
 
 
 @dataclass(slots=True)
+class _Either(Container[bytes]):
+    """The keys in one container or another."""
+
+    one: Container[bytes]
+    other: Container[bytes]
+
+    def __contains__(self, key: object) -> bool:
+        """Return True if one of them has the key."""
+        return key in self.one or key in self.other
+
+
+@dataclass(slots=True)
 class RangeScanner:
-    """Looks for ranges in the values of one shard, each once; ``skip``: keys that it leaves out."""
+    """Looks for ranges in the values of one shard, each once.
+
+    ``skip``: keys that it leaves out. ``ending``: keys, in order, that end in the plan, and when;
+    ``begins_ms``: the first commit time of the plan; what ends by then nobody sees.
+    """
 
     values: ShardValues
     skip: Container[bytes]
+    ending: dict[bytes, int] = field(default_factory=dict)
+    begins_ms: int = 0
     known: dict[Bounds, FoundRange] = field(default_factory=dict)
+    _keys: list[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Leave out what ends in the plan, too."""
+        self._keys = list(self.ending)
+        if self.ending:
+            self.skip = _Either(self.skip, self.ending)
 
     def serve(self, wanted: Iterable[tuple[Bounds, bool]]) -> list[FoundRange]:
         """Return the ranges of one transaction, and whether they are read.
@@ -91,7 +138,26 @@ class RangeScanner:
         whole = read and count <= limits.RANGE_KEYS_MAX
         whole = whole and all(len(item) > HEAD_BYTES for _, item in items)
         size = sum(len(key) + len(item) for key, item in items) if whole else 0
-        return FoundRange(count, version, items if whole else None, size, tried=read)
+        ending = self._ending(bounds, read=read) if self.ending else ()
+        return FoundRange(
+            count, version, items if whole else None, size, tried=read, ending=ending
+        )
+
+    def _ending(self, bounds: Bounds, *, read: bool) -> list[tuple[bytes, bytes]]:
+        """Return the items in a range that end in the plan, those last that end last; as many as
+        there may be.
+        """
+        keys = self._keys
+        found = keys[bisect_left(keys, bounds[0]) : bisect_left(keys, bounds[1])]
+        found = [key for key in found if self.ending[key] > self.begins_ms]
+        found.sort(key=self.ending.__getitem__, reverse=True)
+        items, size = [], 0
+        for key in found[: limits.RANGE_KEYS_MAX + 1]:
+            item = self.values.items([key])[0]
+            size += len(key) + len(item)
+            cut = size > limits.RESULT_BYTES_MAX or not read
+            items.append((key, item[:ENDING_HEAD_BYTES] if cut else item))
+        return items
 
 
 class RangeGrants(NamedTuple):
@@ -105,7 +171,7 @@ class RangeGrants(NamedTuple):
 
 
 def range_grants(
-    released: Columns, plan: Plan, values: ShardValues, owned: Ints, bound: int
+    released: Columns, plan: Plan, own: OwnValues, bound: int
 ) -> RangeGrants:
     """Return the ranges of a plan as this shard holds them.
 
@@ -114,8 +180,7 @@ def range_grants(
     Args:
         released: the records, in order.
         plan: of them.
-        values: of the shard.
-        owned: the slots whose keys live here.
+        own: the values of the shard.
         bound: bytes that the ranges may have here, about.
 
     """
@@ -123,8 +188,11 @@ def range_grants(
     if ranges is None:
         return RangeGrants({}, 0)
     keys = released.children["keys"][1].texts["key"]
-    here = owned[ranges.covered[owned]]
-    scanner = RangeScanner(values, set(keys.take(plan.first[here]).tolist()))
+    here = own.owned[ranges.covered[own.owned]]
+    skip = set(keys.take(plan.first[here]).tolist())
+    scanner = RangeScanner(
+        own.values, skip, own.ending(skip), int(released.cols["ts"][0])
+    )
     starts = starts_of(ranges.counts)
     chosen: dict[int, set[int]] = {proc: set() for proc in plan.procs()}
     spent, left_out = 0, 0
@@ -145,24 +213,23 @@ def range_grants(
     return RangeGrants(
         {
             proc: _table([(ranges.bounds[r], scanner.known[ranges.bounds[r]], int(per_range[r]))
-                          for r in sorted(mine)])
+                          for r in sorted(mine)], ends=own.timeline is not None)
             for proc, mine in chosen.items()
         },
         left_out,
     )  # fmt: skip
 
 
-def _table(rows: list[tuple[Bounds, FoundRange, int]]) -> Columns:
+def _table(rows: list[tuple[Bounds, FoundRange, int]], *, ends: bool) -> Columns:
     """Ranges as a grant carries them.
 
     Columns count, version, ``whole`` (the entries are there), ``written`` (keys in it that live
     here, and are granted one by one); texts start, end; children entries: tag, number, version;
-    key, text.
+    key, text; and ``ending``, the same, if keys may end.
     """
-    items = [item for _, found, _ in rows for item in found.items or ()]
-    entries = decoded(Ragged.of([item for _, item in items]))
-    entries.texts["key"] = Ragged.of([key for key, _ in items])
-    counts = np.array([len(found.items or ()) for _, found, _ in rows], np.int64)
+    children = {"entries": _entries([found.items or () for _, found, _ in rows])}
+    if ends:
+        children["ending"] = _entries([found.ending for _, found, _ in rows])
     return Columns(
         {
             "count": np.array([found.keys for _, found, _ in rows], np.int64),
@@ -174,8 +241,16 @@ def _table(rows: list[tuple[Bounds, FoundRange, int]]) -> Columns:
             "start": Ragged.of([start for (start, _), _, _ in rows]),
             "end": Ragged.of([end for (_, end), _, _ in rows]),
         },
-        {"entries": (counts, entries)},
+        children,
     )
+
+
+def _entries(rows: Sequence[Sequence[tuple[bytes, bytes]]]) -> tuple[Ints, Columns]:
+    """Return items as a child of rows."""
+    items = [item for row in rows for item in row]
+    entries = decoded(Ragged.of([item for _, item in items]))
+    entries.texts["key"] = Ragged.of([key for key, _ in items])
+    return np.array([len(row) for row in rows], np.int64), entries
 
 
 def blocks_of(ranges: Columns) -> list[Columns]:

@@ -26,7 +26,6 @@ from streamydb.columns.blocks import (
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.table import Columns, Ragged, chunk_bounds
-from streamydb.errors import InvariantViolation
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.txn_processor.result import copy_of, plain_result
 
@@ -66,14 +65,14 @@ class RepeatedResults:
         self._blobs.put(_BLOB, pack(rows.flatten()))
         return rows.part(*turns[0]), len(turns)
 
-    def of_turn(self, plan: OpenPlan, turn: int) -> Columns:
-        """The rows of a later turn; after the last one nothing is kept."""
+    def of_turn(self, turn: int) -> Columns | None:
+        """The rows of a later turn; None after the last one. Then nothing is kept."""
         data = self._blobs.get(_BLOB)
         if data is None:
-            raise InvariantViolation(f"the blob {_BLOB} is missing from the state")
-        if turn == plan.turns - 1:
-            self._blobs.delete(_BLOB)
+            return None
         rows = Columns.unflatten(unpack(data)[1])
+        if turn == int(rows.cols["turn"].max()):
+            self._blobs.delete(_BLOB)
         return rows.take(np.flatnonzero(rows.cols["turn"] == turn))
 
     def blocks(self, rows: Columns) -> Iterator[bytes]:

@@ -43,7 +43,8 @@ class ShardState(CommonState):
     plan was cut by the values that it touches; 0: as the shape says. ``sizes``: of all shards'
     values; None with one shard, and in states of format 1. ``fits``: how many records of the plan
     in flight are not too much, 0: all; ``made``: bytes that a partition made at most of it, or of
-    the last one. ``turn``: how many turns of it are over.
+    the last one. ``turn``: how many turns of it are over. ``expires``: something that ends was
+    written, by a plan so far; ``ends``: the feedback of the plan in flight says so.
     """
 
     seq: int = 0
@@ -63,6 +64,8 @@ class ShardState(CommonState):
     fits: int = 0
     made: int = 0
     turn: int = 0
+    expires: bool = False
+    ends: bool = False
 
     def applied(self) -> int:
         """The last seq whose writes are in the values."""

@@ -1,9 +1,12 @@
-"""The local file of a shard's values, and its items: version, tag, and an integer or a text."""
+"""The local file of a shard's values, and its items: version, tag, and an integer or a text.
+
+A value that ends has its end before its text. The file finds what ends first by an index.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +14,11 @@ import numpy.typing as npt
 from streamydb.columns import program as p
 from streamydb.columns.blobs import Position
 from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.scans import HEAD_BYTES, Scan
+from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_name
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
 
 __all__ = [
-    "INT_ITEM", "FileOrder", "ValueStore", "decoded", "items_of", "nearly_sorted",
+    "INT_ITEM", "FileOrder", "Items", "ValueStore", "decoded", "items_of", "nearly_sorted",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -44,11 +47,22 @@ class ValueStore(Protocol):
         ``at``; see `Scan`.
         """
 
+    def due(
+        self, at: Position, until_ms: int, after: bytes, keys_max: int
+    ) -> list[bytes] | None:
+        """Return the first names of what ends by ``until_ms``, behind ``after``; see `Ends`.
+
+        None when the file is not ``at``.
+        """
+
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes],
+        deletes: list[bytes], ends: Sequence[bytes] = (),
     ) -> bool:
-        """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
+        """Apply writes and move to ``reached``, or False: the file was not at ``expected``.
+
+        ``ends``: the names of what is put and ends.
+        """
 
     def clear(self, expected: Position, reached: Position) -> bool:
         """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
@@ -95,8 +109,14 @@ def nearly_sorted(writes: Columns) -> Columns:
     return writes.take(FileOrder.of(writes.texts["key"]).rows)
 
 
-def items_of(writes: Columns) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-    """Writes as items of the file: (key, encoded value) to put, and keys to delete."""
+Items: TypeAlias = tuple[list[tuple[bytes, bytes]], list[bytes], list[bytes]]
+"""What is put, keys that are deleted, and the names of what is put and ends."""
+
+
+def items_of(writes: Columns) -> Items:
+    """Writes as items of the file: (key, encoded value) to put, keys to delete, and the names of
+    what is put and ends.
+    """
     tags = writes.cols["tag"]
     keys = writes.texts["key"].tolist()
     numbers = np.empty(len(tags), INT_ITEM)
@@ -104,17 +124,21 @@ def items_of(writes: Columns) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     numbers["number"] = writes.cols["number"]
     raw, size = numbers.tobytes(), INT_ITEM.itemsize
     if (tags == p.INT).all():
-        return [(key, raw[i * size : i * size + size]) for i, key in enumerate(keys)], []
+        return [(key, raw[i * size : i * size + size]) for i, key in enumerate(keys)], [], []
     texts = writes.texts["text"]
-    puts, deletes = [], []
+    puts, deletes, ends = [], [], []
     for i, (key, tag) in enumerate(zip(keys, tags.tolist(), strict=True)):
         if tag == p.INT:
             puts.append((key, raw[i * size : i * size + size]))
         elif tag == p.ABSENT:
             deletes.append(key)
+        elif tag == p.EXPIRING:
+            item = raw[i * size : i * size + size] + texts[i]
+            puts.append((key, item))
+            ends.append(end_name(key, item))
         else:
             puts.append((key, raw[i * size : i * size + HEAD_BYTES] + texts[i]))
-    return puts, deletes
+    return puts, deletes, ends
 
 
 @leaf
@@ -143,12 +167,16 @@ def _decode(
         tags[i] = data[at + _TAG_AT]
         if tags[i] == p.INT:
             numbers[i] = _little_endian(data, at + HEAD_BYTES)
+        elif tags[i] == p.EXPIRING:
+            numbers[i] = _little_endian(data, at + HEAD_BYTES)
+            bounds[i + 1] += offsets[i + 1] - at - ENDING_HEAD_BYTES
         else:
             bounds[i + 1] += offsets[i + 1] - at - HEAD_BYTES
     texts = np.empty(bounds[n], np.uint8)
     for i in range(n):
+        head = ENDING_HEAD_BYTES if tags[i] == p.EXPIRING else HEAD_BYTES
         for j in range(bounds[i + 1] - bounds[i]):
-            texts[bounds[i] + j] = data[offsets[i] + HEAD_BYTES + j]
+            texts[bounds[i] + j] = data[offsets[i] + head + j]
     return tags, numbers, versions, texts, bounds
 
 

@@ -24,7 +24,7 @@ from streamydb import limits
 from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
 from streamydb.columns.blocks import empty_writes
 from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.scans import HEAD_BYTES, Scan
+from streamydb.columns.scans import HEAD_BYTES, Scan, key_named
 from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor import checks, merge
@@ -46,6 +46,7 @@ _BEHIND_ATTEMPTS_MAX: Final = 3
 _LOADED_KEYS: Final = 512
 _LOADED_KEYS_MIN: Final = 32
 _LOADED_BYTES: Final = 4_096
+_DUE_KEYS: Final = 4_096
 _NEW: Final = (0, "")
 
 
@@ -147,6 +148,26 @@ class ShardValues:
             self._catch_up(attempt)
             attempt += 1
         return found
+
+    def items(self, keys: list[bytes]) -> list[bytes]:
+        """Return the encoded values of keys, empty where absent."""
+        return [item or b"" for item in self._loaded(keys)]
+
+    def due(self, until_ms: int, after: bytes = b"") -> Iterator[list[tuple[int, bytes]]]:
+        """Yield (end, key) of all that ends by ``until_ms``, in this order, in lists.
+
+        ``after``: only those with later names (`columns.scans`).
+        """
+        while True:
+            attempt = 0
+            while (found := self._store.due(self._at, until_ms, after, _DUE_KEYS)) is None:
+                self._catch_up(attempt)
+                attempt += 1
+            if found:
+                yield list(map(key_named, found))
+            if len(found) < _DUE_KEYS:
+                return
+            after = found[-1]
 
     def everything(self) -> Columns:
         """All live keys with their values, in no particular order; see `pieces`."""

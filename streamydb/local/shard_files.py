@@ -14,6 +14,7 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,14 @@ import numpy.typing as npt
 
 from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
-from streamydb.columns.scans import Scan
+from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
 
 __all__ = ["FileIdTables", "LmdbValues", "remove_other_incarnations", "shard_folder"]
 
 _MAP_BYTES = 1 << 38
 _POSITION = b"position"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_Open = tuple[lmdb.Environment, Any, Any]
+_Open = tuple[lmdb.Environment, Any, Any, Any]
 _ENVIRONMENTS: dict[str, tuple[int, _Open]] = {}
 """Open LMDB environments of this process by path, with the inode: LMDB allows one per process."""
 
@@ -47,7 +48,7 @@ class LmdbValues:
 
     def __init__(self, folder: Path) -> None:
         """Open or create the file in ``folder``."""
-        self._env, self._values, self._about = _environment(folder)
+        self._env, self._values, self._about, self._ends = _environment(folder)
 
     @staticmethod
     def close(folder: Path) -> None:
@@ -79,7 +80,7 @@ class LmdbValues:
             if self._position(txn) != at:
                 return None
             found = map(txn.get, keys)
-            return [-1 if value is None else len(value) for value in found]
+            return [-1 if value is None else size_of(value) for value in found]
 
     def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when the file is not ``at``."""
@@ -89,14 +90,31 @@ class LmdbValues:
             with txn.cursor() as cursor:
                 return wanted.taken(cursor) if cursor.set_range(wanted.start) else []
 
+    def due(
+        self, at: Position, until_ms: int, after: bytes, keys_max: int
+    ) -> list[bytes] | None:
+        """Return the first names of what ends by ``until_ms``; None when not ``at``."""
+        with self._env.begin(self._ends) as txn:
+            if self._position(txn) != at:
+                return None
+            with txn.cursor() as cursor:
+                there = cursor.set_range(after + b"\0")
+                names = cursor.iternext(keys=True, values=False) if there else iter(())
+                behind = first_name(until_ms + 1)
+                return list(islice(takewhile(lambda name: name < behind, names), keys_max))
+
     def apply(
         self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes],
+        deletes: list[bytes], ends: Sequence[bytes] = (),
     ) -> bool:
         """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
         with self._env.begin(self._values, write=True) as txn:
             if self._position(txn) != expected:
                 return False
+            if txn.stat(self._ends)["entries"]:
+                self._forget_ends(txn, [*(key for key, _ in puts), *deletes])
+            if ends:
+                txn.cursor(self._ends).putmulti([(name, b"") for name in ends])
             txn.cursor().putmulti(puts)
             for key in deletes:
                 txn.delete(key)
@@ -109,8 +127,16 @@ class LmdbValues:
             if self._position(txn) != expected:
                 return False
             txn.drop(self._values, delete=False)
+            txn.drop(self._ends, delete=False)
             self._move(txn, reached)
         return True
+
+    def _forget_ends(self, txn: lmdb.Transaction, keys: list[bytes]) -> None:
+        """Take the names of keys that are written out of the index."""
+        for key in keys:
+            item = txn.get(key)
+            if item is not None and ends_at(item) is not None:
+                txn.delete(end_name(key, item), db=self._ends)
 
     def _position(self, txn: lmdb.Transaction) -> Position:
         data = txn.get(_POSITION, db=self._about)
@@ -135,10 +161,10 @@ def _environment(folder: Path) -> _Open:
     folder.joinpath("values").mkdir(parents=True, exist_ok=True)
     env = lmdb.open(
         name, map_size=_MAP_BYTES, sync=False, metasync=False, readahead=False, max_readers=512,
-        max_dbs=2,
+        max_dbs=3,
     )
     env.reader_check()
-    opened = env, env.open_db(b"values"), env.open_db(b"about")
+    opened = env, env.open_db(b"values"), env.open_db(b"about"), env.open_db(b"ends")
     _ENVIRONMENTS[name] = (data.stat().st_ino, opened)
     return opened
 

@@ -31,7 +31,7 @@ _ASCII_LAST: Final = 127
 _NULL_BYTES: Final = 4
 
 # The pieces between the parts of a change, by number.
-_OP, _BEFORE, _AFTER, _TS, _DB, _OFFSET, _SEQ, _ID, _ORDER, _NUMBER, _END = range(11)
+_OP, _BEFORE, _AFTER, _TS, _DB, _OFFSET, _SEQ, _ID, _ORDER, _NUMBER, _END, _EXPIRES = range(12)
 
 
 class _Change(NamedTuple):
@@ -54,6 +54,7 @@ def _pieces(database: str) -> Ragged:
     texts = [
         '{"op":"', '","before":', ',"after":', ',"ts_ms":', origin, ',"offset":', ',"seq":',
         '},"transaction":{"id":', ',"total_order":', ',"data_collection_order":', "}}",
+        '},"expires_ms":',
     ]  # fmt: skip
     return Ragged.of([text.encode() for text in texts] + [bytes(SPARE_BYTES)])
 
@@ -108,7 +109,9 @@ def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
     at, _ = counted(data, id_end + 1, end, pieces, _ORDER)
     at, _ = counted(data, at, end, pieces, _NUMBER)
     if behind(data, at, end, pieces, _END) != end:
-        return _NOT
+        at, _ = counted(data, at, end, pieces, _EXPIRES)
+        if at < 0 or at + 1 != end or data[at] != c.CLOSE_BRACE:
+            return _NOT
     return _Change(seq, ts_ms, id_start, id_end, value_start, value_start if null else value_stop)
 
 

@@ -24,6 +24,7 @@ from streamydb.records.deadletter import (
 )
 from streamydb.records.deadline import deadline_span, identity, with_deadline
 from streamydb.records.decoder import decode, keys, module_key
+from streamydb.records.expiry import EXPIRY_ID, Expiring, end_of
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.records.names import CONSTRAINTS_KEY, UNIQUE_PREFIX
 from streamydb.records.rejection import Rejection
@@ -40,6 +41,7 @@ from streamydb.records.transaction import (
     NextId,
     Put,
     TakenBatch,
+    Touch,
     Transaction,
     Update,
 )
@@ -47,6 +49,7 @@ from streamydb.records.values import canonical, canonical_number, decode_value, 
 
 __all__ = [
     "CONSTRAINTS_KEY",
+    "EXPIRY_ID",
     "UNIQUE_PREFIX",
     "Add",
     "Append",
@@ -59,6 +62,7 @@ __all__ = [
     "Delete",
     "Deploy",
     "Duplicate",
+    "Expiring",
     "Failed",
     "Marker",
     "Max",
@@ -70,6 +74,7 @@ __all__ = [
     "Result",
     "Source",
     "TakenBatch",
+    "Touch",
     "Transaction",
     "Update",
     "canonical",
@@ -88,6 +93,7 @@ __all__ = [
     "encode_marker",
     "encode_resolved",
     "encode_result",
+    "end_of",
     "identity",
     "is_number",
     "keys",

@@ -16,7 +16,8 @@ from typing import Final
 import msgspec
 
 __all__ = [
-    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "NOWHERE", "RANGES", "RULES", "VALUES_BOUNDED", "Begins",
+    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "EXPIRY", "NOWHERE", "RANGES", "RULES", "VALUES_BOUNDED",
+    "Begins",
 ]  # fmt: skip
 
 VALUES_BOUNDED: Final = "values-bounded"
@@ -28,7 +29,10 @@ CONSTRAINTS_ANYWHERE: Final = "constraints-anywhere"
 RANGES: Final = "ranges"
 """Transactions may name ranges; before, a record that does is no transaction."""
 
-RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES)
+EXPIRY: Final = "expiry"
+"""Updates may say when keys end; before, a record that does is no transaction."""
+
+RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY)
 
 
 class Begins(msgspec.Struct, frozen=True):

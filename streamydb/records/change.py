@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from streamydb.records.formats import UNREADABLE, not_read
 
@@ -35,7 +35,10 @@ class ChangeTransaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Change(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """One write: created, updated or deleted, with the values before and after."""
+    """One write: created, updated or deleted, with the values before and after.
+
+    ``expires_ms``: the commit time at which the key ends, if it does.
+    """
 
     op: Literal["c", "u", "d"]
     before: Raw
@@ -43,6 +46,7 @@ class Change(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     ts_ms: int
     source: ChangeOrigin
     transaction: ChangeTransaction
+    expires_ms: int | UnsetType = UNSET
 
 
 class Resolved(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -35,7 +35,17 @@ from streamydb.records.names import (
 from streamydb.records.ranges import Range, RangeRead
 from streamydb.records.rejection import Rejection, explain, lent_to
 from streamydb.records.shape import constrain_fits
-from streamydb.records.transaction import Add, Append, Check, Max, Min, Put, Transaction, Update
+from streamydb.records.transaction import (
+    Add,
+    Append,
+    Check,
+    Max,
+    Min,
+    Put,
+    Touch,
+    Transaction,
+    Update,
+)
 from streamydb.records.values import canonical, canonical_number
 
 _decode = msgspec.json.Decoder(Transaction).decode
@@ -44,21 +54,24 @@ _BACKSLASH: Final = 0x5C
 _COMPARATORS: Final = ("lt", "le", "gt", "ge")
 
 
-def decode(raw: bytes | None, *, ranges: bool = True) -> Transaction | Marker | Rejection:
+def decode(
+    raw: bytes | None, *, ranges: bool = True, expiry: bool = True
+) -> Transaction | Marker | Rejection:
     """Decode a record of the log. Never raises, whatever the bytes.
 
     Args:
         raw: the record's value; None for a tombstone.
         ranges: whether transactions may name ranges where it lies (`records.begins`).
+        expiry: whether updates may say there when keys end.
 
     Returns:
         a valid transaction, an epoch marker, or the reason code why it is neither.
     """
-    txn = _valid(raw, ranges=ranges)
-    return explain(raw, ranges=ranges) if txn is None else txn
+    txn = _valid(raw, ranges=ranges, expiry=expiry)
+    return explain(raw, ranges=ranges, expiry=expiry) if txn is None else txn
 
 
-def _valid(raw: bytes | None, *, ranges: bool) -> Transaction | None:
+def _valid(raw: bytes | None, *, ranges: bool, expiry: bool) -> Transaction | None:
     """Return the transaction in a record; None if it is no valid one."""
     if not raw or len(raw) > TRANSACTION_BYTES_MAX:
         return None
@@ -71,7 +84,7 @@ def _valid(raw: bytes | None, *, ranges: bool) -> Transaction | None:
     if not plain and not _texts_fit(txn):
         return None
     try:
-        canonicalised = _canonicalise_updates(updates)
+        canonicalised = _canonicalise_updates(updates, expiry=expiry)
         if txn.asserts or txn.checks or txn.reads:
             canonicalised = _canonicalise_rest(txn, ranges=ranges) or canonicalised
         if txn.locks and not all(ranges and named.fits for named in txn.lock_ranges):
@@ -133,7 +146,7 @@ def module_key(module: str) -> str:
     return MODULES_PREFIX + module
 
 
-def _canonicalise_updates(updates: tuple[Update, ...]) -> bool:
+def _canonicalise_updates(updates: tuple[Update, ...], *, expiry: bool) -> bool:
     """Put canonical forms into the updates; whether one has a value that may be nested."""
     nested = False
     for update in updates:
@@ -147,10 +160,14 @@ def _canonicalise_updates(updates: tuple[Update, ...]) -> bool:
             if type(update.max) is float:
                 update.max = canonical_number(update.max)
         elif type(update) is Put or type(update) is Append:
+            if update.ttl_ms is not UNSET and not expiry:
+                raise _Unfit
             update.value = _canonical_value(update.value, null_allowed=type(update) is Append)
             nested = True
         elif (type(update) is Max or type(update) is Min) and type(update.value) is float:
             update.value = canonical_number(update.value)
+        elif type(update) is Touch and not expiry:
+            raise _Unfit
     return nested
 
 

@@ -48,10 +48,12 @@ _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
 
 
-def explain(raw: bytes | None, *, ranges: bool = True) -> Marker | Rejection:
+def explain(
+    raw: bytes | None, *, ranges: bool = True, expiry: bool = True
+) -> Marker | Rejection:
     """The marker in a record, or the reason why the record is not a transaction. Never raises.
 
-    ``ranges``: as `decode` takes it.
+    ``ranges``, ``expiry``: as `decode` takes them.
     """
     if raw is None:
         return Rejection(errors.NULL_VALUE, None)
@@ -70,7 +72,7 @@ def explain(raw: bytes | None, *, ranges: bool = True) -> Marker | Rejection:
         return Rejection(errors.INVALID_JSON, None)
     name = valid_id(record.get("id")) if isinstance(record, dict) else None
     try:
-        _check(record, ranges=ranges)
+        _check(record, ranges=ranges, expiry=expiry)
     except ValueRejected as fault:
         return Rejection(fault.code, name)
     return Rejection(errors.INVALID_TRANSACTION, name)
@@ -88,9 +90,9 @@ def valid_key(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
 
 
-def _check(record: Any, *, ranges: bool = True) -> None:
+def _check(record: Any, *, ranges: bool = True, expiry: bool = True) -> None:
     """Raise ValueRejected with the code of the first fault; return if there is none."""
-    _require(shape_fits(record, ranges=ranges))
+    _require(shape_fits(record, ranges=ranges, expiry=expiry))
     _require(valid_id(record.get("id")) is not None, errors.INVALID_ID)
     asserts, checks = record.get("asserts", {}), record.get("checks", [])
     reads, updates = record.get("reads", []), record.get("updates", [])

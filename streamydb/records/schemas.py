@@ -118,7 +118,8 @@ def _change() -> Schema:
             "ts_ms": TIME,
             "source": source,
             "transaction": object_of({"id": ID, "total_order": SEQ, "data_collection_order": SEQ}),
-        }
+        },
+        {"expires_ms": {**TIME, "description": "The commit time (ms) from which on it is absent."}},
     )
     null = {"type": "null"}
     schema["oneOf"] = [

@@ -20,22 +20,23 @@ _ORDERINGS: Final = ("lt", "le", "gt", "ge")
 _COMPARATORS: Final = {"version", "exists", "eq", "ne", *_ORDERINGS}
 _COUNTS: Final = ("count", "count_le", "count_ge", "version_le")
 _OPERATIONS: Final[dict[str, tuple[set[str], set[str]]]] = {
-    "put": ({"value"}, set()),
+    "put": ({"value"}, {"ttl_ms"}),
     "delete": (set(), set()),
     "add": ({"by"}, {"min", "max"}),
     "max": ({"value"}, set()),
     "min": ({"value"}, set()),
-    "append": ({"value"}, set()),
+    "append": ({"value"}, {"ttl_ms"}),
     "next_id": (set(), set()),
+    "touch": (set(), {"ttl_ms"}),
 }
 """Operation -> (fields it needs beside op and key, fields it may have)."""
 _NUMERIC: Final = {"add", "max", "min"}
 
 
-def shape_fits(record: Any, *, ranges: bool = True) -> bool:
+def shape_fits(record: Any, *, ranges: bool = True, expiry: bool = True) -> bool:
     """Fields and types of the whole record, without ids, keys and the insides of values.
 
-    ``ranges``: whether it may name ranges.
+    ``ranges``: whether it may name ranges. ``expiry``: whether it may say when keys end.
     """
     if not isinstance(record, dict) or not record.keys() <= _FIELDS:
         return False
@@ -64,7 +65,7 @@ def shape_fits(record: Any, *, ranges: bool = True) -> bool:
     ranged = [check for check in lists[0] if ranges and is_ranged(check)]
     if not all(map(_check_fits, checks)) or not all(map(_range_check_fits, ranged)):
         return False
-    return all(map(_update_fits, lists[2]))
+    return all(_update_fits(update, expiry=expiry) for update in lists[2])
 
 
 def is_ranged(part: Any) -> bool:
@@ -157,8 +158,10 @@ def _check_fits(check: Any) -> bool:
     return all(is_number(operand) or isinstance(operand, str) for operand in operands)
 
 
-def _update_fits(update: Any) -> bool:
+def _update_fits(update: Any, *, expiry: bool) -> bool:
     if not isinstance(update, dict) or not isinstance(update.get("op"), str):
+        return False
+    if not expiry and (update["op"] == "touch" or "ttl_ms" in update):
         return False
     if update["op"] not in _OPERATIONS:
         return False
@@ -167,5 +170,6 @@ def _update_fits(update: Any) -> bool:
     if not needed | {"key"} <= given <= needed | optional | {"key"}:
         return False
     if update["op"] not in _NUMERIC:
-        return True
+        ttl_ms = update.get("ttl_ms", 1)
+        return type(ttl_ms) is int and 1 <= ttl_ms <= limits.TTL_MS_MAX
     return all(is_number(update[name]) for name in given - {"key"})

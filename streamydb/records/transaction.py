@@ -17,6 +17,7 @@ from streamydb.limits import (
     INTEGER_MAX,
     INTEGER_MIN,
     KEY_BYTES_MAX,
+    TTL_MS_MAX,
 )
 from streamydb.records.names import (
     HASH,
@@ -38,6 +39,7 @@ Key: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 Integer: TypeAlias = Annotated[int, Meta(ge=INTEGER_MIN, le=INTEGER_MAX)]
 Version: TypeAlias = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 Number: TypeAlias = Integer | float
+Ttl: TypeAlias = Annotated[int, Meta(ge=1, le=TTL_MS_MAX)]
 ProcedureName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\.{NAME}\Z")]
 ModuleName: TypeAlias = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
 Counting: TypeAlias = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
@@ -50,10 +52,11 @@ Lock: TypeAlias = Annotated[
 
 
 class Put(msgspec.Struct, tag_field="op", tag="put", gc=False, forbid_unknown_fields=True):
-    """Store ``value`` (canonical bytes, never null) under ``key``."""
+    """Store ``value`` (canonical bytes, never null) under ``key``, for ``ttl_ms`` or for good."""
 
     key: Key
     value: Canonical
+    ttl_ms: Ttl | UnsetType = UNSET
 
 
 class Delete(msgspec.Struct, tag_field="op", tag="delete", gc=False, forbid_unknown_fields=True):
@@ -86,10 +89,14 @@ class Min(msgspec.Struct, tag_field="op", tag="min", gc=False, forbid_unknown_fi
 
 
 class Append(msgspec.Struct, tag_field="op", tag="append", gc=False, forbid_unknown_fields=True):
-    """Append ``value`` (canonical bytes, null allowed) to the list under ``key`` (absent = [])."""
+    """Append ``value`` (canonical bytes, null allowed) to the list under ``key`` (absent = []).
+
+    With ``ttl_ms`` the whole list ends so long after; without, when it did before.
+    """
 
     key: Key
     value: Canonical
+    ttl_ms: Ttl | UnsetType = UNSET
 
 
 class NextId(msgspec.Struct, tag_field="op", tag="next_id", gc=False, forbid_unknown_fields=True):
@@ -98,7 +105,14 @@ class NextId(msgspec.Struct, tag_field="op", tag="next_id", gc=False, forbid_unk
     key: Key
 
 
-Update: TypeAlias = Put | Delete | Add | Max | Min | Append | NextId
+class Touch(msgspec.Struct, tag_field="op", tag="touch", gc=False, forbid_unknown_fields=True):
+    """Let ``key`` end ``ttl_ms`` from now, or never; nothing happens when it is absent."""
+
+    key: Key
+    ttl_ms: Ttl | UnsetType = UNSET
+
+
+Update: TypeAlias = Put | Delete | Add | Max | Min | Append | NextId | Touch
 
 
 class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -34,19 +34,26 @@ _WRITTEN_KEY: Final[Schema] = {
 }
 
 
+_TTL: Final[Schema] = {
+    "type": "integer", "minimum": 1, "maximum": limits.TTL_MS_MAX,
+    "description": "The key is absent from so long (ms) after the commit time on.",
+}
+
+
 def _update(op: str, fields: Schema | None = None, optional: Schema | None = None) -> Schema:
     return object_of({"op": {"const": op}, "key": _WRITTEN_KEY, **(fields or {})}, optional)
 
 
 _UPDATE: Final[Schema] = {
     "oneOf": [
-        _update("put", {"value": NOT_NULL}),
+        _update("put", {"value": NOT_NULL}, {"ttl_ms": _TTL}),
         _update("delete"),
         _update("add", {"by": _NUMBER}, {"min": _NUMBER, "max": _NUMBER}),
         _update("max", {"value": _NUMBER}),
         _update("min", {"value": _NUMBER}),
-        _update("append", {"value": ANY}),
+        _update("append", {"value": ANY}, {"ttl_ms": _TTL}),
         _update("next_id"),
+        _update("touch", {}, {"ttl_ms": _TTL}),
     ]
 }
 _OF_KEYS: Final[Schema] = {

@@ -9,6 +9,7 @@ import msgspec
 from streamydb import errors
 from streamydb import records as r
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, VALUE_BYTES_MAX
+from streamydb.records.expiry import after_update
 
 __all__ = ["UpdateFailed", "apply_update"]
 
@@ -26,17 +27,25 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def apply_update(update: r.Update, before: bytes | None) -> bytes | None:
-    """The value after ``update`` of a value (None: absent).
+def apply_update(update: r.Update, before: bytes | None, ts_ms: int) -> bytes | None:
+    """The value after ``update`` of a value (None: absent), with its end (`records.expiry`).
+
+    ``ts_ms``: the commit time.
 
     Raises:
         UpdateFailed: it cannot be made.
 
     """
+    return after_update(update, before, _applied(update, before), ts_ms)
+
+
+def _applied(update: r.Update, before: bytes | None) -> bytes | None:
     if isinstance(update, r.Put):
         return update.value
     if isinstance(update, r.Delete):
         return None
+    if isinstance(update, r.Touch):
+        return before
     old = None if before is None else r.decode_value(before)
     if isinstance(update, r.Append):
         return _appended(update, before, old)

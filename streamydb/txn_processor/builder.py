@@ -53,7 +53,9 @@ class Builder:
         self.ranges += [(*bounds, read) for bounds, read in ranges.items()]
         self.range_counts.append(len(ranges))
         self.keys += touched
-        self.writes += touched.values()
+        ends = {update.key for update in txn.updates if _ends(update)}
+        written = [p.ENDING if key in ends else write for key, write in touched.items()]
+        self.writes += written if ends else touched.values()
         self.key_counts.append(len(touched))
         steps: list[bytes] = []
         operands: list[bytes] = []
@@ -116,6 +118,13 @@ class Builder:
         if self.ranges:
             table.children["ranges"] = np.array(self.range_counts, np.int64), _ranges(self.ranges)
         return table
+
+
+def _ends(update: r.Update) -> bool:
+    """Return True if an update may say when its key ends."""
+    if isinstance(update, r.Put | r.Append):
+        return update.ttl_ms is not _UNSET
+    return isinstance(update, r.Touch)
 
 
 def _ranges(rows: list[tuple[bytes, bytes, bool]]) -> Columns:
@@ -201,7 +210,7 @@ def _updates(
     """Append the steps of the updates; False when one of them does not compile."""
     for i, update in enumerate(txn.updates):
         key = local[update.key]
-        if type(update) is r.Put:
+        if type(update) is r.Put and update.ttl_ms is _UNSET:
             steps.append(_step(key, p.PUT, i, flags=_operand(update.value, operands)))
         elif type(update) is r.Delete:
             steps.append(_step(key, p.DELETE, i))

@@ -140,7 +140,7 @@ def executed(name: PlanName, outcome: ExecutionOutcome, parts: Grants) -> None:
     )
     slots, where = outcome.slots, {"first": name.first, "last": name.last}
     found = _unchained(
-        outcome.writes, slots, outcome.txns.cols["seq"], (tags, numbers),
+        outcome.writes, slots, outcome.places.table.cols["seq"], (tags, numbers),
         np.empty(len(slots), _STANDING),
     )
     _OUTCOME.require_none(found, _OUTCOME_FACTS, **where)

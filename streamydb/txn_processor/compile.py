@@ -23,7 +23,7 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, RANGES
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.builder import Builder, deadlines_of, table_of
@@ -139,6 +139,10 @@ class _Care:
         """Return True if transactions may name ranges at a place of the log."""
         return self.rulings.begins.holds(RANGES, *place)
 
+    def may_expire(self, place: Place) -> bool:
+        """Return True if updates may say when keys end at a place of the log."""
+        return self.rulings.begins.holds(EXPIRY, *place)
+
 
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
@@ -172,7 +176,7 @@ def _compile_each(
 ) -> Columns:
     builder = Builder()
     for row, (raw, place) in enumerate(zip(values, places, strict=True)):
-        item = r.decode(raw, ranges=care.may_range(place))
+        item = r.decode(raw, ranges=care.may_range(place), expiry=care.may_expire(place))
         declares = isinstance(item, r.Transaction) and item.constrain is not _UNSET
         if isinstance(item, r.Transaction) and declares and not care.may_declare(place):
             builder.refuse(item.id, errors.CONSTRAINTS_OFF, keep(raw))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamydb import limits
+from streamydb.columns import program as p
 from streamydb.columns.blocks import (
     empty_verdicts,
     empty_writes,
@@ -18,8 +19,9 @@ from streamydb.columns.blocks import (
 from streamydb.columns.digest import write_deltas
 from streamydb.columns.plans import PlanName
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.sizes import only_system, tells, text_bytes
+from streamydb.columns.sizes import only_system, over_by, tells, text_bytes
 from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.timeline import Timeline
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import checks
@@ -95,6 +97,9 @@ class TransactionProcessor:
             if header["kind"] in _FED_BACK:
                 yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
                 continue
+            if header["kind"] == "removals":
+                yield from o.removals(Columns.unflatten(arrays), self._spreads)
+                continue
             grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
             found = parts.setdefault(_Part.of(header), _Grants())
             found.add(header, *grant)
@@ -119,7 +124,7 @@ class TransactionProcessor:
             return
         outcome = execute_grants(
             grants, self._modules, self._rulings, over=found.over, most=most,
-            ranges=RangeParts(found.ranges, config.shards),
+            ranges=RangeParts(found.ranges, config.shards), timeline=found.timeline,
         )
         require_ruled(outcome.unruled, executed=part.silent)
         if part.makes_max:
@@ -131,12 +136,15 @@ class TransactionProcessor:
         if not part.silent:
             yield from o.outputs_of(outcome, self._spreads)
         deltas = _deltas(outcome, grants, config)
+        ends = bool((outcome.slots["tag"][outcome.slots["dirty"] != 0] == p.EXPIRING).any())
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
         for shard, chunk, chunks, writes, verdicts in checks.fed(part.plan, outcome, chunked):
-            header = {
+            header: dict[str, Any] = {
                 **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
                 "deltas": deltas[shard] if chunk == 0 else [],
             }
+            if ends:
+                header["ends"] = True
             if (told := _told(writes)):
                 header["sizes"] = told
             block = feedback_block(header, writes, verdicts)
@@ -176,12 +184,13 @@ class _Grants:
     ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
     kept, whoever sent them. ``ranges``: of each block. ``left_out``: the seq from which on ranges
     did not fit into the plan; 0: all did. ``more``: partitions of the plan beside those that
-    execute.
+    execute. ``timeline``: where keys may end.
     """
 
     parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
     ranges: list[Columns] = field(default_factory=list)
     left_out: int = 0
+    timeline: Timeline | None = None
     over: bool = False
     met: int = 0
     members: int = 0
@@ -193,11 +202,16 @@ class _Grants:
         if "more" in header:
             self.more.add(header["more"])
         self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
+        if "times" in header:
+            self.timeline = Timeline.unpacked(header["times"])
+        now = 0 if self.timeline is None else int(self.timeline.ts[-1])
         if header.get("alone") and header.get("bounded", True):
-            self.met += text_bytes(slots)
+            self.met += text_bytes(slots, now)
             self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
         if self.over:
-            self.parts = {at: (txns, _emptied(rows)) for at, (txns, rows) in self.parts.items()}
+            self.parts = {
+                at: (txns, _emptied(rows, now)) for at, (txns, rows) in self.parts.items()
+            }
 
     def add_ranges(self, header: dict[str, Any], ranges: Columns) -> None:
         """Take the ranges of a block, if it has some."""
@@ -224,10 +238,12 @@ def _first(item: tuple[Any, Any]) -> Any:
     return item[0]
 
 
-def _emptied(slots: Columns) -> Columns:
-    """Drop the values of all slots but those of the database's own keys."""
-    left = only_system(slots.texts["key"], slots.take)
-    left.cols["slot"], left.texts["key"] = slots.cols["slot"], slots.texts["key"]
+def _emptied(slots: Columns, now: int) -> Columns:
+    """Drop the values of all slots but those of the database's own keys, and those that have ended.
+    """
+    left = only_system(slots.texts["key"], slots.take, over_by(slots, now))
+    left.texts["key"] = slots.texts["key"]
+    left.cols |= {name: col for name, col in slots.cols.items() if name not in left.cols}
     return left
 
 
@@ -257,7 +273,7 @@ def _deltas(
     """Return, per shard, the change of its digest by the writes: (interval, low, high)."""
     met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
     first, sums = write_deltas(
-        outcome.writes, outcome.txns.cols["seq"], outcome.slot_keys, met, outcome.slot_home,
+        outcome.writes, outcome.places.table.cols["seq"], outcome.slot_keys, met, outcome.slot_home,
         outcome.pool, config.digest_interval, config.shards,
     )
     return [

@@ -2,7 +2,7 @@
 
 A unique part of a value has an index key, which holds the key whose value it is. Only a transaction
 that has it among its locks may change it. So two transactions that want the same part conflict,
-wherever their keys lie.
+wherever their keys lie. It ends when that key ends.
 
 A transaction that makes a key in a range whose keys are counted must name that range.
 """
@@ -19,6 +19,7 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.constraints import Constraint, Constraints
 from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
+from streamydb.records.expiry import ending, same
 from streamydb.records.ranges import Bounds, Range
 
 __all__ = ["Enforced", "Judged", "NamedRanges", "enforce"]
@@ -99,10 +100,10 @@ def enforce(
             entry = _entry("constraint", write, write.after, write.key)
             entry |= {"constraint": name, "violated": "unique"}
             failed.append(entry)
-        owners[key] = index[key] = own
+        owners[key] = index[key] = ending(own, r.end_of(write.after))
     if failed:
         return Enforced(errors.CONSTRAINT_VIOLATED, failed[:FAILED_ENTRIES_MAX], None, {})
-    changed = {key: value for key, value in index.items() if value != look(key)[0]}
+    changed = {key: value for key, value in index.items() if not same(value, look(key)[0])}
     return Enforced(None, [], None, changed)
 
 
@@ -117,6 +118,8 @@ def _faults(constraints: Constraints, writes: Sequence[Judged]) -> list[dict[str
         for rule in rules:
             if write.after is not None:
                 fault = rule.fault(value)
+                ends = rule.required and r.end_of(write.after) is not None
+                fault = "required" if fault is None and ends else fault
             else:
                 fault = "required" if rule.required else None
             if fault is not None:

@@ -17,6 +17,7 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
 from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.timeline import Timeline
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
@@ -26,6 +27,7 @@ from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
 from streamydb.txn_processor.constrained import Rules
 from streamydb.txn_processor.decompiler import transaction_of
+from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.granted_ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.kernel import (
@@ -39,6 +41,7 @@ from streamydb.txn_processor.kernel import (
     execute_steps,
 )
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
+from streamydb.txn_processor.places import Places
 from streamydb.txn_processor.ranges import See
 from streamydb.txn_processor.result import result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run, prepared
@@ -50,7 +53,7 @@ _ANY: Final = Most()
 def execute_grants(
     parts: Sequence[tuple[int, Columns, Columns]], modules: Modules = NO_MODULES,
     rulings: Rulings = NO_RULINGS, *, over: bool = False, most: Most = _ANY,
-    ranges: RangeParts = NO_PARTS,
+    ranges: RangeParts = NO_PARTS, timeline: Timeline | None = None,
 ) -> ExecutionOutcome:
     """Execute the transactions of one partition of a plan.
 
@@ -61,24 +64,22 @@ def execute_grants(
         over: there is one transaction, whose keys hold too many bytes; their values were not sent.
         most: how much it may make; more, and execution stops.
         ranges: those that the transactions name, as each shard holds them.
+        timeline: of the plan, where keys may end.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
         ModuleMissing: the code that a transaction calls is not on this machine.
 
     """
-    run = prepared(parts, rulings)
+    run = prepared(parts, rulings, timeline)
     txns, program, notes = run.txns, run.program, run.notes
     _special_rejections(run)
-    for row, fault in run.ruled.items():
-        if txns.cols["kind"][row] != p.REJECTED:
-            require_unread(fault)
-            if program.route[row] == BY_KERNEL:
-                program.route[row] = BY_PYTHON
+    _send_ruled(run)
     granted = GrantedRanges(run, ranges)
     see, table = granted.see, granted.compiled()
     rules = Rules.of(run)
     rules.send(0)
+    ending = Ending.of(run)
     weighed = _to_be_weighed(run, over=over)
     longest = int(np.diff(program.key_starts).max(initial=0))
     new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
@@ -87,23 +88,35 @@ def execute_grants(
         at = execute_steps(at, program, run.values, new, notes, table)
         if at < n:
             too_much = over or _meets_too_much(run, at, rulings.begins)
-            if at in weighed and not (too_much or at in run.ruled or rules.concern(at)):
+            python = at in run.ruled or rules.concern(at) or (ending and ending.concerns(at))
+            if at in weighed and not (too_much or python):
                 weighed.remove(at)
                 program.route[at] = BY_KERNEL
                 continue
             calls = _Calls(modules, rules.slot, see, rulings.begins)
-            made += _execute_in_python(run, at, calls, too_much=too_much)
+            made += _executed_in_time(run, at, calls, ending, too_much=too_much)
             fits = most.fits(made, int(txns.cols["seq"][at]))
             at += 1
             rules.send(at)
     _special_aborts(run)
     fits = fits or _fitting_repeats(run, made, most)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
+    places = Places(txns) if ending is None else ending.places()
     return ExecutionOutcome(
-        txns, run.values.slots, run.keys, run.homes, pool, program.status,
+        txns, places, run.values.slots, run.keys, run.homes, pool, program.status,
         notes.writes[: notes.counts[WRITES]], notes.reads[: notes.counts[READS]], run.special,
         run.internal, run.unruled, joined(run.workflow), made, fits,
     )
+
+
+def _send_ruled(run: Run) -> None:
+    """Send to Python what was ruled on."""
+    route = run.program.route
+    for row, fault in run.ruled.items():
+        if run.txns.cols["kind"][row] != p.REJECTED:
+            require_unread(fault)
+            if route[row] == BY_KERNEL:
+                route[row] = BY_PYTHON
 
 
 def _special_rejections(run: Run) -> None:
@@ -153,7 +166,8 @@ def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
     if not begins.holds(VALUES_BOUNDED, int(cols["part"][i]), int(cols["off"][i])):
         return False
     slots = run.values.slots[own]
-    refs = slots["ref"][slots["tag"] == p.OPAQUE]
+    there = (slots["tag"] == p.EXPIRING) & (slots["number"] > cols["ts"][i])
+    refs = slots["ref"][(slots["tag"] == p.OPAQUE) | there]
     known, offsets = refs[refs < len(run.pool)], run.pool.offsets
     total = int((offsets[known + 1] - offsets[known]).sum())
     total += sum(len(run.text(ref)) for ref in refs[refs >= len(run.pool)].tolist())
@@ -174,6 +188,19 @@ class _Calls(NamedTuple):
     begins: Begins
 
 
+def _executed_in_time(
+    run: Run, i: int, given: _Calls, ending: Ending | None, *, too_much: bool
+) -> int:
+    """As `_execute_in_python`, with the removals of its keys that have ended."""
+    run.now = int(run.txns.cols["ts"][i])
+    if ending is None:
+        return _execute_in_python(run, i, given, too_much=too_much)
+    ending.before(i)
+    made = _execute_in_python(run, i, given, too_much=too_much)
+    ending.after(i)
+    return made
+
+
 def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> int:
     """Run one transaction on Python objects against the slots; how many bytes it makes.
 
@@ -184,6 +211,8 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
 
     def look(key: str) -> Value:
         version, number, ref, tag, *_ = run.values.slots[ids[key]].item()
+        if tag == p.EXPIRING and number <= run.now:
+            return None, 0
         return run.value(tag, number, ref), version
 
     def size(verdict: interpreter.Verdict) -> int:

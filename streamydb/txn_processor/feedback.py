@@ -70,7 +70,7 @@ def _final_writes(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
     """The last value of every slot that was written, and the shard that owns it."""
     dirty = np.flatnonzero(outcome.slots["dirty"])
     slots = outcome.slots[dirty]
-    opaque = slots["tag"] == p.OPAQUE
+    opaque = slots["tag"] >= p.OPAQUE
     lengths = np.zeros(len(dirty), np.int64)
     texts = outcome.pool.take(slots["ref"][opaque])
     lengths[opaque] = texts.lengths()

@@ -32,7 +32,7 @@ Parts = npt.NDArray[np.int32]
 
 # What a record has at most beside its texts: its numbers and marks; and what a number takes.
 _RESULT_NUMBERS_BYTES: Final = 80
-_CHANGE_NUMBERS_BYTES: Final = 165
+_CHANGE_NUMBERS_BYTES: Final = 185
 _VALUE_BYTES: Final = 24
 
 
@@ -129,7 +129,7 @@ def _operation(before: int, after: int) -> int:
 
 @kernel
 def _changes(
-    ids: Texts, places: _Places, index: Parts, before: Values, after: Values, pieces: Texts
+    ids: Texts, places: _Places, index: Parts | Ints, before: Values, after: Values, pieces: Texts
 ) -> tuple[Bytes, Ints, Ints]:
     """The records, and the row of each; ``pieces``: see `_change_pieces`."""
     n = len(places.seq)
@@ -164,6 +164,11 @@ def _changes(
         at = put_text(out, at, pieces, 9)
         at = put_number(out, at, index[i])
         at = put_text(out, at, pieces, 10)
+        if after.tag[i] == p.EXPIRING:
+            at = put_text(out, at - 1, pieces, 11)
+            at = put_number(out, at, after.number[i])
+            out[at] = c.CLOSE_BRACE
+            at += 1
         source[row] = i
         row += 1
         bounds[row] = at
@@ -205,6 +210,6 @@ def _change_pieces(database: str) -> Ragged:
             b'{"op":"', b'","before":', b',"after":', b',"ts_ms":',
             b',"source":{"connector":"streamydb","db":"' + name + b'","partition":', b',"offset":',
             b',"seq":', b'},"transaction":{"id":', b',"total_order":',
-            b',"data_collection_order":', b"}}",
+            b',"data_collection_order":', b"}}", b',"expires_ms":',
         ]
     )

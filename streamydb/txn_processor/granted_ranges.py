@@ -20,7 +20,7 @@ from streamydb.txn_processor.kernel import RangeTable
 from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined
 from streamydb.txn_processor.run import Run
 
-__all__ = ["NO_PARTS", "GrantedRanges", "RangeParts"]
+__all__ = ["NO_PARTS", "GrantedRanges", "RangeParts", "is_of_range"]
 
 
 class RangeParts(NamedTuple):
@@ -35,29 +35,42 @@ NO_PARTS: Final = RangeParts((), 0)
 
 
 class _Row(NamedTuple):
-    """The part of a range that a shard has found: a row, and its entries from ``start`` on."""
+    """The part of a range that a shard has found: a row, its entries, and those that end."""
 
     table: Columns
     row: int
-    start: int
-    end: int
+    entries: tuple[int, int]
+    ending: tuple[int, int]
 
     def col(self, name: str) -> int:
         """Return what stands in a column."""
         return int(self.table.cols[name][self.row])
+
+    def ending_col(self, name: str, at: int) -> int:
+        """Return what stands in a column of the entries that end."""
+        return int(self.table.children["ending"][1].cols[name][at])
+
+    def ending_entry(self, at: int) -> tuple[bytes, bytes]:
+        """Return the key and the value of an entry that ends; empty: it is not here."""
+        texts = self.table.children["ending"][1].texts
+        return texts["key"][at], texts["text"][at]
 
 
 @dataclass(slots=True)
 class _Place:
     """A range of the plan: its parts, and the slots of the written keys in it.
 
-    ``fixed``: its entries that nobody writes, once they were asked for.
+    ``fixed``: its entries that nobody writes, once they were asked for. ``ends``, ``versions``: of
+    those that nobody writes and that end in the plan; ``ending``: where they are.
     """
 
     rows: list[_Row]
     slots: npt.NDArray[np.int64]
     count: int
     version: int
+    ends: npt.NDArray[np.int64]
+    versions: npt.NDArray[np.int64]
+    ending: list[tuple[_Row, int]]
     fixed: FixedPart | None = None
 
 
@@ -75,9 +88,13 @@ class GrantedRanges:
         self._rows: dict[Bounds, list[_Row]] = {}
         for table in parts.tables:
             texts, starts = table.texts, starts_of(table.children["entries"][0]).tolist()
+            counts, _ = table.children.get("ending", (np.zeros(len(table), np.int64), None))
+            ending = starts_of(counts).tolist()
             bounds = zip(texts["start"].tolist(), texts["end"].tolist(), strict=True)
             for row, each in enumerate(bounds):
-                found = _Row(table, row, starts[row], starts[row + 1])
+                found = _Row(
+                    table, row, (starts[row], starts[row + 1]), (ending[row], ending[row + 1])
+                )
                 self._rows.setdefault(each, []).append(found)
         names = run.keys.take(run.covered).tolist() if self._rows else []
         order = sorted(range(len(names)), key=names.__getitem__)
@@ -90,7 +107,7 @@ class GrantedRanges:
         """Return the ranges that compiled checks name, and note in each step which one it is."""
         run = self._run
         steps, first = run.program.steps, run.values.first_operand
-        named = np.flatnonzero(_is_of_range(steps["op"]))
+        named = np.flatnonzero(is_of_range(steps["op"]))
         rows: dict[bytes, int] = {}
         steps["a"][named] = [
             rows.setdefault(run.pool[first + step], len(rows)) for step in named.tolist()
@@ -116,32 +133,48 @@ class GrantedRanges:
             checks.ranged(len(rows), self._shards, written, len(slots))
             count = sum(row.col("count") for row in rows)
             version = max(row.col("version") for row in rows)
-            place = self._places[bounds] = _Place(rows, slots, count, version)
+            ending = [(row, at) for row in rows for at in range(*row.ending)]
+            ends, versions = (
+                np.array([row.ending_col(name, at) for row, at in ending], np.int64)
+                for name in ("number", "version")
+            )
+            place = self._places[bounds] = _Place(
+                rows, slots, count, version, ends, versions, ending
+            )
         return place
 
     def _seen(self, bounds: Bounds) -> Seen:
         place = self._place(bounds)
-        if not len(place.slots):
+        if not (len(place.slots) or len(place.ends)):
             return Seen(place.count, place.version)
-        slots = self._run.values.slots[place.slots]
-        count = place.count + int(np.count_nonzero(slots["tag"] != p.ABSENT))
-        return Seen(count, max(place.version, int(slots["version"].max(initial=0))))
+        slots, now = self._run.values.slots[place.slots], self._run.now
+        over = (slots["tag"] == p.EXPIRING) & (slots["number"] <= now)
+        there = slots[(slots["tag"] != p.ABSENT) & ~over]
+        ending = place.versions[place.ends > now]
+        version = max(int(there["version"].max(initial=0)), int(ending.max(initial=0)))
+        return Seen(place.count + len(there) + len(ending), max(place.version, version))
 
     def _entries(self, bounds: Bounds) -> Entries | None:
         place, run = self._place(bounds), self._run
         if place.fixed is None:
             place.fixed = joined([_part(row) for row in place.rows])
-        if place.fixed.entries is None or not len(place.slots):
+        if place.fixed.entries is None or not (len(place.slots) or place.ending):
             return place.fixed.entries
         found = dict(place.fixed.entries)
+        for at in np.flatnonzero(place.ends > run.now).tolist():
+            row, number = place.ending[at]
+            key, value = row.ending_entry(number)
+            if not value:
+                return None
+            found[key.decode()] = value, int(place.versions[at])
         for slot in place.slots.tolist():
             version, number, ref, tag, *_ = run.values.slots[slot].item()
-            if tag != p.ABSENT:
+            if tag != p.ABSENT and not (tag == p.EXPIRING and number <= run.now):
                 found[run.keys[slot].decode()] = run.value(tag, number, ref), version
         return found
 
 
-def _is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+def is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     return (ops >= p.FIRST_OF_RANGE) & (ops <= p.LAST_OF_RANGE)
 
 
@@ -149,7 +182,7 @@ def _part(row: _Row) -> FixedPart:
     """Return the part of a range that one shard has found."""
     entries: Entries | None = None
     if row.col("whole"):
-        own = row.table.children["entries"][1].part(row.start, row.end)
+        own = row.table.children["entries"][1].part(*row.entries)
         columns = (own.cols[name].tolist() for name in ("tag", "number", "version"))
         texts = own.texts["key"].tolist(), own.texts["text"].tolist()
         entries = {

@@ -131,7 +131,7 @@ def execute(
     for index, update in enumerate(txn.updates):
         before, version = look(update.key)
         try:
-            value = apply_update(update, before)
+            value = apply_update(update, before, calls.place.ts_ms)
         except UpdateFailed as failure:
             entry = failed_entry("update", index, update.key, before, version)
             return Verdict(failure.code, [entry])
@@ -210,10 +210,13 @@ def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
 class _Declared(Declared):
     """The keys and ranges of a call, with the values before it."""
 
-    def __init__(self, call: r.Call, look: Callable[[str], Value], see: See) -> None:
+    def __init__(
+        self, call: r.Call, look: Callable[[str], Value], see: See, ts_ms: int
+    ) -> None:
         super().__init__(call.keys, call.reads, call.ranges)
         self._look = look
         self._see = see
+        self._ts_ms = ts_ms
         self._seen: dict[str, Value] = {}
 
     def look(self, key: str) -> Value:
@@ -227,7 +230,7 @@ class _Declared(Declared):
         return sorted((key, value) for key, (value, _) in entries if value is not None)
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
-        return apply_update(update, before)
+        return apply_update(update, before, self._ts_ms)
 
 
 def _call(
@@ -277,7 +280,7 @@ def _called(
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
-    host = _Declared(call, look, calls.see)
+    host = _Declared(call, look, calls.see, calls.place.ts_ms)
     batch = None if call.batch is msgspec.UNSET else call.batch
     called = run(module, call.name, call.args, host, calls.place, batch)
     if called.code is not None:

@@ -136,7 +136,7 @@ def put_value(out: Bytes, at: int, values: Values, i: int) -> int:
     """Write value ``i``."""
     if values.tag[i] == p.INT:
         return put_number(out, at, values.number[i])
-    if values.tag[i] == p.OPAQUE:
+    if values.tag[i] != p.ABSENT:
         start, end = values.offsets[i], values.offsets[i + 1]
         copy_bytes(out, at, values.data, start, end - start)
         return at + end - start  # type: ignore[no-any-return]

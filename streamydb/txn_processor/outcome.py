@@ -11,6 +11,7 @@ import numpy.typing as npt
 from streamydb.columns.table import Columns, Ragged
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.records.rulings import Fault
+from streamydb.txn_processor.places import Places
 
 __all__ = ["ExecutionOutcome", "Most"]
 
@@ -38,15 +39,15 @@ class Most(NamedTuple):
 class ExecutionOutcome:
     """The effects of a partition's transactions, in seq order.
 
-    Shapes: n transactions, s slots. ``special`` maps a transaction's position to its finished
-    result record
-    where it is not a plain commit. ``internal``: the faults of ours among them, by position;
-    ``unruled``: those that nobody has ruled on, so nothing of this may be written. ``workflow``:
-    what goes to streams and to the log. ``made``, ``fits``: see `Most`; if all do not fit, nothing
-    of this may be written.
+    Shapes: n transactions, s slots. ``places``: those of the writes. ``special`` maps a
+    transaction's position to its finished result record where it is not a plain commit.
+    ``internal``: the faults of ours among them, by position; ``unruled``: those that nobody has
+    ruled on, so nothing of this may be written. ``workflow``: what goes to streams and to the log.
+    ``made``, ``fits``: see `Most`; if all do not fit, nothing of this may be written.
     """
 
     txns: Columns
+    places: Places
     slots: npt.NDArray[Any]
     slot_keys: Ragged
     slot_home: npt.NDArray[np.int64]

@@ -19,6 +19,7 @@ from streamydb.columns.jit import kernel
 from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
 from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds
 from streamydb.procedures.follow_ups import Outputs
+from streamydb.records.expiry import removal_number
 from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
@@ -37,6 +38,7 @@ __all__ = [
     "Rows",
     "formatted",
     "outputs_of",
+    "removals",
     "workflow_records",
 ]
 
@@ -121,7 +123,7 @@ def _in_blocks(rows: Ints, sizes: Ints | None) -> Iterator[Ints]:
 
 def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
     """Bytes of the values that are no integers; None when there are none."""
-    opaque = tags == p.OPAQUE
+    opaque = tags >= p.OPAQUE
     if not opaque.any():
         return None
     chosen = np.where(opaque, refs, 0)
@@ -199,6 +201,30 @@ def _ordinals(writes: npt.NDArray[Any]) -> Parts:
     return out
 
 
+def _numbers(outcome: ExecutionOutcome) -> Parts | Ints:
+    """Return the number of each write among the changes of its seq."""
+    writes, removals = outcome.writes, outcome.places.removals
+    index: Parts | Ints = _ordinals(writes)
+    if removals is not None:
+        index = index.astype(np.int64)
+        rows = np.flatnonzero(removals[writes["txn"]])
+        keys = outcome.slot_keys.take(writes["slot"][rows]).tolist()
+        index[rows] = [removal_number(key) for key in keys]
+    return index
+
+
+def removals(table: Columns, spreads: int) -> Iterator[Rows]:
+    """The changes of keys that have ended; those of one key have the ``spread`` of its others."""
+    lane = _lanes(table.texts["key"], spreads)
+    for spread in np.unique(lane).tolist():
+        yield Rows(CHANGES, table.take(np.flatnonzero(lane == spread)), spread)
+
+
+def _lanes(keys: Ragged, spreads: int) -> Bytes:
+    """Return the formatting task of the changes of each key."""
+    return ((hash_ragged(keys) >> np.uint64(32)) % np.uint64(spreads)).astype(np.uint8)
+
+
 @kernel
 def _by_lane(lane: Bytes, writes: npt.NDArray[Any], lanes: int) -> tuple[Ints, Ints]:
     """Positions of the writes of each lane, in order, and where each lane's begin."""
@@ -220,11 +246,10 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     writes = outcome.writes
     if not len(writes):
         return
-    index = _ordinals(writes)
+    index = _numbers(outcome)
     order, starts = np.arange(len(writes)), np.array([0, len(writes)])
     if spreads > 1:
-        lane = (hash_ragged(outcome.slot_keys) >> np.uint64(32)) % np.uint64(spreads)
-        order, starts = _by_lane(lane.astype(np.uint8), writes, spreads)
+        order, starts = _by_lane(_lanes(outcome.slot_keys, spreads), writes, spreads)
     sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):

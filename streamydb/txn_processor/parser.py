@@ -74,7 +74,7 @@ def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
 
 _TOKENS = {"feedback": token_block, "released": parts_block}
 
-_TOLD = {"role", "audit", "sizes"}
+_TOLD = {"role", "audit", "sizes", "swept"}
 
 
 def parse_feedback(

@@ -59,7 +59,7 @@ def _at(texts: dict[int, bytes], rows: Ints) -> Ragged:
 
 def _opaque(pool: Ragged, tags: Array, refs: Array) -> Ragged:
     """The texts of the values that are no integers, empty for the others."""
-    chosen = tags == p.OPAQUE
+    chosen = tags >= p.OPAQUE
     if not chosen.any():
         return Ragged.empty(len(tags))
     texts = pool.take(refs[chosen])
@@ -82,18 +82,18 @@ def _columns_of(writes: npt.NDArray[Any], rows: Ints) -> tuple[Parts, Parts, Any
     return txn, slot, tags, numbers
 
 
-def change_rows(outcome: ExecutionOutcome, rows: Ints, index: Parts) -> Columns:
+def change_rows(outcome: ExecutionOutcome, rows: Ints, index: Parts | Ints) -> Columns:
     """Return the contents of the change records of the writes at ``rows``.
 
-    ``index``: the number of each write of the outcome within its transaction.
+    ``index``: the number of each write of the outcome at its place.
     """
-    txns, writes = outcome.txns, outcome.writes
+    places, writes = outcome.places.table, outcome.writes
     txn, slot, tags, numbers = _columns_of(writes, rows)
-    cols = {name: txns.cols[name][txn] for name in _POSITION}
+    cols = {name: places.cols[name][txn] for name in _POSITION}
     cols["index"] = index[rows]
-    texts = {"id": txns.texts["id"].take(txn), "key": outcome.slot_keys.take(slot)}
+    texts = {"id": places.texts["id"].take(txn), "key": outcome.slot_keys.take(slot)}
     for at, name in enumerate(("before", "after")):
         cols[f"{name}_tag"], cols[f"{name}_number"] = tags[at], numbers[at]
-        refs = writes[f"{name}_ref"][rows] if tags[at].max(initial=0) == p.OPAQUE else _NO_REFS
+        refs = writes[f"{name}_ref"][rows] if tags[at].max(initial=0) >= p.OPAQUE else _NO_REFS
         texts[name] = _opaque(outcome.pool, tags[at], refs)
     return Columns(cols, texts)

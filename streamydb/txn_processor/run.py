@@ -12,9 +12,11 @@ import numpy.typing as npt
 from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE
 from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.columns.timeline import Timeline
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.follow_ups import Outputs
+from streamydb.records.expiry import Expiring
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor.kernel import (
     BY_KERNEL,
@@ -41,8 +43,10 @@ class Run:
     ``txns``: as they were granted; ``program``: the same for the kernel. ``keys``, ``homes``: key
     and shard of each slot. ``covered``: the slots whose keys somebody may write, and that are in a
     range that somebody names. ``pool``: texts of values and operands; ``extra``: those that Python
-    has made since. By position: ``special``: finished results that are not those of plain commits;
-    ``ruled``: what was ruled on; ``internal``: faults of ours.
+    has made since. ``timeline``: of the plan, where keys may end, and ``written``: the slots that
+    it may write; ``now``: the commit time of the transaction in hand. By position: ``special``:
+    finished results that are not those of plain commits; ``ruled``: what was ruled on;
+    ``internal``: faults of ours.
     """
 
     txns: Columns
@@ -59,6 +63,9 @@ class Run:
     internal: dict[int, Fault] = field(default_factory=dict)
     unruled: list[Fault] = field(default_factory=list)
     workflow: list[Outputs] = field(default_factory=list)
+    timeline: Timeline | None = None
+    written: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    now: int = 0
 
     def slots_of(self, i: int) -> npt.NDArray[np.int64]:
         """The slots of a transaction's keys."""
@@ -73,12 +80,17 @@ class Run:
         """The canonical bytes of a tagged value."""
         if tag == p.ABSENT:
             return None
+        if tag == p.EXPIRING:
+            return Expiring(self.text(ref), number)
         return b"%d" % number if tag == p.INT else self.text(ref)
 
     def store(self, value: bytes | None) -> tuple[int, int, int]:
         """The tagged form of canonical bytes; keeps a text that is not an integer."""
         if value is None:
             return p.ABSENT, 0, 0
+        if isinstance(value, Expiring):
+            self.extra.append(bytes(value))
+            return p.EXPIRING, value.expires_ms, len(self.pool) + len(self.extra) - 1
         digits = value[1:] if value[:1] == b"-" else value
         if len(digits) <= DIGITS_MAX and digits.isdigit():
             number = int(value)
@@ -88,8 +100,14 @@ class Run:
         return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
 
 
-def prepared(parts: Sequence[tuple[int, Columns, Columns]], rulings: Rulings) -> Run:
-    """Join what the shards granted into one table of transactions in seq order and one of slots."""
+def prepared(
+    parts: Sequence[tuple[int, Columns, Columns]], rulings: Rulings,
+    timeline: Timeline | None = None,
+) -> Run:
+    """Join what the shards granted into one table of transactions in seq order and one of slots.
+
+    ``timeline``: of the plan, where keys may end.
+    """
     for shard, own, _ in parts:
         own.cols["home"] = np.full(len(own), shard, np.int32)
     txns = Columns.concat([txns for _, txns, _ in parts])
@@ -104,6 +122,8 @@ def prepared(parts: Sequence[tuple[int, Columns, Columns]], rulings: Rulings) ->
     texts, keys = granted.texts["text"], granted.texts["key"]
     pool = Ragged.concat([texts, step_table.texts["operand"]])
     in_python = int(key_counts[txns.cols["kind"] == p.GENERIC].sum())
+    if timeline is not None:  # a key that ends once more than it is written
+        in_python = 2 * (in_python + len(steps)) + len(granted)
     program = Program(
         _routes(txns), txns.cols["seq"], txns.texts["id"].lengths(), np.zeros(len(txns), np.uint8),
         starts_of(key_counts), _local_slots(granted.cols["slot"], key_table.cols["slot"]),
@@ -113,7 +133,8 @@ def prepared(parts: Sequence[tuple[int, Columns, Columns]], rulings: Rulings) ->
     return Run(
         txns, program, values, _notes(steps, len(txns), in_python), keys, homes.astype(np.int64),
         np.flatnonzero(granted.cols.get("covered", _NO_SLOTS)), pool,
-        rulings.rows(txns.cols["part"], txns.cols["off"]),
+        rulings.rows(txns.cols["part"], txns.cols["off"]), timeline=timeline,
+        written=np.flatnonzero(granted.cols.get("written", _NO_SLOTS)),
     )
 
 

@@ -29,6 +29,13 @@ TRIED_FIRST = {
     ("constraints-first", "planner"): (21, 60), ("constraints-first", "single"): (12, 60),
     ("constraints-plan", "planner"): (2, 60), ("deadlines-blobs", "planner"): (4, 120),
     ("deadlines-blobs", "single"): (37, 300), ("deadlines-identity", "single"): (2, 60),
+    ("expiry-index", "planner"): (9, 300), ("expiry-index", "single"): (16, 300),
+    ("expiry-kernel", "planner"): (9, 60), ("expiry-kept", "planner"): (5, 60),
+    ("expiry-late", "planner"): (4, 60), ("expiry-ranges", "planner"): (9, 60),
+    ("expiry-resolved", "single"): (3, 60), ("expiry-seen", "planner"): (12, 60),
+    ("expiry-sweep", "single"): (9, 60), ("expiry-twice", "planner"): (4, 60),
+    ("expiry-untold", "planner"): (5, 60), ("expiry-updates", "planner"): (5, 60),
+    ("expiry-updates", "single"): (2, 60),
     ("feedback-attempt", "planner"): (1, 300), ("feedback-step", "single"): (5, 60),
     ("lock-incomplete", "planner"): (5, 60), ("lock-open", "planner"): (2, 60),
     ("log-tail", "planner"): (3, 60), ("log-tail", "single"): (3, 60),
@@ -96,6 +103,17 @@ def test_two_pipelines_over_one_log_are_as_good_as_one(chunk: int) -> None:
 
 def test_what_failed_once_holds() -> None:
     assert run_seed(301000).problems == []
+
+
+@pytest.mark.parametrize("grouping", ["planner", "single"])
+def test_what_has_ended_is_gone_for_everybody_and_told_once(grouping: str) -> None:
+    """Many keys end; in some seeds ranges, constraints and large values are among them."""
+    for seed in range(1, 1 + seeds(4)):
+        outcome = run_seed(
+            seed, 200, grouping, expiry=0.5, ranges=0.3 * (seed % 2), constraints=seed % 3 / 2,
+            large=seed % 4 / 8,
+        )
+        assert outcome.problems == [], f"seed {seed}: {outcome.config}"
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])
@@ -184,7 +202,7 @@ def test_mutations_are_caught(name: str, grouping: str) -> None:
             run_seed(
                 seed, records, grouping=grouping, pair=found.pair, workflows=found.workflows,
                 constraints=found.constraints, deadlines=found.deadlines, large=found.large,
-                faults=found.faults, ranges=found.ranges,
+                faults=found.faults, ranges=found.ranges, expiry=found.expiry,
             ).problems
             for seed, records in (first, *((1 + n, _MANY) for n in range(CAUGHT_WITHIN)))
         )  # fmt: skip

@@ -8,6 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from streamydb.limits import TTL_MS_MAX
+
 KEYS = st.sampled_from(["a", "b", "c", "acct/1", "é", '"\\', "\x00", "n" * 20])
 """Few keys, so that transactions meet."""
 
@@ -32,7 +34,10 @@ VALUES = JSON.filter(lambda value: value is not None)
 STORED = st.one_of(st.integers(-3, 3), st.sampled_from(["x", [], [1], True, 0.5]), VALUES)
 """Values as a put stores them, often small numbers, so that checks and adds meet them."""
 
-UPDATES = st.one_of(
+TTLS: dict[str, st.SearchStrategy[Any]] = {
+    "ttl_ms": st.one_of(st.integers(1, 5), st.integers(1, TTL_MS_MAX))
+}
+PLAIN_UPDATES = st.one_of(
     st.fixed_dictionaries({"op": st.just("put"), "key": KEYS, "value": STORED}),
     st.fixed_dictionaries({"op": st.just("delete"), "key": KEYS}),
     st.fixed_dictionaries(
@@ -42,6 +47,14 @@ UPDATES = st.one_of(
     st.fixed_dictionaries({"op": st.sampled_from(["max", "min"]), "key": KEYS, "value": NUMBERS}),
     st.fixed_dictionaries({"op": st.just("append"), "key": KEYS, "value": JSON}),
     st.fixed_dictionaries({"op": st.just("next_id"), "key": KEYS}),
+)
+"""Updates that say nothing of ends."""
+
+UPDATES = st.one_of(
+    PLAIN_UPDATES, PLAIN_UPDATES, PLAIN_UPDATES,
+    st.fixed_dictionaries({"op": st.just("put"), "key": KEYS, "value": STORED, **TTLS}),
+    st.fixed_dictionaries({"op": st.just("append"), "key": KEYS, "value": JSON, **TTLS}),
+    st.fixed_dictionaries({"op": st.just("touch"), "key": KEYS}, optional=TTLS),
 )
 OPERANDS = st.one_of(NUMBERS, TEXTS)
 COMPARATORS: dict[str, st.SearchStrategy[Any]] = {

@@ -35,7 +35,7 @@ class Host(Declared):
         return [pair for pair in found if declared[0] <= pair[0].encode() < declared[1]]
 
     def apply(self, update: Update, before: bytes | None) -> bytes | None:
-        return apply_update(update, before)
+        return apply_update(update, before, 0)
 
 
 def module_of(text: str, name: str = "m") -> Module:

@@ -102,8 +102,9 @@ export class Client {
   }
 
   /** Store a value. */
-  put(key: string, value: Value, options: CallOptions = {}): Promise<Committed> {
-    return this.atomic().put(key, value).commit(options);
+  put(key: string, value: Value, options: CallOptions & { ttl_ms?: number } = {}): Promise<Committed> {
+    const { ttl_ms, ...rest } = options;
+    return this.atomic().put(key, value, ttl_ms === undefined ? {} : { ttl_ms }).commit(rest);
   }
 
   /** Remove a key, if it is there. */
@@ -210,9 +211,9 @@ export class Atomic {
     return this;
   }
 
-  /** Store a value. */
-  put(key: string, value: Value): this {
-    return this.#update({ op: "put", key, value });
+  /** Store a value, until `ttl_ms` after the commit, or for good. */
+  put(key: string, value: Value, ends: { ttl_ms?: number } = {}): this {
+    return this.#update({ op: "put", key, value, ...ends });
   }
 
   /** Remove a key. */
@@ -235,9 +236,14 @@ export class Atomic {
     return this.#update({ op: "min", key, value });
   }
 
-  /** Append to a list, absent is empty. */
-  append(key: string, value: Json): this {
-    return this.#update({ op: "append", key, value });
+  /** Append to a list, absent is empty; with `ttl_ms` the whole list ends so long after. */
+  append(key: string, value: Json, ends: { ttl_ms?: number } = {}): this {
+    return this.#update({ op: "append", key, value, ...ends });
+  }
+
+  /** Let a key end `ttl_ms` after the commit, or never; nothing is done if it is absent. */
+  touch(key: string, ends: { ttl_ms?: number } = {}): this {
+    return this.#update({ op: "touch", key, ...ends });
   }
 
   /** Take the next integer of a counter; the verdict's `reads` have it. */

@@ -106,12 +106,13 @@ export interface Check {
 
 /** What a transaction does to a key. */
 export type Update =
-  | { readonly op: "put"; readonly key: string; readonly value: Value }
+  | { readonly op: "put"; readonly key: string; readonly value: Value; readonly ttl_ms?: number }
   | { readonly op: "delete"; readonly key: string }
   | { readonly op: "add"; readonly key: string; readonly by: number; readonly min?: number; readonly max?: number }
   | { readonly op: "max" | "min"; readonly key: string; readonly value: number }
-  | { readonly op: "append"; readonly key: string; readonly value: Json }
-  | { readonly op: "next_id"; readonly key: string };
+  | { readonly op: "append"; readonly key: string; readonly value: Json; readonly ttl_ms?: number }
+  | { readonly op: "next_id"; readonly key: string }
+  | { readonly op: "touch"; readonly key: string; readonly ttl_ms?: number };
 
 /** A call of a stored procedure, with its keys. */
 export interface Call {

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from streamydb.client import core, reads
 from streamydb.client.attempts import run
 from streamydb.client.blocking.driving import drive
@@ -227,9 +229,16 @@ class Client:
             asked.send_again = asked.ask  # executed again, it might find its own work done
             raise asked from error.__cause__
 
-    def put(self, key: str, value: Any, *, timeout_s: float | None = None) -> Committed:
-        """Store a value; raises as `transaction`."""
-        return self.atomic().put(key, value).commit(timeout_s=timeout_s)
+    def put(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl_ms: int | UnsetType = UNSET,
+        timeout_s: float | None = None,
+    ) -> Committed:
+        """Store a value, for ``ttl_ms`` or for good; raises as `transaction`."""
+        return self.atomic().put(key, value, ttl_ms=ttl_ms).commit(timeout_s=timeout_s)
 
     def delete(self, key: str, *, timeout_s: float | None = None) -> Committed:
         """Remove a key, if it is there; raises as `transaction`."""

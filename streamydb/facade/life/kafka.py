@@ -36,6 +36,7 @@ from streamydb.records import (
     decode_marker,
     decode_result,
 )
+from streamydb.records.expiry import is_removal
 
 __all__ = ["PLAN_SHOWN_MAX", "collect"]
 
@@ -209,7 +210,7 @@ class _Search:
                 resolved.setdefault(number, ToldResolved(change.resolved, stamp))
             elif isinstance(change, Change) and change.source.seq == seq:
                 index = change.transaction.total_order
-                if index not in seen:
+                if index not in seen and not is_removal(index):
                     seen.add(index)
                     key = (message.key() or b"").decode()
                     told = ToldChange(key, change, number, message.offset(), stamp)

@@ -15,7 +15,7 @@ from streamydb.key_processor.locking.messages import (
     encode_list,
 )
 
-__all__ = ["released_block", "single_block"]
+__all__ = ["released_block", "single_block", "swept_block"]
 
 
 def single_block(
@@ -29,12 +29,21 @@ def single_block(
     return pack({}, **header, **lists, kind="single", format=FORMAT)
 
 
+def swept_block(header: Mapping[str, Any]) -> bytes:
+    """Tell all shards up to which seq a shard has told the removals of what has ended.
+
+    The header names incarnation, shard, life, step and ``swept``.
+    """
+    return pack({}, **header, kind="swept", format=FORMAT)
+
+
 def released_block(
     header: Mapping[str, int | str], rows: list[Released], parts: list[MessagePart]
 ) -> bytes:
     """Feedback of single transactions to one shard.
 
-    The header names incarnation, shard, and the life and step in which they were executed.
+    The header names incarnation, shard, and the life and step in which they were executed; and
+    ``ends``: some wrote what ends.
     """
     lists = {"rows": encode_list(rows), "parts": encode_list(parts)}
     return pack({}, **header, **lists, kind="released", format=FORMAT)

@@ -24,6 +24,7 @@ from streamydb.key_processor.locking.messages import (
     is_id_lock,
     is_range_lock,
     locked_name,
+    unpacked,
 )
 from streamydb.sorter.checks import require_order
 
@@ -94,7 +95,7 @@ def _require_messages(
     once = len({(grant.seq, grant.lock) for grant in grants}) == len(grants)
     seam.require(once, "each lock is granted once", grants=len(grants))
     for grant in grants:
-        size = len(grant.value or b"")
+        size = len(unpacked(grant.value)[0] or b"")
         earlier = 0 <= grant.version < grant.seq and (grant.value is not None or not grant.version)
         seam.require(earlier, "values are from before", seq=grant.seq, version=grant.version)
         small = size <= limits.VALUE_BYTES_MAX or is_id_lock(grant.lock)

@@ -41,14 +41,16 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_block, open_records, resolved_block
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
+from streamydb.columns.table import Columns, Ragged, chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
+from streamydb.key_processor.expiry import deletes
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.blocks import single_block
+from streamydb.key_processor.locking.blocks import single_block, swept_block
 from streamydb.key_processor.locking.executor import Gatherer
+from streamydb.key_processor.locking.expiry import Sweep, place_of, split_removals, swept
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
     Granted,
@@ -62,21 +64,25 @@ from streamydb.key_processor.locking.messages import (
     is_range_lock,
     key_lock,
     locked_name,
+    packed,
     range_lock,
 )
 from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved
+from streamydb.key_processor.locking.tables import canonical_values, verdicts_table, writes_table
 from streamydb.key_processor.state import EmittedBlock, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
+from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
-from streamydb.txn_processor.tokens import parse_ints
 
 __all__ = ["Gatherer", "SingleShard"]
+
+_COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
 
 
 @dataclass(slots=True)
@@ -138,6 +144,7 @@ class SingleShard:
         released: list[Released] = []
         parts: list[tuple[int, MessagePart]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
+        heard = False
         pieces: list[Columns] = []
         last: list[list[Any]] = []
         for block in blocks:
@@ -148,6 +155,12 @@ class SingleShard:
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
             elif header["incarnation"] == meta.config.incarnation and self._counts(header):
+                meta.expires |= header.get("ends", False)
+                if header["kind"] == "swept":
+                    known = meta.swept.get(header["shard"], 0)
+                    meta.swept[header["shard"]] = max(known, header["swept"])
+                    heard = True
+                    continue
                 if header.get("more"):
                     self._box(header["shard"])
                 parts += [
@@ -155,7 +168,7 @@ class SingleShard:
                 ]
                 if header["kind"] == "released":
                     released += decode_list(header["rows"], Released)
-        meta.waits = 0 if parts or not meta.unresolved else meta.waits + 1
+        meta.waits = 0 if parts or heard or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(pieces)
         self._sorter.note_last(last)
@@ -167,6 +180,8 @@ class SingleShard:
             self._digests.audit(header["reason"])
         self._release()
         checks.counted(meta)
+        bound = self._shape().values_bytes_max // meta.config.shards
+        sweep = Sweep.of(meta, self._values, self._locks, bound)
         self._grant()
         self._sorter.save()
         meta.behind = self._locks.behind
@@ -174,11 +189,30 @@ class SingleShard:
             checks.sent(box.payloads, box.grants, meta)
             for block in self._blocks(box):
                 yield EmittedBlock(proc, block, meta.seq, meta.ignored)
+        yield from self._sweep(sweep)
         yield from self._digest()
         yield from self._resolve()
         meta.digests = self._digests.state
         meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
+
+    def _sweep(self, sweep: Sweep) -> Iterator[EmittedBlock]:
+        """Tell what is removed, and, when that goes on, up to which seq everything is."""
+        meta = self._meta
+        if not meta.expires:
+            return
+        meta.removing = [(k, at.seq) for k, at in zip(sweep.keys, sweep.places, strict=True)]
+        bound = swept(meta, self._locks, sweep)
+        blocks = list(sweep.blocks(self._values, meta.role.covered))
+        if bound > meta.told or sweep.keys:
+            meta.told = max(meta.told, bound)
+            header = {
+                "incarnation": meta.config.incarnation, "shard": self._shard,
+                "life": self._life.name, "step": meta.history.steps, "swept": meta.told,
+            }
+            blocks.append(swept_block(header))
+        for block in blocks:
+            yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
 
     def _blocks(self, box: _Outbox) -> Iterator[bytes]:
         """Yield the blocks for an executing partition; at least one, which tells it to go on."""
@@ -218,11 +252,15 @@ class SingleShard:
             if self._locks.release(row.lock, row.seq) and row.wrote:
                 (verdicts if is_id_lock(row.lock) else writes).append(row)
         results = [(row.seq, row.value or b"") for row in verdicts]
-        after, concluded = _writes_table(writes), _verdicts_table(results)
+        after, concluded = writes_table(writes), verdicts_table(results)
+        seqs = [row.seq for row in writes]
+        if self._meta.removing:
+            swept_keys, places = zip(*self._meta.removing, strict=True)
+            after, seqs = Columns.concat([after, deletes(list(swept_keys))]), [*seqs, *places]
+            self._meta.removing = []
         checks.released(self._meta, self._shard, after, concluded)
-        self._digests.add_writes(
-            self._before(after), after, [row.seq for row in writes], concluded
-        )
+        written = split_removals(self._meta, self._before(after), after, seqs)
+        self._digests.add_writes(*written, concluded)
         self._values.apply(after)
         self._repeats.conclude(results)
 
@@ -257,8 +295,11 @@ class SingleShard:
                 txn.chunks = [*txn.chunks, name]
             if part.chunks == 1 or sum(s == shard for s, _ in txn.chunks) == part.chunks:
                 txn.missing &= ~(1 << shard)
-        done = 0
-        while done < len(meta.unresolved) and not meta.unresolved[done].missing:
+        done, most = 0, len(meta.unresolved)
+        if meta.expires:
+            told = min(meta.swept.get(shard, 0) for shard in range(meta.config.shards))
+            most = max(0, min(most, told - meta.resolved))
+        while done < most and not meta.unresolved[done].missing:
             meta.resolved_ts = meta.unresolved[done].ts
             done += 1
         meta.resolved += done
@@ -340,8 +381,8 @@ class SingleShard:
         keys = [each for each in granted if is_key_lock(each[1]) and each not in left_out]
         names = Ragged.of([locked_name(lock) for _, lock in keys])
         found, self._found = self._found or self._values.read(names), None
-        for (seq, lock), (value, version) in zip(keys, _canonical(found), strict=True):
-            self._send(Granted(seq, lock, value, version))
+        for (seq, lock), (value, version) in zip(keys, canonical_values(found), strict=True):
+            self._send(self._granted(seq, lock, value, version))
         for (seq, lock), size in left_out.items():
             self._send(Granted(seq, lock, None, 0, size))
         for seq, lock in granted:
@@ -353,6 +394,25 @@ class SingleShard:
                 if original is not None:
                     verdict = self._repeats.verdict(locked_name(lock), original)
                 self._send(Granted(seq, lock, verdict, 0))
+
+    def _granted(self, seq: int, lock: bytes, value: bytes | None, version: int) -> Granted:
+        """Return a granted lock; if its value has ended, a writer gets it with where to remove it.
+        """
+        if not is_over(value, self._txn(seq).ts):
+            return Granted(seq, lock, packed(value), version)
+        held = self._locks.state.get(lock)
+        if held is None or held.holder != seq:
+            return Granted(seq, lock, None, 0)
+        return Granted(seq, lock, packed(value, place_of(self._meta, end_of(value) or 0)), version)
+
+    def _txn(self, seq: int) -> Unresolved:
+        return self._meta.unresolved[seq - self._meta.resolved - 1]
+
+    def _over(self, seq: int) -> set[bytes]:
+        """Return the keys that have ended before a transaction and are still there."""
+        if not self._meta.expires:
+            return set()
+        return {key for due in self._values.due(self._txn(seq).ts) for _, key in due}
 
     def _fits(self, free: list[tuple[int, bytes]]) -> int:
         """Return how many locks are granted now: those of one transaction, and as many more as the
@@ -388,22 +448,25 @@ class SingleShard:
             if i >= first and total > bound:
                 return
             if is_range_lock(lock):
-                self._answers[seq] = answer(self._values, waiting[seq])
+                self._answers[seq] = answer(self._values, waiting[seq], self._over(seq))
                 sizes[i] = len(self._answers[seq])
             total += int(sizes[i])
 
     def _leave_out(self, own: list[tuple[int, bytes]], sizes: list[int]) -> None:
         """Skip reading the values under the locks of a transaction that touches too many bytes."""
-        txn = self._meta.unresolved[own[0][0] - self._meta.resolved - 1]
+        txn = self._txn(own[0][0])
         bounded = self._life.begins.holds(VALUES_BOUNDED, txn.part, txn.off)
+        if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
+            over = self._over(own[0][0])
+            there = [not is_key_lock(lock) or locked_name(lock) not in over for _, lock in own]
+            sizes = [size * is_there for size, is_there in zip(sizes, there, strict=True)]
         if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
             for each, size in zip(own, sizes, strict=True):
                 if size and is_key_lock(each[1]) and not locked_name(each[1]).startswith(b"$"):
                     self._left_out[each] = size
 
     def _send(self, grant: Granted) -> None:
-        txn = self._meta.unresolved[grant.seq - self._meta.resolved - 1]
-        self._box(txn.home).grants.append(grant)
+        self._box(self._txn(grant.seq).home).grants.append(grant)
 
     def _box(self, proc: int) -> _Outbox:
         return self._out.setdefault(proc, _Outbox())
@@ -424,34 +487,3 @@ class SingleShard:
             )
             block = resolved_block(value, silent=not meta.role.leads)
             yield EmittedBlock(0, block, -meta.resolved, meta.ignored)
-
-
-def _canonical(found: Columns) -> Iterator[tuple[bytes | None, int]]:
-    """Canonical values and versions."""
-    columns = (found.cols[name].tolist() for name in ("tag", "number", "version"))
-    rows = zip(*columns, found.texts["text"].tolist(), strict=True)
-    for tag, number, version, text in rows:
-        yield None if tag == p.ABSENT else b"%d" % number if tag == p.INT else text, version
-
-
-_COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
-
-
-def _verdicts_table(results: list[tuple[int, bytes]]) -> Columns:
-    """Results by seq, as `ShardDigests` takes them."""
-    seqs = np.array([seq for seq, _ in results], np.int64)
-    return Columns({"seq": seqs}, {"result": Ragged.of([result for _, result in results])})
-
-
-def _writes_table(writes: list[Released]) -> Columns:
-    """Writes as `ShardValues.apply` takes them."""
-    texts = Ragged.of([row.value or b"" for row in writes])
-    tags, numbers = parse_ints(texts.data, texts.offsets)
-    absent = tags == p.ABSENT
-    version = np.array([row.seq for row in writes], np.int64)
-    opaque = [b"" if tag == p.INT else text for tag, text in zip(tags, texts.tolist(), strict=True)]
-    cols: dict[str, Array] = {
-        "tag": tags, "number": numbers, "version": np.where(absent, 0, version)
-    }
-    keys = Ragged.of([locked_name(row.lock) for row in writes])
-    return Columns(cols, {"key": keys, "text": Ragged.of(opaque)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
 from streamydb import records as r
@@ -17,13 +17,22 @@ from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.gatherer import Gathered
-from streamydb.key_processor.locking.messages import Payload, Released, id_lock, key_lock
-from streamydb.key_processor.locking.ranges import see_of
+from streamydb.key_processor.locking.messages import (
+    Payload,
+    Released,
+    RemovedAt,
+    id_lock,
+    key_lock,
+    packed,
+    unpacked,
+)
+from streamydb.key_processor.locking.ranges import looked, see_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
 from streamydb.records.begins import RANGES, VALUES_BOUNDED, Begins
 from streamydb.records.change import CONNECTOR
+from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value
@@ -78,20 +87,20 @@ def execute_gathered(
         require_unread(ruling)
     if payload.duplicate in REFUSALS:
         result = encode(payload.id, position, "rejected", REFUSALS[payload.duplicate])
-        return _finished(payload, result, interpreter.Verdict(), home, None)
+        return _finished(gathered, result, interpreter.Verdict(), (database, home), None)
     if payload.duplicate != NOT_A_DUPLICATE:
         original = gathered.grants[id_lock(payload.id)].value
         if original is None:
             raise InvariantViolation(f"transaction {payload.seq} repeats one without a result")
-        return _finished(payload, copy_of(original, position), interpreter.Verdict(), home, None)
+        result = copy_of(original, position)
+        return _finished(gathered, result, interpreter.Verdict(), (database, home), None)
     if ruling is not None:
         return _ruled(gathered, position, database, home, ruling)
     return _executed(gathered, position, database, home, modules, rulings.begins)
 
 
 def _look(gathered: Gathered, key: str) -> Value:
-    grant = gathered.grants[key_lock(key.encode())]
-    return grant.value, grant.version
+    return looked(gathered.grants[key_lock(key.encode())])
 
 
 def _ruled(
@@ -102,8 +111,7 @@ def _ruled(
     txn = _transaction_of(payload) if ruling.counted else None
     verdict = interpreter.failed(txn, partial(_look, gathered))
     result = encode_verdict(payload.id, position, verdict)
-    finished = _finished(payload, result, verdict, home, result)
-    finished.changes = _changes(payload, verdict.writes, database)
+    finished = _finished(gathered, result, verdict, (database, home), result)
     raw = payload.raw if ruling.shown else None
     finished.letter = _letter(payload, raw, ruling.error, errors.INTERNAL)
     return finished
@@ -159,16 +167,15 @@ def _executed(
     result = encode_verdict(payload.id, position, verdict)
     shown = verdict.reads or verdict.ranges or verdict.returned is not None
     remembered = result if shown or verdict.code is not None else None
-    finished = _finished(payload, result, verdict, home, remembered)
-    finished.changes = _changes(payload, verdict.writes, database)
+    finished = _finished(gathered, result, verdict, (database, home), remembered)
     finished.workflow, finished.fault = verdict.outputs, fault
     return finished
 
 
 def _met(gathered: Gathered) -> int:
     """Bytes of the values of all keys."""
-    grants = (gathered.grants[key_lock(key)] for key, _, _ in gathered.payload.keys)
-    return sum(len(grant.value or b"") + grant.left_out for grant in grants)
+    grants = [gathered.grants[key_lock(key)] for key, _, _ in gathered.payload.keys]
+    return sum(len(looked(grant)[0] or b"") + grant.left_out for grant in grants)
 
 
 def _transaction_of(payload: Payload) -> r.Transaction:
@@ -179,40 +186,72 @@ def _transaction_of(payload: Payload) -> r.Transaction:
 
 
 def _finished(
-    payload: Payload,
+    gathered: Gathered,
     result: bytes,
     verdict: interpreter.Verdict,
-    home: int,
+    at: tuple[str, int],
     remembered: bytes | None,
 ) -> Finished:
-    """Give every written key's lock back, written or not, and that of the id."""
+    """Give every written key's lock back, written or not, and that of the id.
+
+    A key that has ended before is removed, whatever else becomes of it. ``at``: database, and home.
+    """
+    payload, (database, home) = gathered.payload, at
     after = {write.key.encode(): write.after for write in verdict.writes}
     releases: dict[int, list[Released]] = {home: []}
+    over: dict[bytes, tuple[bytes, RemovedAt]] = {}
     for key, written, owner in payload.keys:
         if written:
-            row = Released(payload.seq, key_lock(key), key in after, after.get(key))
+            value, removed = unpacked(gathered.grants[key_lock(key)].value)
+            if value is not None and removed is not None:
+                over[key] = value, removed
+            wrote = key in after or key in over
+            row = Released(payload.seq, key_lock(key), wrote, packed(after.get(key)))
             releases.setdefault(owner, []).append(row)
     lock = id_lock(payload.id)
     releases[home].append(Released(payload.seq, lock, remembered is not None, remembered))
+    here = {key: value for key, (value, place) in over.items() if place.seq == payload.seq}
+    told = [
+        change for key, (value, place) in over.items() if not (key in here and key in after)
+        for change in _removal(key, value, place, database)
+    ]
     return Finished(
-        payload.seq, payload.id, result, releases=releases, silent=payload.silent
+        payload.seq, payload.id, result,
+        changes=told + _changes(payload, verdict.writes, database, here),
+        releases=releases, silent=payload.silent,
     )
 
 
-def _changes(
-    payload: Payload, writes: list[interpreter.Write], database: str
+def _removal(
+    key: bytes, before: bytes, place: RemovedAt, database: str
 ) -> list[tuple[bytes, bytes | None]]:
+    """Return the changes that tell of a key that has ended."""
+    number = removal_number(key)
+    change = r.Change(
+        op="d", before=Raw(before), after=_NULL, ts_ms=place.ts,
+        source=r.ChangeOrigin(CONNECTOR, database, place.part, place.off, place.seq),
+        transaction=r.ChangeTransaction(r.EXPIRY_ID, number, number),
+    )
+    return [(key, r.encode_change(change)), (key, None)]
+
+
+def _changes(
+    payload: Payload, writes: list[interpreter.Write], database: str, over: dict[bytes, bytes]
+) -> list[tuple[bytes, bytes | None]]:
+    """Return the changes of writes; ``over``: the values of keys that end at this place."""
     source = r.ChangeOrigin(CONNECTOR, database, payload.part, payload.off, payload.seq)
     name = payload.id.decode()
     found: list[tuple[bytes, bytes | None]] = []
     for index, write in enumerate(writes, start=1):
+        before = over.get(write.key.encode(), write.before)
         change = r.Change(
-            op="d" if write.after is None else "c" if write.before is None else "u",
-            before=_raw(write.before),
+            op="d" if write.after is None else "c" if before is None else "u",
+            before=_raw(before),
             after=_raw(write.after),
             ts_ms=payload.ts,
             source=source,
             transaction=r.ChangeTransaction(name, index, index),
+            expires_ms=UNSET if (end := r.end_of(write.after)) is None else end,
         )
         key = write.key.encode()
         found.append((key, r.encode_change(change)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_block
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
+from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import released_block
@@ -20,6 +20,7 @@ from streamydb.key_processor.locking.messages import (
     Payload,
     Released,
     decode_list,
+    is_packed,
 )
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -61,6 +62,13 @@ class Gatherer:
         stamps: set[tuple[str, int, int, int]] = set()
         for block in blocks:
             header, arrays = open_block(block)
+            if header["kind"] == "swept":
+                yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
+                continue
+            if header["kind"] == "removals":
+                changes = o.Rows(o.CHANGES, Columns.unflatten(arrays))
+                yield o.formatted(changes, self._config.database)
+                continue
             if header["kind"] != "single":
                 yield from passed_on(header, arrays, self._changes_partitions)
                 continue
@@ -105,6 +113,8 @@ class Gatherer:
 
         ``more``: the shard that this partition belongs to shall make it go on.
         """
+        ends = any(is_packed(row.value) for txn in finished
+                   for rows in txn.releases.values() for row in rows)  # fmt: skip
         for shard in range(self._config.shards):
             blocks = [_Block()]
             for txn in finished:
@@ -114,6 +124,8 @@ class Gatherer:
                 "incarnation": self._config.incarnation, "shard": shard, "life": life, "step": step,
                 "more": more and shard == self._proc,
             }
+            if ends:
+                header["ends"] = True
             for block in blocks:
                 if block.parts:
                     value = released_block(header, block.rows, block.parts)

@@ -11,11 +11,13 @@ and the ranges of a transaction in a third, together a lock a shard.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from streamydb.errors import RecordError
+from streamydb.records.expiry import Expiring
 from streamydb.records.formats import UNREADABLE
 
 __all__ = [
@@ -24,21 +26,30 @@ __all__ = [
     "MessagePart",
     "Payload",
     "Released",
+    "RemovedAt",
     "decode_list",
     "encode_list",
     "id_lock",
     "is_id_lock",
     "is_key_lock",
+    "is_packed",
     "is_range_lock",
     "key_lock",
     "locked_name",
+    "packed",
     "range_lock",
+    "unpacked",
 ]
 
 T = TypeVar("T")
 _KEY: Final = b"k"
 _ID: Final = b"i"
 _RANGE: Final = b"r"
+_ENDS: Final = b"\x00"
+_OVER: Final = b"\x01"
+_MARKS: Final = (_ENDS, _OVER)
+_END: Final = Struct("<q")
+_PLACE: Final = Struct("<5q")
 
 
 def key_lock(key: bytes) -> bytes:
@@ -102,6 +113,8 @@ class Payload(msgspec.Struct, array_like=True, gc=False):
 class Granted(msgspec.Struct, array_like=True, gc=False):
     """A lock that a transaction was given: the key's value (None: absent) and version.
 
+    A value that ends is `packed`.
+
     Under the lock of an id: the original's result when the transaction repeats one, else None.
     Under that of ranges: what the shard has found of them (`ranges.answer`).
     ``left_out``: so many bytes has the value, which is not here, nor its version: the transaction
@@ -117,6 +130,8 @@ class Granted(msgspec.Struct, array_like=True, gc=False):
 
 class Released(msgspec.Struct, array_like=True, gc=False):
     """A lock that a transaction gives back: the value that it ``wrote`` (None: deleted), if any.
+
+    A value that ends is `packed`.
 
     Under the lock of an id: the result, where it is not that of a plain commit.
     """
@@ -140,6 +155,42 @@ class Arrived(msgspec.Struct, array_like=True, gc=False):
 
     payloads: list[Payload]
     grants: list[Granted]
+
+
+class RemovedAt(NamedTuple):
+    """The place at which a key is to be removed: that of the first record not before its end."""
+
+    seq: int
+    ts: int
+    part: int
+    off: int
+
+
+def packed(value: bytes | None, removed: RemovedAt | None = None) -> bytes | None:
+    """Return a value with its end, if it has one, and with the place where that removes it.
+
+    No canonical value begins with the marks of these.
+    """
+    if not isinstance(value, Expiring):
+        return value
+    if removed is None:
+        return _ENDS + _END.pack(value.expires_ms) + value
+    return _OVER + _PLACE.pack(value.expires_ms, *removed) + value
+
+
+def is_packed(data: bytes | None) -> bool:
+    """Return True if a value was given an end."""
+    return data is not None and data[:1] in _MARKS
+
+
+def unpacked(data: bytes | None) -> tuple[bytes | None, RemovedAt | None]:
+    """Return what was packed."""
+    if data is None or not is_packed(data):
+        return data, None
+    if data[:1] == _ENDS:
+        return Expiring(data[1 + _END.size :], *_END.unpack_from(data, 1)), None
+    end, *place = _PLACE.unpack_from(data, 1)
+    return Expiring(data[1 + _PLACE.size :], end), RemovedAt(*place)
 
 
 def encode_list(items: list[Any]) -> bytes:

@@ -14,11 +14,13 @@ from streamydb.columns.table import Columns, Ragged, starts_of
 from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.locks import RangeLock
 from streamydb.key_processor.locking.messages import (
+    Granted,
     decode_list,
     encode_list,
     key_lock,
     locked_name,
     range_lock,
+    unpacked,
 )
 from streamydb.key_processor.ranges import FoundRange, RangeScanner
 from streamydb.key_processor.value_store import decoded
@@ -27,7 +29,7 @@ from streamydb.records.ranges import Bounds
 from streamydb.txn_processor.comparisons import Value
 from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined, nothing_seen
 
-__all__ = ["answer", "range_locks", "see_of"]
+__all__ = ["answer", "looked", "range_locks", "see_of"]
 
 
 class _Part(msgspec.Struct, array_like=True, gc=False):
@@ -64,9 +66,12 @@ def range_locks(
     }  # fmt: skip
 
 
-def answer(values: ShardValues, lock: RangeLock) -> bytes:
-    """Return the ranges of a transaction as this shard holds them, without its own written keys."""
-    scanner = RangeScanner(values, set(lock.own))
+def answer(values: ShardValues, lock: RangeLock, over: set[bytes]) -> bytes:
+    """Return the ranges of a transaction as this shard holds them, without its own written keys.
+
+    ``over``: keys that have ended before it.
+    """
+    scanner = RangeScanner(values, over.union(lock.own))
     wanted = [
         ((locked_name(first), locked_name(last)), read)
         for (first, last), read in zip(lock.spans, lock.reads, strict=True)
@@ -97,11 +102,8 @@ def see_of(gathered: Gathered, txn: r.Transaction) -> See:
         bounds: joined([_fixed(part) for part in parts])
         for bounds, *parts in zip(txn.ranges, *answers, strict=True)
     }
-    values = {key: grants[key_lock(key)] for key, write, _ in payload.keys if write}
-    own: dict[bytes, Value] = {
-        key: (grant.value, grant.version)
-        for key, grant in values.items() if grant.value is not None
-    }
+    values = {key: looked(grants[key_lock(key)]) for key, write, _ in payload.keys if write}
+    own: dict[bytes, Value] = {key: seen for key, seen in values.items() if seen[0] is not None}
 
     def here(bounds: Bounds) -> Entries:
         return {
@@ -118,6 +120,12 @@ def see_of(gathered: Gathered, txn: r.Transaction) -> See:
         return None if known is None else {**known, **here(bounds)}
 
     return See(seen, entries)
+
+
+def looked(grant: Granted) -> Value:
+    """Return what a transaction sees under a lock: nothing of what has ended."""
+    value, removed = unpacked(grant.value)
+    return (value, grant.version) if removed is None else (None, 0)
 
 
 def _fixed(part: _Part) -> FixedPart:

@@ -34,7 +34,10 @@ class SingleMeta(CommonState):
 
     ``shape``, ``ignored``, ``waits``: as in the planner's `Meta`. ``history``: whose feedback
     counts. ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``:
-    waiting repetitions, by seq, of which seq. ``behind``, ``ranges``: see `LockTable`.
+    waiting repetitions, by seq, of which seq. ``behind``, ``ranges``: see `LockTable`. ``expires``:
+    something that ends was written. ``swept``: by shard, up to which seq it has told removals;
+    ``told``: what this one has said. ``removing``: keys whose removal was told in the last step,
+    and at which seq.
     """
 
     seq: int = 0
@@ -52,3 +55,7 @@ class SingleMeta(CommonState):
     waits: int = 0
     behind: list[bytes] = msgspec.field(default_factory=list)
     ranges: list[RangeLock] = msgspec.field(default_factory=list)
+    expires: bool = False
+    swept: dict[int, int] = msgspec.field(default_factory=dict)
+    told: int = 0
+    removing: list[tuple[bytes, int]] = msgspec.field(default_factory=list)

@@ -144,6 +144,9 @@ class Comparison:
         """Find the change (seq, index) in `expected.changes`; -1 if it is not expected."""
         if not 0 < seq <= self.expected.transactions or index < 1:
             return -1
+        removal = self.expected.removals.get((seq, index))
+        if removal is not None:
+            return removal
         start, end = self.expected.starts[seq - 1], self.expected.starts[seq]
         return start + index - 1 if index <= end - start else -1
 

@@ -11,8 +11,29 @@ from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from streamydb.records.expiry import EXPIRY_ID, is_removal, removal_number
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class _Transaction(msgspec.Struct, gc=False):
+    total_order: int
+
+
+class _Change(msgspec.Struct, gc=False):
+    transaction: _Transaction
+
+
+_decode = msgspec.json.Decoder(_Change).decode
+_EXPIRY = f'"{EXPIRY_ID}"'.encode()
+
+
+def tells_removal(change: bytes) -> bool:
+    """Return True if a change is a removal by time."""
+    return _EXPIRY in change and is_removal(_decode(change).transaction.total_order)
 
 
 def digest(key: bytes | None, value: bytes | None) -> int:
@@ -27,6 +48,7 @@ class Expected:
         results: per seq (index seq - 1), the digest of its result record.
         starts: per seq, the number of changes of all earlier ones; one more entry at the end.
         changes: digests of all changes, in order of (seq, index).
+        removals: where in these the removals by time are, by seq and number.
         dead: seq -> digest of its dead letter.
     """
 
@@ -35,6 +57,7 @@ class Expected:
         self.results = array("q")
         self.starts = array("q", [0])
         self.changes = array("q")
+        self.removals: dict[tuple[int, int], int] = {}
         self.dead: dict[int, int] = {}
         self._seqs: dict[int, array[int]] = {}
         self._offsets: dict[int, array[int]] = {}
@@ -49,18 +72,22 @@ class Expected:
         partition: int,
         offset: int,
         result: tuple[bytes | None, bytes],
-        changes: Sequence[tuple[bytes, bytes]],
+        changes: Sequence[Sequence[tuple[bytes, bytes]]],
         dead: tuple[bytes | None, bytes] | None,
     ) -> None:
         """Add the outputs of the next transaction; records are (key, value).
 
-        Tombstones are not among the changes: each follows from its delete.
+        ``changes``: its own, and the removals that its place has by time. Tombstones are not among
+        them: each follows from its delete.
         """
         self.results.append(hash(result))
-        for change in changes:
+        seq, (own, removals) = len(self.results), changes
+        for change in own:
             self.changes.append(hash(change))
+        for key, value in removals:
+            self.removals[seq, removal_number(key)] = len(self.changes)
+            self.changes.append(hash((key, value)))
         self.starts.append(len(self.changes))
-        seq = len(self.results)
         if dead is not None:
             self.dead[seq] = hash(dead)
         if partition not in self._seqs:

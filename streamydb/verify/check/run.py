@@ -20,7 +20,7 @@ from streamydb.local.collector import no_collection
 from streamydb.records import decode_dead_letter
 from streamydb.records.rulings import Rulings
 from streamydb.verify.check.compare import Comparison
-from streamydb.verify.check.expected import Expected
+from streamydb.verify.check.expected import Expected, tells_removal
 from streamydb.verify.check.log import Log
 from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
 from streamydb.verify.check.outputs import Output, OutputName
@@ -130,17 +130,18 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
     result: tuple[bytes | None, bytes] | None = None
     dead: tuple[bytes | None, bytes] | None = None
     changes: list[tuple[bytes, bytes]] = []
+    removals: list[tuple[bytes, bytes]] = []
     for topic, key, value in outputs:
         if topic == "changes":
             if value is not None and key is not None:
-                changes.append((key, value))
+                (removals if tells_removal(value) else changes).append((key, value))
         elif topic == "results":
             result = (key, value or b"")
         elif topic == "deadletters":
             dead = (key, value or b"")
     if result is None:
         raise InvariantViolation("the oracle gave no result for a transaction")
-    expected.add(partition, offset, result, changes, dead)
+    expected.add(partition, offset, result, [changes, removals], dead)
 
 
 def _compare(

@@ -42,11 +42,12 @@ from streamydb.records import (
     keys,
     module_key,
 )
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, RANGES, VALUES_BOUNDED
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES, VALUES_BOUNDED
 from streamydb.records.ranges import Bounds
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.records.updates import UpdateFailed
+from streamydb.verify.oracle.expiry import OracleExpiry, removals
 from streamydb.verify.oracle.outputs import (
     OutputRecord,
     Place,
@@ -57,7 +58,7 @@ from streamydb.verify.oracle.outputs import (
     with_letter,
 )
 from streamydb.verify.oracle.ranges import OracleRanges
-from streamydb.verify.oracle.steps import holds, payload_hash_of, untimely, updated
+from streamydb.verify.oracle.steps import ended, holds, payload_hash_of, untimely, updated
 
 __all__ = ["Oracle"]
 
@@ -67,7 +68,9 @@ _Abort = UpdateFailed
 class Oracle:
     """Applies the records of the log one by one, in the total order.
 
-    ``state`` maps a key to its canonical value and its version (the seq that wrote it).
+    ``state`` maps a key to its canonical value and its version (the seq that wrote it). What has
+    ended by the time of a record is removed before it is executed; its change is told with that
+    record, unless that writes the key itself: then its change tells both.
     """
 
     def __init__(
@@ -92,6 +95,9 @@ class Oracle:
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
         self._ranges = OracleRanges(lambda: self.state)
+        self._expiry = OracleExpiry()
+        self._gone: dict[str, bytes] = {}
+        self._place: Place | None = None
         self.next_seq = 1
         self._seen: OrderedDict[str, Verdict] = OrderedDict()
         self._outputs = NO_OUTPUTS
@@ -107,6 +113,19 @@ class Oracle:
             offset: where the record lies in its partition.
             ts_ms: the record's effective time.
         """
+        return self._with_removals(self._outputs_of(raw, partition, offset, ts_ms))
+
+    def _with_removals(self, outputs: list[OutputRecord]) -> list[OutputRecord]:
+        """The outputs of a record; behind its result the removals of what has ended by its time."""
+        if self._place is None or not self._gone:
+            return outputs
+        gone, self._gone = self._gone, {}
+        return [*outputs[:1], *removals(gone, self._place), *outputs[1:]]
+
+    def _outputs_of(
+        self, raw: bytes | None, partition: int, offset: int, ts_ms: int
+    ) -> list[OutputRecord]:
+        """The outputs of the next record, but for the removals of what has ended."""
         fault = self.rulings.get((partition, offset))
         if fault is not None:
             return self._fail(fault, raw, self._next(partition, offset, ts_ms))
@@ -137,7 +156,11 @@ class Oracle:
         self, raw: bytes | None, partition: int, offset: int
     ) -> Transaction | Marker | Rejection:
         """A record, by the rules of its place in the log."""
-        return decode(raw, ranges=self.rulings.begins.holds(RANGES, partition, offset))
+        begins = self.rulings.begins
+        return decode(
+            raw, ranges=begins.holds(RANGES, partition, offset),
+            expiry=begins.holds(EXPIRY, partition, offset),
+        )
 
     def _given(
         self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: Place
@@ -177,7 +200,11 @@ class Oracle:
         seq = self.next_seq
         self.next_seq += 1
         self._forget(seq, ts_ms)
-        return Place(self.database, seq, ts_ms, Source(partition, offset))
+        self._place = Place(self.database, seq, ts_ms, Source(partition, offset))
+        for key in self._expiry.over(ts_ms, self.state):
+            self._gone[key], _ = self.state.pop(key)
+            self._ranges.note(key, self._gone[key], None)
+        return self._place
 
     def _fail(self, fault: Fault, raw: bytes | None, place: Place) -> list[OutputRecord]:
         """The abort and the dead letter of a transaction that a fault of ours has ended."""
@@ -232,7 +259,8 @@ class Oracle:
         writes: dict[str, bytes | None] = {}
         for index, update in enumerate(txn.updates):
             try:
-                after = updated(update, self._value(update.key))
+                before = self._value(update.key)
+                after = ended(update, before, updated(update, before), place.ts_ms)
             except _Abort as abort:
                 failed = [self._failed("update", index, update.key)]
                 return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
@@ -297,7 +325,7 @@ class Oracle:
             code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
         order = CallPlace(place.seq, place.ts_ms, txn.id)
-        host = _CallHost(call, self.state, self._ranges)
+        host = _CallHost(call, self.state, self._ranges, place.ts_ms)
         batch = None if call.batch is UNSET else call.batch
         called = call_procedure(module, call.name, call.args, host, order, batch)
         if called.code is not None:
@@ -336,7 +364,8 @@ class Oracle:
         """Put the writes into the state; their change records, a tombstone after each delete."""
         outputs = []
         for index, (key, after) in enumerate(writes.items(), start=1):
-            before = self._value(key)
+            there = self._value(key)
+            before = there if there is not None else self._gone.pop(key, None)
             value = place.change(name, index, before, after)
             outputs.append(OutputRecord("changes", key.encode(), value))
             if after is None:
@@ -344,7 +373,8 @@ class Oracle:
                 del self.state[key]
             else:
                 self.state[key] = (after, place.seq)
-            self._ranges.note(key, before, after)
+            self._ranges.note(key, there, after)
+            self._expiry.note(key, after)
         return outputs
 
     def _value(self, key: str) -> bytes | None:
@@ -358,12 +388,14 @@ class _CallHost(Declared):
     """The view of a procedure: the state before the transaction, and the oracle's own updates."""
 
     def __init__(
-        self, call: Call, state: Mapping[str, tuple[bytes, int]], ranges: OracleRanges
+        self, call: Call, state: Mapping[str, tuple[bytes, int]], ranges: OracleRanges,
+        ts_ms: int,
     ) -> None:
         super().__init__(call.keys, call.reads, call.ranges)
         self.state = state
         self.ranges = ranges
         self.named = {each.bounds(): each for each in call.ranges}
+        self.ts_ms = ts_ms
 
     def look(self, key: str) -> tuple[bytes | None, int]:
         return self.state.get(key, (None, 0))
@@ -372,7 +404,7 @@ class _CallHost(Declared):
         return self.ranges.entries(self.named[declared])
 
     def apply(self, update: Update, before: bytes | None) -> bytes | None:
-        return updated(update, before)
+        return ended(update, before, updated(update, before), self.ts_ms)
 
 
 def _read_keys(txn: Transaction) -> dict[str, None]:

@@ -23,6 +23,7 @@ from streamydb.records import (
     encode_change,
     encode_dead_letter,
     encode_result,
+    end_of,
 )
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
@@ -100,6 +101,7 @@ class Place(NamedTuple):
                     CONNECTOR, self.database, source.partition, source.offset, self.seq
                 ),
                 transaction=ChangeTransaction(name, index, index),
+                expires_ms=UNSET if (end := end_of(after)) is None else end,
             )
         )
 

@@ -15,23 +15,26 @@ from streamydb.records import (
     Check,
     DeadLetter,
     Delete,
+    Expiring,
     Marker,
     Max,
     Min,
     Put,
     Rejection,
+    Touch,
     Transaction,
     Update,
     canonical,
     canonical_number,
     decode,
     decode_value,
+    end_of,
     identity,
     is_number,
 )
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["holds", "payload_hash_of", "untimely", "updated"]
+__all__ = ["ended", "holds", "payload_hash_of", "untimely", "updated"]
 
 
 def holds(check: Check, value: bytes | None, version: int) -> bool:
@@ -74,6 +77,8 @@ def updated(update: Update, before: bytes | None) -> bytes | None:
         return None
     if isinstance(update, Append):
         return _appended(update, before)
+    if isinstance(update, Touch):
+        return before
     if before is None and isinstance(update, Max | Min):
         return canonical(update.value)
     number = 0 if before is None else decode_value(before)
@@ -88,6 +93,23 @@ def updated(update: Update, before: bytes | None) -> bytes | None:
     if not isinstance(number, int):
         raise UpdateFailed(errors.NOT_A_NUMBER)
     return canonical(_in_range(number + 1))
+
+
+def ended(
+    update: Update, before: bytes | None, after: bytes | None, ts_ms: int
+) -> bytes | None:
+    """The value that an update leaves, with the time at which its key ends, if it does.
+
+    A time to live counts from the commit. Without one, `put` and `touch` are for good, and all
+    others leave the end as it was.
+    """
+    if after is None:
+        return None
+    if isinstance(update, Put | Append | Touch) and update.ttl_ms is not UNSET:
+        end: int | None = ts_ms + update.ttl_ms
+    else:
+        end = None if isinstance(update, Put | Touch) else end_of(before)
+    return bytes(after) if end is None else Expiring(after, end)
 
 
 def _added(update: Add, number: float) -> bytes:

@@ -101,7 +101,7 @@ class ResumedOracle(Oracle):
     def apply(
         self, raw: bytes | None, partition: int, offset: int, ts_ms: int
     ) -> list[OutputRecord]:
-        """As `Oracle.apply`; the repetition of an id from before the state has no outputs.
+        """As `Oracle.apply`; the repetition of an id from before the state has no own outputs.
 
         Such a repetition writes nothing, and its verdict is the one from before.
         """
@@ -109,7 +109,7 @@ class ResumedOracle(Oracle):
             record = self._decoded(raw, partition, offset)
             if isinstance(record, Transaction) and self._is_earlier(record, ts_ms):
                 self._next(partition, offset, ts_ms)
-                return []
+                return self._with_removals([])
         return super().apply(raw, partition, offset, ts_ms)
 
     def _is_earlier(self, txn: Transaction, ts_ms: int) -> bool:

@@ -12,6 +12,7 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_bytes
 from streamydb.errors import StreamyError
 from streamydb.procedures.modules import Modules
+from streamydb.records.expiry import ending
 from streamydb.sorter.state import PartitionState
 from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.core import Oracle
@@ -127,5 +128,6 @@ def take_over(oracle: Oracle, state: State) -> None:
         texts = piece.texts["key"].tolist(), piece.texts["text"].tolist()
         for tag, number, version, key, text in zip(*columns, *texts, strict=True):
             value = str(number).encode() if tag == p.INT else text
-            oracle.state[key.decode()] = value, version
+            ends = number if tag == p.EXPIRING else None
+            oracle.state[key.decode()] = ending(value, ends), version
     oracle.next_seq = state.about.seq + 1

@@ -64,7 +64,7 @@ def deleted_with_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> N
 
 
 def unknown_tag(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:
-    writes.cols["tag"][0] = 3
+    writes.cols["tag"][0] = 4
 
 
 def large_value(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from streamydb.columns import program as p
-from streamydb.columns.scans import HEAD_BYTES, Scan
+from streamydb.columns.scans import HEAD_BYTES, Scan, end_name, key_named
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.key_processor.value_store import (
     INT_ITEM,
     FileOrder,
+    Items,
     ValueStore,
     decoded,
     items_of,
@@ -26,6 +27,7 @@ from streamydb.local.shard_files import LmdbValues
 ROWS = [
     (b"a", p.INT, 5, b""), (b"b", p.INT, INTEGER_MIN, b""), (b"c", p.INT, INTEGER_MAX, b""),
     (b"d", p.OPAQUE, 0, b'"text"'), (b"e", p.OPAQUE, 0, b'"eight by"'), (b"f", p.ABSENT, 0, b""),
+    (b"g", p.EXPIRING, 1_700_000_000_000, b"5"), (b"h", p.EXPIRING, 7, b'"text"'),
 ]  # fmt: skip
 
 
@@ -42,7 +44,9 @@ def table(rows: list[tuple[bytes, int, int, bytes]]) -> Columns:
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:3], []])
 def test_items_come_back_as_the_values_they_were(rows: list[tuple[bytes, int, int, bytes]]) -> None:
     writes = table(rows)
-    puts, deletes = items_of(writes)
+    puts, deletes, ends = items_of(writes)
+    named = [(number, key) for key, tag, number, _ in rows if tag == p.EXPIRING]
+    assert [key_named(name) for name in ends] == named
     assert deletes == [key for key, tag, _, _ in rows if tag == p.ABSENT]
     found = dict(puts)
     values = decoded(Ragged.of([found.get(row[0], b"") for row in rows]))
@@ -54,10 +58,12 @@ def test_items_come_back_as_the_values_they_were(rows: list[tuple[bytes, int, in
 
 
 def test_an_item_has_a_layout_that_never_changes() -> None:
-    (number, text), _ = items_of(table([ROWS[0], ROWS[3]]))
+    (number, text, ending), _, _ = items_of(table([ROWS[0], ROWS[3], ROWS[7]]))
     version = (1 << 40).to_bytes(8, "little")
     assert number == (b"a", version + b"\x01" + (5).to_bytes(8, "little"))
     assert text == (b"d", ((1 << 40) + 1).to_bytes(8, "little") + b"\x02" + b'"text"')
+    head = ((1 << 40) + 2).to_bytes(8, "little") + b"\x03" + (7).to_bytes(8, "little")
+    assert ending == (b"h", head + b'"text"')
     assert (len(number[1]), HEAD_BYTES) == (INT_ITEM.itemsize, 9)
 
 
@@ -103,6 +109,33 @@ def test_deleted_and_cleared_values_are_gone(reopened: Callable[[], ValueStore])
     again = reopened()
     assert again.position() == (3, "nothing")
     assert again.load((3, "nothing"), [b"b", b"c"]) == [None, None]
+
+
+def test_what_ends_is_found_in_order_as_long_as_it_is_there(
+    reopened: Callable[[], ValueStore],
+) -> None:
+    def put(rows: list[tuple[bytes, int, int, bytes]]) -> Items:
+        return items_of(table(rows))
+
+    def due(until_ms: int, after: bytes = b"", most: int = 9) -> list[tuple[int, bytes]]:
+        found = reopened().due(reopened().position(), until_ms, after, most)
+        return [] if found is None else [key_named(name) for name in found]
+
+    rows = [(b"a", p.EXPIRING, 300, b"1"), (b"b", p.EXPIRING, 7, b"1"), (b"c", p.INT, 7, b"")]
+    assert reopened().apply((0, ""), (1, "one"), *put([*rows, (b"0", p.EXPIRING, 300, b"1")]))
+    assert due(6) == []
+    assert due(7) == due(299) == [(7, b"b")]
+    assert due(300) == [(7, b"b"), (300, b"0"), (300, b"a")]
+    assert due(300, most=2) == [(7, b"b"), (300, b"0")]
+    assert due(300, end_name(b"0", put([(b"0", p.EXPIRING, 300, b"1")])[0][0][1])) == [(300, b"a")]
+    assert reopened().due((0, ""), 300, b"", 9) is None
+    later = [(b"a", p.EXPIRING, 400, b"1"), (b"b", p.OPAQUE, 0, b"[]"), (b"0", p.ABSENT, 0, b"")]
+    assert reopened().apply((1, "one"), (2, "two"), *put(later))
+    assert due(1 << 60) == [(400, b"a")]
+    sizes = reopened().sizes((2, "two"), [b"a", b"b", b"c"])
+    assert sizes == [HEAD_BYTES + 1, HEAD_BYTES + 2, INT_ITEM.itemsize]
+    assert reopened().clear((2, "two"), (3, "nothing"))
+    assert due(1 << 60) == []
 
 
 def test_a_range_is_scanned_in_order(reopened: Callable[[], ValueStore]) -> None:

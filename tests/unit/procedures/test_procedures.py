@@ -25,7 +25,7 @@ from streamydb.procedures.folder import FolderModules, load_file, publish, publi
 from streamydb.procedures.modules import MemoryModules, ModuleRefused, compile_module, hash_of
 from streamydb.records import Rejection, Transaction, decode, keys
 from streamydb.verify.oracle.core import Oracle
-from tests.support.generators import STORED, UPDATES
+from tests.support.generators import PLAIN_UPDATES, STORED
 from tests.support.procedures import call, evaluate, module_of, returned
 
 MIRROR = """
@@ -82,7 +82,7 @@ class Log:
 
 
 @settings(max_examples=150)
-@given(STORED, UPDATES)
+@given(STORED, PLAIN_UPDATES)
 def test_db_does_what_updates_do(value: Any, update: dict[str, Any]) -> None:
     plain, called = Log(), Log()
     called.deploy(MIRROR)

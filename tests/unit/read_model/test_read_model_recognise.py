@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from streamydb.columns.addresses import bytes_at
 from streamydb.errors import RecordError
@@ -32,6 +32,7 @@ CHANGES = st.builds(
         st.integers(0, 3), NUMBERS, NUMBERS,
     ),
     st.builds(ChangeTransaction, TEXTS, st.integers(1, 3), st.integers(1, 3)),
+    st.one_of(st.just(UNSET), NUMBERS),
 )  # fmt: skip
 KEYS = st.one_of(PLAIN.map(str.encode), TEXTS.map(str.encode), st.binary(max_size=9))
 
@@ -69,11 +70,11 @@ def test_what_is_damaged_is_taken_only_if_a_single_record_is(
     assert found is None or found == slow(b"k", value)
 
 
-@given(VALUES)
-def test_plain_values_are_taken(value: bytes) -> None:
+@given(VALUES, st.sampled_from([UNSET, 0, 1_700_000_000_000]))
+def test_plain_values_are_taken(value: bytes, expires_ms: int | UnsetType) -> None:
     change = Change(
         "d" if value == b"null" else "u", Raw(value), Raw(value), 5,
-        ChangeOrigin("streamydb", "bank", 0, 7, 9), ChangeTransaction("t-1", 1, 2),
+        ChangeOrigin("streamydb", "bank", 0, 7, 9), ChangeTransaction("t-1", 1, 2), expires_ms,
     )  # fmt: skip
     found = fast(b"acct/1", encode_change(change))
     plain = all(32 <= byte < 127 for byte in value) and b"\\u" not in value

@@ -21,6 +21,7 @@ from streamydb.kafka.foundation import Founding, merged
 from streamydb.pipeline.foundation import begun
 from streamydb.records.begins import (
     EVERYWHERE,
+    EXPIRY,
     NOWHERE,
     RANGES,
     RULES,
@@ -116,6 +117,31 @@ def test_the_limit_on_what_a_transaction_meets_begins_at_its_place(
     again = [json.loads(each.value or b"") for each in rebuilt.outputs if each.topic == "results"]
     codes = [result["code"] for result in again]
     assert codes == [None, "values-too-large", "values-too-large"], "of a place that is forgotten"
+
+
+@pytest.mark.parametrize("grouping", ["planner", "single"])
+def test_what_said_when_a_key_ends_before_expiry_was_keeps_its_verdict(grouping: str) -> None:
+    log = SimulatedLog(random.Random(1), 1)
+    log.begins = Begins({EXPIRY: {0: 4}})
+    config = ShardConfig("sim", f"expiry {grouping}", 2, 1, 1000, grouping)
+    cluster = Cluster(config, log, random.Random(1), crashes=0.0)
+    updates: list[dict[str, Any]] = [
+        {"op": "put", "value": 1, "ttl_ms": 2}, {"op": "append", "value": 1, "ttl_ms": 9},
+        {"op": "touch"}, {"op": "touch", "ttl_ms": 1},
+    ]  # fmt: skip
+    for number, update in enumerate([*updates, *updates]):
+        record = {"id": f"t{number}", "updates": [{"key": f"k{number % 2}", **update}]}
+        raw = json.dumps(record).encode()
+        log.partitions[0].append(LogRecord(number, 1_000 + number, raw))
+    while cluster.behind():
+        cluster.batch(all_of_it=True)
+    judge(cluster, log, SeedOutcome(0))
+    found = [json.loads(w.value or b"") for w in cluster.written if w.topic == o.RESULTS]
+    codes = [result["code"] for result in sorted(found, key=lambda result: result["seq"])]
+    assert codes == ["invalid-transaction"] * 4 + [None] * 4
+    told = [json.loads(w.value) for w in cluster.written if w.topic == o.CHANGES and w.value]
+    removed = [each["source"]["seq"] for each in told if each.get("op") == "d"]
+    assert removed == [7], "k0 ended at 1006, and nobody touched it in time"
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])

@@ -83,6 +83,9 @@ def test_changes_are_what_the_encoder_writes(seed: int) -> None:
     cols["index"] = np.array(rng.choices([1, 2, 1_000], k=n), np.int32)
     cols["before_tag"], cols["before_number"], before = tagged([pair[0] for pair in pairs])
     cols["after_tag"], cols["after_number"], after = tagged([pair[1] for pair in pairs])
+    ends = [new is not None and rng.random() < 0.3 for _, new in pairs]
+    cols["after_tag"][ends], cols["after_number"][ends] = p.EXPIRING, 1_000
+    after = Ragged.of([encoded(pairs[i][1]) if end else after[i] for i, end in enumerate(ends)])
     names = Ragged.of([b"key/%d" % i for i in range(n)])
     texts = {"id": Ragged.of([i.encode() for i in ids]), "key": names}
     texts |= {"before": before, "after": after}
@@ -96,6 +99,7 @@ def test_changes_are_what_the_encoder_writes(seed: int) -> None:
             op=op, before=msgspec.Raw(encoded(old)), after=msgspec.Raw(encoded(new)), ts_ms=ts,
             source=ChangeOrigin("streamydb", "bank", part, off, seq),
             transaction=ChangeTransaction(ids[i], index, index),
+            expires_ms=1_000 if ends[i] else msgspec.UNSET,
         )
         expected.append((b"key/%d" % i, encoded(change)))
         if new is None:

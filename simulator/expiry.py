@@ -1,0 +1,46 @@
+"""Expiry in a simulation: updates that say when their keys end, and commit times far apart."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Expiry"]
+
+_TTLS: Final = (1, 1, 2, 3, 5, 10, 30, 100, 1_000, 100_000)
+_OWN_KEYS: Final = 100
+_DAMAGED: Final[tuple[Any, ...]] = (0, -1, 1.5, "1", None, True, 1 << 50)
+
+
+@dataclass
+class Expiry:
+    """Gives updates times to live; ``rate``: how often."""
+
+    random: random.Random
+    keys: list[str]
+    rate: float
+
+    def add(self, found: dict[str, Any]) -> None:
+        """Let updates of a transaction say when their keys end, or touch a key."""
+        rng = self.random
+        updates = found.get("updates")
+        if not self.rate or updates is None or rng.random() >= self.rate:
+            return
+        for update in updates:
+            if update["op"] in ("put", "append") and rng.random() < 0.8:
+                update["ttl_ms"] = self._ttl()
+        own = [f"k2{rng.randrange(_OWN_KEYS)}e" for _ in range(3)]  # hardly touched by others
+        known = self.keys if rng.random() < 0.5 else list(dict.fromkeys(own))
+        free = [key for key in known if all(update["key"] != key for update in updates)]
+        if free and rng.random() < 0.5:
+            update = {"op": "put", "key": rng.choice(free), "value": 1, "ttl_ms": self._ttl()}
+            if rng.random() < 0.5:
+                update = {"op": "touch", "key": rng.choice(free)}
+                if rng.random() < 0.8:
+                    update["ttl_ms"] = self._ttl()
+            updates.insert(rng.randint(0, len(updates)), update)
+
+    def _ttl(self) -> Any:
+        rng = self.random
+        return rng.choice(_DAMAGED) if rng.random() < 0.02 else rng.choice(_TTLS)

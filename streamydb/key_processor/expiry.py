@@ -1,0 +1,199 @@
+"""Expiry in a shard: the removal of what has ended and that the plan in hand does not write.
+
+A key is absent from its end on, whatever lies under it: whoever executes a transaction sees to
+that. What tells the removal, once, is a change at the first seq whose commit time is not before the
+end, so it depends on the log alone. If the plan may write the key, the executing partition tells
+it, because it knows whether the end was moved before; all others are told by their shard when the
+plan is made, and leave the values when it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb import limits
+from streamydb.columns import program as p
+from streamydb.columns.blobs import BlobStore
+from streamydb.columns.blocks import removals_block
+from streamydb.columns.digest import item_lanes
+from streamydb.columns.scans import first_name
+from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
+from streamydb.columns.timeline import Timeline
+from streamydb.key_processor.values import ShardValues
+from streamydb.records.expiry import EXPIRY_ID, removal_number
+from streamydb.sorter.planner import Plan
+
+__all__ = ["Removals", "deletes", "may_end", "may_write", "removed", "with_removed", "written_keys"]
+
+Ints = npt.NDArray[np.int64]
+
+_BLOB: Final = "plan/removals"
+_MASK: Final = (1 << 64) - 1
+_REMOVAL_BYTES: Final = 250
+"""Of a change that tells of a removal, without key and value."""
+
+
+def may_end(released: Columns) -> bool:
+    """Return True if one of the records may say when a key ends."""
+    return int(released.children["keys"][1].cols["write"].max(initial=0)) >= p.ENDING
+
+
+def may_write(released: Columns, plan: Plan) -> npt.NDArray[np.bool_]:
+    """Mark the slots that a plan may write; shape (slots,)."""
+    written = np.zeros(len(plan.first), np.bool_)
+    written[plan.slot[released.children["keys"][1].cols["write"] != 0]] = True
+    return written
+
+
+def written_keys(released: Columns, plan: Plan, owned: Ints) -> set[bytes]:
+    """Return the keys among the ``owned`` slots that a plan may write."""
+    chosen = owned[may_write(released, plan)[owned]]
+    texts = released.children["keys"][1].texts["key"]
+    return set(texts.take(plan.first[chosen]).tolist())
+
+
+class Removals:
+    """The removals that a shard tells of the plan in hand, within one step.
+
+    At most so many bytes are told in a micro-batch: if there are more, they take turns, as repeated
+    results do (`key_processor.repeats`).
+
+    Attributes:
+        deltas: by how much those that were told in this step change the digest: (interval, low,
+            high).
+    """
+
+    def __init__(self, blobs: BlobStore, values: ShardValues, interval: int) -> None:
+        """Look for them in ``values``; keep in ``blobs`` what later turns need.
+
+        ``interval``: seqs from digest to digest.
+        """
+        self._blobs = blobs
+        self._values = values
+        self._interval = interval
+        self._sums: dict[int, tuple[int, int]] = {}
+
+    @property
+    def deltas(self) -> list[tuple[int, int, int]]:
+        """By how much the removals change the digest: (interval, low, high)."""
+        return [(place, *sums) for place, sums in sorted(self._sums.items())]
+
+    def first(self, timeline: Timeline, skip: set[bytes], bound: int) -> _Turns:
+        """Return the turns in which all but those of ``skip`` are told; each has at most ``bound``
+        bytes, about, or one removal.
+        """
+        cuts, size, last = [], 0, b""
+        for due in self._values.due(int(timeline.ts[-1])):
+            sizes = self._values.sizes(Ragged.of([key for _, key in due])).tolist()
+            for (end, key), own in zip(due, sizes, strict=True):
+                if key in skip:
+                    continue
+                needed = own + len(key) + _REMOVAL_BYTES
+                if size and size + needed > bound:
+                    cuts.append(last)
+                    size = 0
+                size, last = size + needed, first_name(end) + key
+        turns = _Turns(timeline.packed(), sorted(skip) if cuts else [], cuts)
+        if cuts:
+            self._blobs.put(_BLOB, msgspec.msgpack.encode(turns))
+        return turns
+
+    def later(self, turn: int) -> _Turns | None:
+        """Return the turns of the plan in flight, of which ``turn`` is one; None: there are none.
+
+        After the last one nothing is kept.
+        """
+        data = self._blobs.get(_BLOB)
+        turns = None if data is None else msgspec.msgpack.decode(data, type=_Turns)
+        if turns is not None and turn == turns.count - 1:
+            self._blobs.delete(_BLOB)
+        return turns
+
+    def blocks(self, turns: _Turns, turn: int, skip: Container[bytes]) -> Iterator[bytes]:
+        """Yield blocks of the removals of a turn, but of none in ``skip``."""
+        timeline = Timeline.unpacked(turns.timeline)
+        after = turns.cuts[turn - 1] if turn else b""
+        end_name = turns.cuts[turn] if turn < len(turns.cuts) else None
+        for due in self._values.due(int(timeline.ts[-1]), after):
+            named = [(end, key) for end, key in due if key not in skip]
+            if end_name is not None:
+                named = [(end, key) for end, key in named if first_name(end) + key <= end_name]
+            ends = np.array([end for end, _ in named], np.int64)
+            keys = Ragged.of([key for _, key in named])
+            sizes = self._values.sizes(keys)
+            for start, stop in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):
+                part = keys.part(start, stop)
+                yield removals_block(self._table(part, ends[start:stop], timeline))
+            if end_name is not None and first_name(due[-1][0]) + due[-1][1] >= end_name:
+                return
+
+    def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> Columns:
+        """Return the removals of some keys as changes, see `format_changes`."""
+        keys = Ragged.of(keys.tolist())
+        found, rows = self._values.read(keys), timeline.at(ends)
+        seqs = timeline.seq[rows]
+        lanes = item_lanes(Columns(found.cols, {**found.texts, "key": keys}))
+        for place, (low, high) in zip(
+            ((seqs - 1) // self._interval).tolist(), lanes.tolist(), strict=True
+        ):
+            known = self._sums.get(place, (0, 0))
+            self._sums[place] = (known[0] - low) & _MASK, (known[1] - high) & _MASK
+        return removed(keys, found, timeline, rows)
+
+
+class _Turns(msgspec.Struct):
+    """The turns of a plan's removals: its `Timeline`, the keys that others tell (if there are
+    several turns), and the names (`columns.scans`) with which all but the last one end.
+    """
+
+    timeline: bytes
+    skip: list[bytes]
+    cuts: list[bytes]
+
+    @property
+    def count(self) -> int:
+        """Their number."""
+        return len(self.cuts) + 1
+
+
+def removed(keys: Ragged, values: Columns, timeline: Timeline, rows: Ints) -> Columns:
+    """Return the removals of keys with these values, at ``rows`` of a timeline, as changes."""
+    n = len(keys)
+    cols: dict[str, Array] = {name: col[rows] for name, col in timeline._asdict().items()}
+    cols["part"] = cols["part"].astype(np.int32)
+    cols["index"] = np.array([removal_number(key) for key in keys.tolist()], np.int64)
+    cols["before_tag"], cols["before_number"] = values.cols["tag"], values.cols["number"]
+    cols["after_tag"], cols["after_number"] = np.zeros(n, np.uint8), np.zeros(n, np.int64)
+    ids = Ragged.of([EXPIRY_ID.encode()] * n)
+    texts = {"id": ids, "key": keys, "before": values.texts["text"], "after": Ragged.empty(n)}
+    return Columns(cols, texts)
+
+
+def with_removed(values: ShardValues, written: Columns, until_ms: int) -> Columns:
+    """Return what a plan has written, and deletes of what has ended by its last commit time and was
+    not written.
+    """
+    gone: list[bytes] = []
+    known: set[bytes] | None = None
+    for due in values.due(until_ms):
+        if known is None:
+            known = set(written.texts["key"].tolist())
+        gone += [key for _, key in due if key not in known]
+    if not gone:
+        return written
+    return Columns.concat([written, deletes(gone)])
+
+
+def deletes(keys: list[bytes]) -> Columns:
+    """Return deletes of keys as `ShardValues.apply` takes writes."""
+    n = len(keys)
+    cols: dict[str, Array] = {
+        "tag": np.zeros(n, np.uint8), "number": np.zeros(n, np.int64),
+        "version": np.zeros(n, np.int64),
+    }
+    return Columns(cols, {"key": Ragged.of(keys), "text": Ragged.empty(n)})

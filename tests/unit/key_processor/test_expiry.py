@@ -1,0 +1,156 @@
+"""Expiry in a simulated cluster: what is told of it, when, and what is left."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from simulator.cluster import Cluster
+from simulator.judge import SeedOutcome, judge
+from simulator.log import SimulatedLog
+from streamydb import limits
+from streamydb.columns import blocks
+from streamydb.columns.blocks import open_block
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Columns
+from streamydb.key_processor import expiry
+from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.order import LogRecord
+
+GROUPINGS = pytest.mark.parametrize("grouping", ["planner", "single"])
+Change = dict[str, Any]
+
+
+class Database:
+    """A cluster that executes each record when it comes; ``at_once``: all of them in the end."""
+
+    def __init__(self, grouping: str, shards: int = 2, *, at_once: bool = False) -> None:
+        """Begin empty."""
+        self.log = SimulatedLog(random.Random(1), 1)
+        config = ShardConfig("sim", f"{grouping} {shards}", shards, 1, 1000, grouping)
+        self.cluster = Cluster(config, self.log, random.Random(1), crashes=0.0)
+        self.at_once = at_once
+
+    def add(self, ts_ms: int, *updates: dict[str, Any], **parts: Any) -> None:
+        """Append a transaction."""
+        number = len(self.log.partitions[0])
+        record = {"id": f"t{number}", "updates": updates, **parts}
+        self.log.partitions[0].append(LogRecord(number, ts_ms, json.dumps(record).encode()))
+        if not self.at_once:
+            self.settle()
+
+    def settle(self) -> None:
+        """Let everything be executed."""
+        while self.cluster.behind():
+            self.cluster.batch(all_of_it=True)
+
+    def changes(self) -> list[Change]:
+        """All changes, judged by the oracle, in the order of seqs."""
+        self.settle()
+        judge(self.cluster, self.log, SeedOutcome(0))
+        values = [
+            json.loads(w.value) | {"key": (w.key or b"").decode()}
+            for w in self.cluster.written if w.topic == o.CHANGES and w.value and w.key
+        ]
+        return sorted(values, key=lambda each: (each["source"]["seq"], each["key"]))
+
+
+def put(key: str, ttl_ms: int | None = None) -> dict[str, Any]:
+    return {"op": "put", "key": key, "value": 1} | ({"ttl_ms": ttl_ms} if ttl_ms else {})
+
+
+def shown(changes: list[Change]) -> list[tuple[int, str, str, Any]]:
+    return [(c["source"]["seq"], c["key"], c["op"], c["before"]) for c in changes]
+
+
+@GROUPINGS
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_removal_is_told_once_at_the_first_seq_that_is_not_before_it(
+    grouping: str, *, at_once: bool
+) -> None:
+    db = Database(grouping, at_once=at_once)
+    db.add(1_000, put("a", 10), put("b", 10), put("c", 10), put("d", 10), put("e"))
+    db.add(1_009, {"op": "touch", "key": "b", "ttl_ms": 2}, {"op": "touch", "key": "c"})
+    db.add(1_010, put("d"), reads=["a", "b"])
+    db.add(1_010, put("a"))
+    db.add(1_011, {"op": "delete", "key": "b"}, {"op": "add", "key": "e", "by": 1})
+    found = db.changes()
+    assert shown(found)[7:] == [
+        (3, "a", "d", 1), (3, "d", "u", 1), (4, "a", "c", None), (5, "b", "d", 1), (5, "e", "u", 1)
+    ]  # fmt: skip
+    ends = {c["key"]: c.get("expires_ms") for c in found if c["source"]["seq"] == 1}
+    assert ends == {"a": 1_010, "b": 1_010, "c": 1_010, "d": 1_010, "e": None}
+    own = [c["transaction"] for c in found if c["op"] == "d"]
+    assert {each["id"] for each in own} == {"$expiry"}
+    assert all(each["total_order"] > limits.KEYS_PER_TRANSACTION_MAX for each in own)
+
+
+@GROUPINGS
+def test_a_million_keys_would_end_in_small_blocks(
+    grouping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in one millisecond; here three thousand, in small blocks, a few hundred in a batch."""
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 2_000)
+    sizes = []
+    made = blocks.removals_block
+
+    def block(changes: Columns) -> bytes:
+        data = made(changes)
+        sizes.append(len(Columns.unflatten(open_block(data)[1])))
+        return data
+
+    monkeypatch.setattr(expiry, "removals_block", block)
+    db = Database(grouping, at_once=True)
+    for start in range(0, 3_000, 500):
+        names = [f"k{i}" for i in range(start, start + 500)]
+        db.add(1_000, *({**put(name, 5), "value": "v" * 20} for name in names))
+    db.settle()
+    shape = msgspec.structs.replace(db.cluster.life.shape, values_bytes_max=100_000)
+    db.cluster.life = Life("other", shape)
+    db.add(1_004)
+    db.settle()
+    before = next(db.cluster.clock)
+    db.add(1_005)
+    db.settle()
+    took = next(db.cluster.clock) - before
+    removed = [c for c in db.changes() if c["op"] == "d"]
+    assert {c["source"]["seq"] for c in removed} == {8}
+    assert len({c["transaction"]["total_order"] for c in removed}) == len(removed) == 3_000
+    if grouping == "planner":
+        assert took > 5
+        assert max(sizes) <= 100
+
+
+@GROUPINGS
+def test_nothing_is_kept_of_what_has_ended(grouping: str) -> None:
+    db = Database(grouping)
+    for second in range(1, 200):
+        db.add(1_000 * second, put(f"lease/{second}", 500), put("renewed", 5_000))
+    db.add(1_000_000)
+    db.changes()
+    for node in db.cluster.nodes:
+        values = sum(len(data) for name, data in node.blobs.blobs.items() if "values" in name)
+        assert values < 4_000
+        assert node.caches.values().due(node.caches.values().position(), 1 << 60, b"", 9) == []
+
+
+def test_databases_without_expiry_are_told_nothing_of_it() -> None:
+    db = Database("planner")
+    db.add(1_000, put("a"), put("b"))
+    headers: list[dict[str, Any]] = []
+    grant = Cluster._execute
+
+    def executed(self: Any, number: int, blocks: list[bytes], gathered: Any) -> Any:
+        headers.extend(open_block(block)[0] for block in blocks)
+        return grant(self, number, blocks, gathered)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "_execute", executed)
+        db.add(1_001, put("a"))
+    assert headers
+    assert not any("times" in header for header in headers)
