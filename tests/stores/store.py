@@ -19,7 +19,7 @@ from tests.clients.toolchain import fetched, maven_jars
 
 HERE: Final = Path(__file__).parent
 BUCKET: Final = "bank"
-START_S: Final = 300.0
+PATIENCE_S: Final = 600.0
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def object_store(folder: Path) -> Iterator[str]:
         )
         try:
             address = f"http://127.0.0.1:{port}"
-            wait_for(lambda: _answers(f"{address}/{BUCKET}", "PUT"), "the bucket", START_S)
+            wait_for(lambda: _answers(f"{address}/{BUCKET}", "PUT"), "the bucket", PATIENCE_S)
             yield address
         finally:
             server.kill()
@@ -85,4 +85,4 @@ class StoreDatabase(Database):
     def start_pipeline(self, extra: Iterable[str] = ()) -> None:
         """Start it, and wait longer than a lease takes to expire."""
         self.launch_pipeline(extra)
-        wait_for(lambda: self.status().state == "running", "the start", START_S)
+        wait_for(lambda: self.status().state == "running", "the start", PATIENCE_S)
