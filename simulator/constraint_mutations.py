@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+from streamydb import records
+from streamydb.records import decoder
 from streamydb.sorter import core as sorter
 from streamydb.sorter import declarations
 from streamydb.txn_processor import compile as compiling
+from streamydb.txn_processor import enforce as enforcing
 
 __all__ = [
     "constraints_after_the_plan", "constraints_from_the_start", "constraints_unread",
+    "keep_the_index", "unlocked_index",
 ]  # fmt: skip
 
 
@@ -32,3 +36,23 @@ def constraints_after_the_plan() -> Any:
 def constraints_from_the_start() -> Any:
     """Constraints: nobody asks from where on they can be declared."""
     return mock.patch.object(compiling._Care, "may_declare", return_value=True)  # noqa: SLF001
+
+
+def unlocked_index() -> Any:
+    """Uniqueness: index keys are not locked, only looked at."""
+    original = decoder.keys
+
+    def keys(txn: Any) -> dict[str, bool]:
+        return original(txn) | dict.fromkeys(txn.locks, False)
+
+    return mock.patch.object(records, "keys", keys)
+
+
+def keep_the_index() -> Any:
+    """Uniqueness: a value that goes away keeps its place in the index."""
+    original = enforcing._index_keys  # noqa: SLF001 - the point
+
+    def index_keys(rules: Any, writes: Any) -> Any:
+        return [], original(rules, writes)[1]
+
+    return mock.patch.object(enforcing, "_index_keys", index_keys)

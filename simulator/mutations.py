@@ -26,7 +26,6 @@ from streamydb.sorter import core as sorter
 from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import constrained, interpreter, outputs
-from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
@@ -301,26 +300,6 @@ def _constraints_of_the_plan() -> Any:
     return mock.patch.object(constrained.Rules, "send", send)
 
 
-def _unlocked_index() -> Any:
-    """Uniqueness: index keys are not locked, only looked at."""
-    original = decoder.keys
-
-    def keys(txn: Any) -> dict[str, bool]:
-        return original(txn) | dict.fromkeys(txn.locks, False)
-
-    return mock.patch.object(records, "keys", keys)
-
-
-def _keep_the_index() -> Any:
-    """Uniqueness: a value that goes away keeps its place in the index."""
-    original = enforcing._index_keys  # noqa: SLF001 - the point
-
-    def index_keys(rules: Any, writes: Any) -> Any:
-        return [], original(rules, writes)[1]
-
-    return mock.patch.object(enforcing, "_index_keys", index_keys)
-
-
 def _run_ahead_in_silence() -> Any:
     """Standby: one that follows executes more than is known to have been written."""
     release = mock.patch.object(role.ShardRole, "may_release", lambda _self, _seq, limit: limit)
@@ -443,8 +422,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "constraints-late": Mutation(declaring.constraints_unread, _BOTH, constraints=_HALF),
     "constraints-begin": Mutation(declaring.constraints_from_the_start, _BOTH, constraints=_HALF),
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
-    "unique-locks": Mutation(_unlocked_index, _BOTH, constraints=_HALF),
-    "unique-release": Mutation(_keep_the_index, _BOTH),
+    "unique-locks": Mutation(declaring.unlocked_index, _BOTH, constraints=_HALF),
+    "unique-release": Mutation(declaring.keep_the_index, _BOTH),
     "log-tail": Mutation(_believe_the_log, _BOTH),
     "values-uncut": Mutation(value_mutations.uncut_plans, ("planner",), large=_HALF),
     "values-cuts": Mutation(value_mutations.cut_otherwise, ("planner",), large=_HALF),

@@ -175,6 +175,7 @@ class GrantedRanges:
 
 
 def is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Mark the steps that check a range; shape (n,)."""
     return (ops >= p.FIRST_OF_RANGE) & (ops <= p.LAST_OF_RANGE)
 
 

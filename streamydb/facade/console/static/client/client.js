@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/client.ts (f5ed779dccd574ba4e54058eb7ba06e44d7074eb0e1cf07afcd263832af6e6dd): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (1553a9fb8708d45a74f0b736305a386bc1d797cbc9e80f63a14690349c80935b): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, RangeScan, read } from "./reads.js";
@@ -70,7 +70,8 @@ export class Client {
     }
     /** Store a value. */
     put(key, value, options = {}) {
-        return this.atomic().put(key, value).commit(options);
+        const { ttl_ms, ...rest } = options;
+        return this.atomic().put(key, value, ttl_ms === undefined ? {} : { ttl_ms }).commit(rest);
     }
     /** Remove a key, if it is there. */
     delete(key, options = {}) {
@@ -158,9 +159,9 @@ export class Atomic {
         this.#reads.push(...ranges.map((range) => ({ range })));
         return this;
     }
-    /** Store a value. */
-    put(key, value) {
-        return this.#update({ op: "put", key, value });
+    /** Store a value, until `ttl_ms` after the commit, or for good. */
+    put(key, value, ends = {}) {
+        return this.#update({ op: "put", key, value, ...ends });
     }
     /** Remove a key. */
     delete(key) {
@@ -178,9 +179,13 @@ export class Atomic {
     min(key, value) {
         return this.#update({ op: "min", key, value });
     }
-    /** Append to a list, absent is empty. */
-    append(key, value) {
-        return this.#update({ op: "append", key, value });
+    /** Append to a list, absent is empty; with `ttl_ms` the whole list ends so long after. */
+    append(key, value, ends = {}) {
+        return this.#update({ op: "append", key, value, ...ends });
+    }
+    /** Let a key end `ttl_ms` after the commit, or never; nothing is done if it is absent. */
+    touch(key, ends = {}) {
+        return this.#update({ op: "touch", key, ...ends });
     }
     /** Take the next integer of a counter; the verdict's `reads` have it. */
     nextId(key) {
