@@ -26,6 +26,7 @@ from streamydb.sorter import core as sorter
 from streamydb.sorter import log_end, planner
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import constrained, interpreter, outputs
+from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
 
