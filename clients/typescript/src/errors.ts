@@ -20,7 +20,7 @@ export class ClientError extends Error {
 /** The client was closed, or the view belongs to a function that has ended. */
 export class ClosedError extends ClientError {}
 
-/** A function under `run` scanned and wrote: no check protects a range from new keys. */
+/** A function under `run` wrote, and scanned a range without end or the database's own keys. */
 export class UnsafeScanError extends ClientError {}
 
 /** No connection could be made; nothing was sent. */

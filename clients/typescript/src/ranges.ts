@@ -8,7 +8,7 @@
 
 import { UnsafeScanError } from "./errors.js";
 import type { RangeScan } from "./reads.js";
-import type { Check, RangeCheck } from "./types.js";
+import type { Check, Entry, RangeCheck } from "./types.js";
 
 const ENDLESS =
   "A function under run() that writes scans a range with an end: give the scan a prefix, or an end. " +
@@ -39,7 +39,7 @@ export function rangeChecks(scan: RangeScan, seq: number): (Check | RangeCheck)[
   ];
 }
 
-/** A scan has yet to come to one of these keys: it shows them as they were. */
+/** A scan has yet to come to one of these keys. */
 export function comesTo(scan: RangeScan, keys: Iterable<string>): boolean {
   if (scan.ended) return false;
   const [begin, end] = boundsOf(scan);
@@ -47,6 +47,24 @@ export function comesTo(scan: RangeScan, keys: Iterable<string>): boolean {
   return [...keys].some(
     (key) => !isBefore(key, begin) && isBefore(last, key) && (end === undefined || isBefore(key, end)),
   );
+}
+
+/**
+ * A page that was read of a scan, behind the entry `last`, with the scan's own writes.
+ *
+ * What was written has the version that was read, 0 if there was none.
+ */
+export function withWrites(scan: RangeScan, page: readonly Entry[], last: Entry | undefined): Entry[] {
+  const found = new Map(page.map((entry) => [entry.key, entry]));
+  const end = page.at(-1)?.key;
+  for (const [key, value] of scan.own) {
+    const inside = scan.whole || (end !== undefined && !isBefore(end, key));
+    if (!inside || (last !== undefined && !isBefore(last.key, key))) continue;
+    const version = found.get(key)?.version ?? 0;
+    if (value === undefined) found.delete(key);
+    else found.set(key, { key, value: structuredClone(value), version, tsMs: 0 });
+  }
+  return [...found.values()].sort((one, other) => byCodePoints(one.key, other.key));
 }
 
 /** The first text in a scan's range, and the first behind it; undefined: there is none. */

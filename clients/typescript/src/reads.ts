@@ -4,7 +4,7 @@ import { ClientError, RequestError } from "./errors.js";
 import type { HttpRequest, Transport } from "./http.js";
 import { type Freshness, invalid, type Retry, type Session } from "./session.js";
 import { KEY_BYTES_MAX } from "./tables.js";
-import type { Entry, Json } from "./types.js";
+import type { Entry, Json, Value } from "./types.js";
 
 /** What calls need: where to send, and what the client remembers. */
 export interface Context {
@@ -112,15 +112,18 @@ export class RangeScan {
   last: Entry | undefined;
   /** All entries have been read; undefined: nothing has been asked yet. */
   whole: boolean | undefined;
+  /** How many entries it may still give; undefined: all. */
+  left: number | undefined;
+  /** What its function had written in the range before; undefined: removed. */
+  own: ReadonlyMap<string, Value | undefined> = new Map();
   #cursor: string | undefined;
-  #left: number | undefined;
 
   constructor(
     readonly bounds: { prefix: string; start: string | undefined; end: string | undefined },
     public freshness: Freshness,
     limit: number | undefined,
   ) {
-    this.#left = limit;
+    this.left = limit;
     this.ended = limit !== undefined && limit < 1;
   }
 
@@ -131,7 +134,7 @@ export class RangeScan {
     if (this.freshness.at === 0) this.ended = this.whole = true; // before the first transaction
     if (this.ended) return [];
     const most = context.session.options.pageEntries;
-    const limit = this.#left === undefined ? most : Math.min(most, this.#left);
+    const limit = this.left === undefined ? most : Math.min(most, this.left);
     const bounds = { prefix: prefix || undefined, start, end, ...this.freshness };
     const params = this.#cursor === undefined ? { ...bounds, limit } : { cursor: this.#cursor, limit };
     const retry = context.session.retry(timeoutS);
@@ -143,9 +146,9 @@ export class RangeScan {
     context.session.saw(page.seq);
     this.freshness = { at: page.seq };
     this.#cursor = page.cursor ?? undefined;
-    if (this.#left !== undefined) this.#left -= page.entries.length;
+    if (this.left !== undefined) this.left -= page.entries.length;
     this.whole = page.cursor === null;
-    this.ended = this.whole || this.#left === 0;
+    this.ended = this.whole || this.left === 0;
     this.count += page.entries.length;
     const entries = page.entries.map(entryOf);
     this.last = entries.at(-1) ?? this.last;

@@ -12,17 +12,12 @@ import {
   ConflictError,
   refusal,
   SnapshotGoneError,
-  UnsafeScanError,
 } from "./errors.js";
-import { comesTo, rangeChecks } from "./ranges.js";
+import { comesTo, rangeChecks, withWrites } from "./ranges.js";
 import { absent, type Context, checkKey, RangeScan, read } from "./reads.js";
 import type { Freshness } from "./session.js";
 import { execute, prepare } from "./transactions.js";
 import type { Check, Consistency, Entry, Json, RangeCheck, ScanOptions, Update, Value } from "./types.js";
-
-const UNSEEN =
-  "A scan under run() shows the snapshot, without what the function has written: scan a range before " +
-  "you write keys that the scan has yet to come to.";
 
 /** The view of a function under `run`: a snapshot, and the function's own writes over it. */
 export class View {
@@ -57,7 +52,7 @@ export class View {
     return new Map(wanted.map((key) => [key, structuredClone(this.#value(key)) as T | undefined]));
   }
 
-  /** The entries of a range as they are at the snapshot. */
+  /** The entries of a range at the snapshot, with what had been written when the scan began. */
   async *scan<T = Json>(
     prefix = "",
     options: Pick<ScanOptions, "start" | "end" | "limit"> = {},
@@ -65,14 +60,20 @@ export class View {
     this.#checkOpen();
     const bounds = { prefix, start: options.start, end: options.end };
     const range = new RangeScan(bounds, this.#place(), options.limit);
+    range.own = new Map([...this.#writes].filter(([key]) => comesTo(range, [key])));
     this.#scans.push(range);
-    for (;;) {
+    while (!range.ended) {
       this.#checkOpen();
-      if (comesTo(range, this.#writes.keys())) throw new UnsafeScanError(UNSEEN);
       if (this.seq === undefined) await this.#fetch([]);
+      const { last, left } = range;
+      const unseen = comesTo(range, range.own.keys());
       range.freshness = this.#place();
-      const page = await this.#kept(() => range.page(this.#context));
-      if (!page.length) return;
+      let page = await this.#kept(() => range.page(this.#context));
+      if (unseen) {
+        page = withWrites(range, page, last).slice(0, left);
+        range.left = left === undefined ? undefined : left - page.length;
+        range.ended = range.whole === true || range.left === 0;
+      }
       yield* page as Entry<T>[];
     }
   }

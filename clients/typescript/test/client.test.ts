@@ -181,11 +181,29 @@ test("run scans and writes; who adds a key to a range collides with it", async (
     const writing = async (view: View) => view.put("n", (await collect(scan(view))).length);
     await assert.rejects(client.run(writing), UnsafeScanError);
   }
-  const late = async (view: View) => {
-    view.put("o/3", 3);
-    await collect(view.scan("o/"));
-  };
-  await assert.rejects(client.run(late), UnsafeScanError);
+});
+
+test("a scan under run shows what was written before it began", async () => {
+  for (const name of ["v/1", "v/3", "v/5", "v/7"]) await client.put(name, 0);
+  const values = async (view: View, limit?: number) =>
+    (await collect(view.scan("v/", limit === undefined ? {} : { limit }))).map(({ key, value }) => [key, value]);
+  const shown = await client.run(async (view) => {
+    view.put("v/2", [2]);
+    view.put("v/9", 9);
+    view.put("v/5", 5);
+    view.delete("v/1");
+    const ahead = [];
+    for await (const { key } of view.scan("v/")) {
+      ahead.push(key);
+      view.put(`${key}0`, 1);
+    }
+    for (const key of ahead) view.delete(`${key}0`);
+    return { ahead, all: await values(view), two: await values(view, 2), three: await values(view, 3) };
+  });
+  const all = [["v/2", [2]], ["v/3", 0], ["v/5", 5], ["v/7", 0], ["v/9", 9]];
+  assert.deepEqual(shown.ahead, all.map(([key]) => key));
+  assert.deepEqual([shown.all, shown.two, shown.three], [all, all.slice(0, 2), all.slice(0, 3)]);
+  assert.deepEqual((await collect(client.scan("v/"))).map(({ key, value }) => [key, value]), all);
 });
 
 test("a transaction names ranges", async () => {

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/errors.ts (572d859a14e18c29bea7fff13694b2218cef4a4ae9c211697d906d5a7dd0c24c): python -m tools.console_client
+// Made of clients/typescript/src/errors.ts (6d359a14665e5524f9c5d9e7f1326d04556ac84e5c70aa97dea9dc03da5c8544): python -m tools.console_client
 /** What the client throws: `ClientError`, and below it one class for each way to fail. */
 import { ABORTED, PROBLEMS, REJECTED } from "./tables.js";
 /** Base of all that the client throws, but for the reason of an abort signal. */
@@ -14,7 +14,7 @@ export class ClientError extends Error {
 /** The client was closed, or the view belongs to a function that has ended. */
 export class ClosedError extends ClientError {
 }
-/** A function under `run` scanned and wrote: no check protects a range from new keys. */
+/** A function under `run` wrote, and scanned a range without end or the database's own keys. */
 export class UnsafeScanError extends ClientError {
 }
 /** No connection could be made; nothing was sent. */

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/ranges.ts (cf140fa25ca6b09bf4c1766295a76167d2752bbc7d69cbaee209737e8f952507): python -m tools.console_client
+// Made of clients/typescript/src/ranges.ts (1ab031169916cb8bddbae5ced05c00071dffc82d03086019e33d881d0e84ddce): python -m tools.console_client
 /**
  * Ranges of keys, and what a function under `run` has scanned as checks.
  *
@@ -35,13 +35,33 @@ export function rangeChecks(scan, seq) {
         { key, version },
     ];
 }
-/** A scan has yet to come to one of these keys: it shows them as they were. */
+/** A scan has yet to come to one of these keys. */
 export function comesTo(scan, keys) {
     if (scan.ended)
         return false;
     const [begin, end] = boundsOf(scan);
     const last = scan.last?.key ?? "";
     return [...keys].some((key) => !isBefore(key, begin) && isBefore(last, key) && (end === undefined || isBefore(key, end)));
+}
+/**
+ * A page that was read of a scan, behind the entry `last`, with the scan's own writes.
+ *
+ * What was written has the version that was read, 0 if there was none.
+ */
+export function withWrites(scan, page, last) {
+    const found = new Map(page.map((entry) => [entry.key, entry]));
+    const end = page.at(-1)?.key;
+    for (const [key, value] of scan.own) {
+        const inside = scan.whole || (end !== undefined && !isBefore(end, key));
+        if (!inside || (last !== undefined && !isBefore(last.key, key)))
+            continue;
+        const version = found.get(key)?.version ?? 0;
+        if (value === undefined)
+            found.delete(key);
+        else
+            found.set(key, { key, value: structuredClone(value), version, tsMs: 0 });
+    }
+    return [...found.values()].sort((one, other) => byCodePoints(one.key, other.key));
 }
 /** The first text in a scan's range, and the first behind it; undefined: there is none. */
 function boundsOf(scan) {

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/reads.ts (791768e83961561938fd8edc21cbeca7abb3799fb1fb9c77bbb04df8ee135c62): python -m tools.console_client
+// Made of clients/typescript/src/reads.ts (a5d2f68cf99b590296ccf095eb2d7d323a83a49161f73cc2b5f2cc770d8eefd6): python -m tools.console_client
 /** Reads and scans; each is tried again after whatever may pass. */
 import { ClientError, RequestError } from "./errors.js";
 import { invalid } from "./session.js";
@@ -74,12 +74,15 @@ export class RangeScan {
     last;
     /** All entries have been read; undefined: nothing has been asked yet. */
     whole;
+    /** How many entries it may still give; undefined: all. */
+    left;
+    /** What its function had written in the range before; undefined: removed. */
+    own = new Map();
     #cursor;
-    #left;
     constructor(bounds, freshness, limit) {
         this.bounds = bounds;
         this.freshness = freshness;
-        this.#left = limit;
+        this.left = limit;
         this.ended = limit !== undefined && limit < 1;
     }
     /** Read the next page; an empty one is the last. */
@@ -92,7 +95,7 @@ export class RangeScan {
         if (this.ended)
             return [];
         const most = context.session.options.pageEntries;
-        const limit = this.#left === undefined ? most : Math.min(most, this.#left);
+        const limit = this.left === undefined ? most : Math.min(most, this.left);
         const bounds = { prefix: prefix || undefined, start, end, ...this.freshness };
         const params = this.#cursor === undefined ? { ...bounds, limit } : { cursor: this.#cursor, limit };
         const retry = context.session.retry(timeoutS);
@@ -104,10 +107,10 @@ export class RangeScan {
         context.session.saw(page.seq);
         this.freshness = { at: page.seq };
         this.#cursor = page.cursor ?? undefined;
-        if (this.#left !== undefined)
-            this.#left -= page.entries.length;
+        if (this.left !== undefined)
+            this.left -= page.entries.length;
         this.whole = page.cursor === null;
-        this.ended = this.whole || this.#left === 0;
+        this.ended = this.whole || this.left === 0;
         this.count += page.entries.length;
         const entries = page.entries.map(entryOf);
         this.last = entries.at(-1) ?? this.last;

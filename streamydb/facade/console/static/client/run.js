@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/run.ts (4e25534acd742921eb2c756d5473fdae53642e2659ed07dfa9e91681f8b4bf2f): python -m tools.console_client
+// Made of clients/typescript/src/run.ts (c1ff3aa4f07af7b240a1af903344ff583b2c24122e3b6acb6a58ba5ab799a026): python -m tools.console_client
 /**
  * Functions as transactions: reads become version checks, writes become updates.
  *
@@ -6,12 +6,10 @@
  * still, and every range that it scanned its keys. On a conflict the function is called again, at a
  * snapshot that includes what it collided with.
  */
-import { CheckFailedError, ClosedError, ConflictError, refusal, SnapshotGoneError, UnsafeScanError, } from "./errors.js";
-import { comesTo, rangeChecks } from "./ranges.js";
+import { CheckFailedError, ClosedError, ConflictError, refusal, SnapshotGoneError, } from "./errors.js";
+import { comesTo, rangeChecks, withWrites } from "./ranges.js";
 import { absent, checkKey, RangeScan, read } from "./reads.js";
 import { execute, prepare } from "./transactions.js";
-const UNSEEN = "A scan under run() shows the snapshot, without what the function has written: scan a range before " +
-    "you write keys that the scan has yet to come to.";
 /** The view of a function under `run`: a snapshot, and the function's own writes over it. */
 export class View {
     /** The seq of the snapshot; undefined before the first read. */
@@ -42,22 +40,26 @@ export class View {
             await this.#fetch(missing);
         return new Map(wanted.map((key) => [key, structuredClone(this.#value(key))]));
     }
-    /** The entries of a range as they are at the snapshot. */
+    /** The entries of a range at the snapshot, with what had been written when the scan began. */
     async *scan(prefix = "", options = {}) {
         this.#checkOpen();
         const bounds = { prefix, start: options.start, end: options.end };
         const range = new RangeScan(bounds, this.#place(), options.limit);
+        range.own = new Map([...this.#writes].filter(([key]) => comesTo(range, [key])));
         this.#scans.push(range);
-        for (;;) {
+        while (!range.ended) {
             this.#checkOpen();
-            if (comesTo(range, this.#writes.keys()))
-                throw new UnsafeScanError(UNSEEN);
             if (this.seq === undefined)
                 await this.#fetch([]);
+            const { last, left } = range;
+            const unseen = comesTo(range, range.own.keys());
             range.freshness = this.#place();
-            const page = await this.#kept(() => range.page(this.#context));
-            if (!page.length)
-                return;
+            let page = await this.#kept(() => range.page(this.#context));
+            if (unseen) {
+                page = withWrites(range, page, last).slice(0, left);
+                range.left = left === undefined ? undefined : left - page.length;
+                range.ended = range.whole === true || range.left === 0;
+            }
             yield* page;
         }
     }
