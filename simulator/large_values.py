@@ -188,6 +188,7 @@ class GrantedBytes:
                     at = found.duplicate or found.source
                     seq, size = (at.partition, at.offset), len(found.before) + len(found.after)
                     size += len(value) if records.topic == o.RESULTS else 0
+                    size -= _AGAIN * (found.duplicate is not None)
                     made[seq] = made.get(seq, 0) + size
 
     def judge_made(self) -> None:
@@ -230,8 +231,11 @@ class _Output(msgspec.Struct):
 _EXPIRY: Final = b'"transaction":{"id":"$expiry"'
 """In removals, which have a bound of their own."""
 
-_NULLS: Final = 160
-"""Bytes of a transaction's absent values, and of where it lies if it repeats another one."""
+_NULLS: Final = 64
+"""Bytes of a transaction's absent values."""
+
+_AGAIN: Final = 100
+"""Bytes, at most, by which a repeated result tells where it lies; they do not count."""
 
 
 def _is_generic(at: _Place, log: SimulatedLog) -> bool:

@@ -106,6 +106,7 @@ def test_a_topic_that_somebody_made_with_defaults_is_refused(client: Client, dat
     name = TopicNames(database).transactions
     admin = administration(client)
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    wait_for(lambda: name in describe(client, database), "a broker to know what was created")
     with pytest.raises(TopicsError, match=r"message\.timestamp\.type: CreateTime"):
         create(client, database)
     assert list(describe(client, database)) == [name], "nothing else was created"
