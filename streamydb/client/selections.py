@@ -9,7 +9,7 @@ from streamydb.client.problems import InvalidParameterError
 from streamydb.client.reads import check_bound
 from streamydb.client.requests import Selection
 from streamydb.records import canonical
-from streamydb.records.condition import COMPARATORS, condition
+from streamydb.records.condition import condition, condition_form
 
 __all__ = ["selection"]
 
@@ -38,8 +38,5 @@ def _condition(name: str, given: Condition | None, *, versioned: bool) -> str | 
     if given is None:
         return None
     if condition(given, versioned=versioned) is None:
-        known = ", ".join(COMPARATORS if versioned else COMPARATORS[:-1])
-        raise InvalidParameterError(
-            f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
-        )
+        raise InvalidParameterError(condition_form(name, versioned=versioned))
     return canonical(dict(given)).decode()

@@ -98,7 +98,7 @@ def grant_block(
     ``feedback_bytes_max``, ``chunk`` (a grant may be several blocks, in this order), ``alone`` (the
     plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out);
     with ranges ``left_out`` (the seq from which on ranges did not fit into the plan; 0: all do);
-    ``more``: one more partition whose feedback belongs to the plan (see `key_processor.repeats`).
+    ``more``: one more partition whose feedback belongs to the plan (see `key_processor.repeats`);
     where keys may end ``times`` (the plan's `Timeline`).
     """
     arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}

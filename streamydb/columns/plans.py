@@ -82,7 +82,7 @@ class OpenPlan(msgspec.Struct):
 
     ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
     seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`. ``turns``: in how
-    many micro-batches this shard tells results that it knows; see `key_processor.repeats`.
+    many micro-batches this shard tells what it knows without execution (`key_processor.repeats`).
     ``deltas``: by how much the digest changes by what ends untouched: (interval, low, high).
     """
 

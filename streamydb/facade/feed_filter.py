@@ -10,7 +10,7 @@ from streamydb.facade.feed_ports import ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import Transaction
-from streamydb.records.condition import COMPARATORS, condition
+from streamydb.records.condition import condition, condition_form
 from streamydb.records.formats import UNREADABLE
 from streamydb.txn_processor.comparisons import failed_checks
 
@@ -91,8 +91,7 @@ def _check(name: str, text: str | None) -> Transaction | None:
     except UNREADABLE:
         found = None
     if found is None:
-        known = ", ".join(COMPARATORS if versioned else COMPARATORS[:-1])
-        detail = f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
+        detail = condition_form(name, versioned=versioned)
         raise ProblemError("invalid-parameter", detail, parameters=[name])
     return found
 

@@ -10,9 +10,10 @@ from streamydb.records.decoder import decode
 from streamydb.records.transaction import Transaction
 from streamydb.records.values import canonical
 
-__all__ = ["COMPARATORS", "condition"]
+__all__ = ["condition", "condition_form"]
 
-COMPARATORS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "exists", "version")
+_COMPARATORS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "exists")
+_VERSIONED: Final = (*_COMPARATORS, "version")
 """What a condition has, at least one of them."""
 
 _KEY: Final = "k"
@@ -23,8 +24,7 @@ def condition(given: object, *, versioned: bool = True) -> Transaction | None:
 
     ``versioned``: whether it may be one on the version, too.
     """
-    known = COMPARATORS if versioned else COMPARATORS[:-1]
-    if not isinstance(given, Mapping) or not set(given) <= set(known):
+    if not isinstance(given, Mapping) or not set(given) <= set(_known(versioned=versioned)):
         return None
     try:
         payload = canonical({"id": "condition", "checks": [{"key": _KEY, **given}]})
@@ -32,3 +32,13 @@ def condition(given: object, *, versioned: bool = True) -> Transaction | None:
         return None
     found = decode(payload)
     return found if isinstance(found, Transaction) else None
+
+
+def condition_form(name: str, *, versioned: bool) -> str:
+    """Say what a condition looks like, which was given as ``name``."""
+    known = ", ".join(_known(versioned=versioned))
+    return f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
+
+
+def _known(*, versioned: bool) -> tuple[str, ...]:
+    return _VERSIONED if versioned else _COMPARATORS

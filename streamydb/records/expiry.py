@@ -70,9 +70,8 @@ def after_update(
     if isinstance(update, Put | Append | Touch) and update.ttl_ms is not UNSET:
         return Expiring(after, ts_ms + update.ttl_ms)
     if isinstance(update, Put | Touch):
-        return bytes(after) if isinstance(after, Expiring) else after
-    end = end_of(before)
-    return after if end is None else Expiring(after, end)
+        return ending(after, None)
+    return ending(after, end_of(before))
 
 
 def is_removal(number: int) -> bool:

@@ -202,8 +202,7 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     ``constrain``: canonical bytes. ``locks``: keys of the index behind uniqueness that the
     transaction may write, as far as constraints make it, and ranges whose keys constraints count.
-    ``deadline_ms``: the last commit time
-    (ms since 1970) at which it may be executed.
+    ``deadline_ms``: the last commit time (ms since 1970) at which it may be executed.
     """
 
     id: Id

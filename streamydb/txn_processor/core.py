@@ -90,15 +90,9 @@ class TransactionProcessor:
         """
         parts: dict[_Part, _Grants] = {}
         for block in blocks:
-            header, arrays = open_block(block)
-            if header["kind"] in _PASSED:
-                yield from passed_on(header, arrays, self._changes_partitions)
-                continue
-            if header["kind"] in _FED_BACK:
-                yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
-                continue
-            if header["kind"] == "removals":
-                yield from o.removals(Columns.unflatten(arrays), self._spreads)
+            opened = header, arrays = open_block(block)
+            if header["kind"] != "grant":
+                yield from passed_on(block, opened, self._changes_partitions, self._spreads)
                 continue
             grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
             found = parts.setdefault(_Part.of(header), _Grants())
@@ -247,20 +241,23 @@ def _emptied(slots: Columns, now: int) -> Columns:
     return left
 
 
-_PASSED = {"resolved", "digests", "results"}
-_FED_BACK = {"sizes", "feedback"}
-"""Blocks of shards that go out as feedback, as they are."""
-
 _TOPICS = {"digests": o.DIGESTS, "results": o.RESULTS}
 
 
 def passed_on(
-    header: dict[str, Any], arrays: dict[str, Array], changes_partitions: int
-) -> Iterator[o.Records]:
-    """The records of a block that has nothing to execute."""
-    if header["kind"] in _TOPICS:
+    block: bytes, opened: tuple[dict[str, Any], dict[str, Array]], changes_partitions: int,
+    spreads: int = 1,
+) -> Iterator[o.Rows | o.Records]:
+    """The outputs of a block that has nothing to execute; ``opened``: its header and arrays."""
+    header, arrays = opened
+    kind = header["kind"]
+    if kind in _TOPICS:
         texts = Columns.unflatten(arrays).texts
-        yield o.Records(_TOPICS[header["kind"]], texts["key"], texts["value"])
+        yield o.Records(_TOPICS[kind], texts["key"], texts["value"])
+    elif kind == "removals":
+        yield from o.removals(Columns.unflatten(arrays), spreads)
+    elif kind != "resolved":  # shards tell each other something, through the feedback
+        yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
     elif not header["silent"]:
         value = Ragged.of([arrays["value"].tobytes()])
         for partition in range(changes_partitions):

@@ -43,7 +43,7 @@ from streamydb.txn_processor.kernel import (
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
 from streamydb.txn_processor.places import Places
 from streamydb.txn_processor.ranges import See
-from streamydb.txn_processor.result import result_bytes, verdict_bytes
+from streamydb.txn_processor.result import originals, result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run, prepared
 
 __all__ = ["execute_grants"]
@@ -135,11 +135,12 @@ def _fitting_repeats(run: Run, made: int, most: Most) -> int:
     """Return how many of the plan's first records fit, with the results of those that repeat one
     that Python has executed; 0: all.
     """
-    cols = run.txns.cols
-    for i in np.flatnonzero(cols["duplicate"] == PLAN_DUPLICATE).tolist() if most.bytes else ():
-        original = int(np.searchsorted(cols["seq"], cols["original"][i]))
+    if not most.bytes:
+        return 0
+    copies = np.flatnonzero(run.txns.cols["duplicate"] == PLAN_DUPLICATE)
+    for i, original in zip(copies.tolist(), originals(run.txns, copies).tolist(), strict=True):
         made += len(run.special.get(original, b""))
-        if (fits := most.fits(made, int(cols["seq"][i]))):
+        if (fits := most.fits(made, int(run.txns.cols["seq"][i]))):
             return fits
     return 0
 

@@ -330,7 +330,7 @@ def execute_steps(
             return txn
         if program.route[txn] == BY_NOBODY:
             continue
-        if not _ranges_hold(txn, program, values, ranges):
+        if len(ranges.counts) and not _ranges_hold(txn, program, values, ranges):
             return txn
         failed = _check(txn, program, values, notes)
         if failed < 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -23,7 +22,7 @@ from streamydb.records.expiry import removal_number
 from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
-from streamydb.txn_processor.result import as_duplicate
+from streamydb.txn_processor.result import as_duplicate, originals
 from streamydb.txn_processor.rows import change_rows, result_rows
 
 __all__ = [
@@ -102,9 +101,7 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(told, spreads)):
         for part in _in_blocks(rows, sizes):
-            with _repeated(outcome, part):
-                table = result_rows(outcome, part)
-            yield Rows(RESULTS, table, spread)
+            yield Rows(RESULTS, result_rows(outcome, part, _repeated(outcome, part)), spread)
     yield from _changes(outcome, spreads)
     yield from _dead_letters(outcome)
     yield from workflow_records(outcome.workflow)
@@ -142,7 +139,7 @@ def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
         np.add.at(sizes, outcome.reads["txn"], read)
     for i, result in outcome.special.items():
         sizes[i] += len(result)
-    sizes[copies] = sizes[_originals(outcome, copies)]
+    sizes[copies] = sizes[originals(outcome.txns, copies)]
     return sizes
 
 
@@ -167,28 +164,16 @@ def workflow_records(outputs: Outputs) -> Iterator[Records]:
             yield Records(topic, keys, values, 0, partition)
 
 
-@contextmanager
-def _repeated(outcome: ExecutionOutcome, rows: Ints) -> Iterator[None]:
-    """While the body runs, there are the results of those of ``rows`` that repeat one of the plan.
-    """
+def _repeated(outcome: ExecutionOutcome, rows: Ints) -> dict[int, bytes]:
+    """Make the results of those of ``rows`` that repeat one of the plan, from that one's."""
     txns = outcome.txns
     copies = rows[txns.cols["duplicate"][rows] == PLAN_DUPLICATE]
     if not len(copies):
-        yield
-        return
-    originals, at = np.unique(_originals(outcome, copies), return_inverse=True)
-    results = format_results(result_rows(outcome, originals))
-    for i, k in zip(copies.tolist(), at.tolist(), strict=True):
-        outcome.special[i] = as_duplicate(txns, i, results[k])
-    yield
-    for i in copies.tolist():
-        del outcome.special[i]
-
-
-def _originals(outcome: ExecutionOutcome, copies: Ints) -> Ints:
-    """Return the positions of the transactions that those at ``copies`` repeat."""
-    txns = outcome.txns
-    return np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
+        return {}
+    each, at = np.unique(originals(txns, copies), return_inverse=True)
+    results = format_results(result_rows(outcome, each))
+    pairs = zip(copies.tolist(), at.tolist(), strict=True)
+    return {i: as_duplicate(txns, i, results[k]) for i, k in pairs}
 
 
 @kernel

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamydb.columns.table import Columns
 from streamydb.txn_processor.interpreter import Verdict
@@ -15,6 +17,7 @@ __all__ = [
     "copy_of",
     "encode",
     "encode_verdict",
+    "originals",
     "plain_result",
     "result_bytes",
     "verdict_bytes",
@@ -86,6 +89,11 @@ def as_duplicate(txns: Columns, i: int, original: bytes) -> bytes:
     """The original's result with the position of its copy, transaction ``i``."""
     cols = txns.cols
     return copy_of(original, (cols["seq"][i], cols["ts"][i], cols["part"][i], cols["off"][i]))
+
+
+def originals(txns: Columns, copies: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The positions of the transactions of one plan that those at ``copies`` repeat; shape (n,)."""
+    return np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
 
 
 def copy_of(original: bytes, position: Position) -> bytes:

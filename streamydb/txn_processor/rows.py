@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -19,10 +21,16 @@ Parts = npt.NDArray[np.int32]
 
 _POSITION: Final = ("seq", "ts", "part", "off")
 _NO_REFS: Final = np.empty(0, np.int64)
+_NONE: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
-def result_rows(outcome: ExecutionOutcome, rows: Ints) -> Columns:
-    """Return the contents of the results of the transactions at ``rows``."""
+def result_rows(
+    outcome: ExecutionOutcome, rows: Ints, repeated: Mapping[int, bytes] = _NONE
+) -> Columns:
+    """Return the contents of the results of the transactions at ``rows``.
+
+    ``repeated``: finished results beside those of the outcome, by position.
+    """
     txns, reads = outcome.txns, outcome.reads
     counts = np.bincount(reads["txn"], minlength=len(txns))
     seen = reads
@@ -31,7 +39,7 @@ def result_rows(outcome: ExecutionOutcome, rows: Ints) -> Columns:
         seen = reads[expand(starts, counts[rows])]
     return Columns(
         {name: txns.cols[name][rows] for name in _POSITION},
-        {"id": txns.texts["id"].take(rows), "special": _at(outcome.special, rows)},
+        {"id": txns.texts["id"].take(rows), "special": _at({**outcome.special, **repeated}, rows)},
         {
             "reads": (
                 counts[rows],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_block
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import released_block
@@ -61,16 +61,10 @@ class Gatherer:
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
         for block in blocks:
-            header, arrays = open_block(block)
-            if header["kind"] == "swept":
-                yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
-                continue
-            if header["kind"] == "removals":
-                changes = o.Rows(o.CHANGES, Columns.unflatten(arrays))
-                yield o.formatted(changes, self._config.database)
-                continue
+            opened = header, _ = open_block(block)
             if header["kind"] != "single":
-                yield from passed_on(header, arrays, self._changes_partitions)
+                for each in passed_on(block, opened, self._changes_partitions):
+                    yield o.formatted(each, self._config.database)
                 continue
             stamps.add(tuple(header[name] for name in _STAMP))
             payloads = decode_list(header["payloads"], Payload)
