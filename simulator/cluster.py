@@ -137,7 +137,7 @@ class Cluster:
         self.topic = SimulatedRulings(log.begins)
         self.rulings = self.topic.rulings()
         self.code: Release | None = None
-        self.epoch, self.leads, self.begun = 1, True, 0
+        self.epoch, self.leads, self.settled, self.begun = 1, True, True, 0
         self._suspects = Suspects()
         self.clock = count() if clock is None else clock
         self._interrupted: _Batch | None = None
@@ -159,6 +159,10 @@ class Cluster:
         )
         fed = any(self._read_feedback[s] < len(self.feedback[s]) for s in self._read_feedback)
         return unread or fed
+
+    def has_read(self, feedback: int) -> bool:
+        """Return True if so much feedback of shard 0 was read, in batches that have ended."""
+        return self._read_feedback[0] >= feedback and self._interrupted is None
 
     def news(self) -> bool:
         """Return True if anything but markers has not been read."""
@@ -194,8 +198,11 @@ class Cluster:
                     self._interrupted = batch
                     return
             except UnruledFaults as error:
-                self._rule(error.faults)
                 self.start_anew()
+                if self.leads and not self.settled:
+                    self._interrupted = batch
+                    return
+                self._rule(error.faults)
             except TooLate:
                 self._upgrade()
                 self.start_anew()
@@ -234,7 +241,8 @@ class Cluster:
             blocks[:read] = [b""] * read
 
     def start_anew(self) -> None:
-        """The driver starts again, with whatever limits, as whatever release."""
+        """The driver starts again, with whatever limits, as whatever release, and all rulings."""
+        self.take_rulings()
         dice = self._dice
         most = dice.choice((self.plan_limit, *_PLAN_LIMITS))
         shape = PlanShape(
@@ -246,6 +254,10 @@ class Cluster:
             shape = msgspec.structs.replace(shape, values_bytes_max=bound)
         self.life = Life(f"{dice.getrandbits(64):016x}", shape, self.log.begins)
         self._other_release = dice.random() < 0.3
+
+    def take_rulings(self) -> None:
+        """Take in all that was ruled, as a query does that is started."""
+        self.rulings = self.topic.rulings()
 
     def _release(self) -> AbstractContextManager[object]:
         """The planner of the release that runs."""
@@ -277,8 +289,8 @@ class Cluster:
         """Those of which somebody has written a result."""
         if not faults:
             return []
-        results = [r.value or b"" for r in self.written if r.topic == o.RESULTS]
-        sources = [result.source for result in map(decode_result, results)]
+        results = [decode_result(r.value or b"") for r in self.written if r.topic == o.RESULTS]
+        sources = [result.duplicate or result.source for result in results]
         places = {(source.partition, source.offset) for source in sources}
         return [fault for fault in faults if (fault.partition, fault.offset) in places]
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from simulator import cluster, faults, pipelines
+from simulator import cluster, faults
 from streamydb.key_processor.locking import executor
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import core
@@ -15,6 +15,7 @@ from streamydb.txn_processor import core
 __all__ = [
     "believe_the_exception",
     "follow_without_rulings",
+    "rule_at_once",
     "rule_on_what_is_known",
     "rule_without_a_fence",
 ]
@@ -45,4 +46,9 @@ def rule_on_what_is_known() -> Any:
 
 def follow_without_rulings() -> Any:
     """Rulings: a pipeline keeps those that it began with."""
-    return mock.patch.object(pipelines.Pair, "_reload", return_value=None)
+    return mock.patch.object(cluster.Cluster, "take_rulings", return_value=None)
+
+
+def rule_at_once() -> Any:
+    """Rulings: a new leader does not wait until the one before writes nothing more."""
+    return mock.patch.object(cluster.Cluster, "has_read", return_value=True)

@@ -38,6 +38,9 @@ __all__ = [
 _TRANSACTION_BYTES: Final = 600
 _BLOCK_BYTES: Final = 200
 _DIGITS_MAX: Final = 20
+_AS_INTEGERS: Final = 8
+"""Bytes of a text that a shard takes for an integer when it weighs a plan."""
+
 VALUES_BYTES: Final = (0, 150, 1_000, 1 << 26)
 """Bytes of the values that a plan may touch."""
 
@@ -151,6 +154,7 @@ class GrantedBytes:
         if len(lengths) > 1 and int(lengths.sum()) > limits.BLOCK_BYTES_MAX:
             raise Divergence(f"a block grants {lengths.sum()} bytes of values")
         users = [not key.startswith(b"$") for key in slots.texts["key"].tolist()]
+        lengths[lengths == _AS_INTEGERS] = 0
         self._total += int(lengths[users].sum()) if users else 0
         self._alone |= header["alone"]
         self._bounded &= header["bounded"]

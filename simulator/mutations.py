@@ -390,7 +390,7 @@ class Mutation(NamedTuple):
 
 _BOTH = ("planner", "single")
 _MANY, _HALF, _MOST = 0.2, 0.5, 0.9
-_FEW, _SOME = 0.02, 0.1
+_FEW, _SOME, _OFTEN = 0.02, 0.1, 0.15
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "lock-incomplete": Mutation(_plan_on_incomplete_feedback, ("planner",)),
     "lock-open": Mutation(_plan_while_open, ("planner",)),
@@ -473,6 +473,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "cache-reads": Mutation(value_mutations.read_the_cache_blindly, _BOTH),
     "standby-ahead": Mutation(_run_ahead_in_silence, _BOTH, pair=True),
     "standby-mixed": Mutation(_mix_silent_and_loud, _BOTH, pair=True),
+    "rulings-early": Mutation(rulings.rule_at_once, ("single",), pair=True, faults=_OFTEN),
     "rulings-exceptions": Mutation(rulings.believe_the_exception, _BOTH, faults=_FEW),
     "rulings-fence": Mutation(rulings.rule_without_a_fence, ("planner",), pair=True, faults=_SOME),
     "rulings-known": Mutation(rulings.rule_on_what_is_known, ("planner",), pair=True, faults=_SOME),

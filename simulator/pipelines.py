@@ -45,6 +45,7 @@ class Pair:
         self._leader = 0
         self._zombie = False
         self._down = [0, 0]
+        self._told = [0, 0]
         self._covered = 0
         for member in self.members:
             member.topic = self.members[0].topic
@@ -97,25 +98,25 @@ class Pair:
         if leads:
             member.epoch = max(each.epoch for each in self.members) + 1
             member.topic.fence(member.epoch)
-        self._reload(member)
+        member.take_rulings()  # all of them, before it is told what to execute
         block = role_block(member.config.incarnation, leads=leads, covered=self._covered)
         member.feedback[0].append(block)
-
-    def _reload(self, member: Cluster) -> None:
-        """A pipeline takes in all rulings before it is told what to execute."""
-        member.rulings = member.topic.rulings()
+        self._told[number] = len(member.feedback[0])
 
     def _settle(self) -> None:
         news = self._news()
-        if news > self._covered:
-            self._covered = news
+        if news > self._covered or self._zombie:
+            self._covered = max(self._covered, news)
             self._tell(1 - self._leader, leads=False)
+            self._zombie = False
         for number in range(2):
             self._batch(number, all_of_it=True)
 
     def _batch(self, number: int, *, all_of_it: bool = False, gives_up: bool = False) -> None:
         """A batch of one; with a new checkpoint it has to be told its role again."""
-        member = self.members[number]
+        member, other = self.members[number], self.members[1 - number]
+        ended = not other.leads and other.has_read(self._told[1 - number])
+        member.settled = number != self._leader or ended  # one that was overtaken does not know
         begun = member.begun
         member.batch(all_of_it=all_of_it, gives_up=gives_up)
         if member.begun > begun:

@@ -81,7 +81,8 @@ class Granter:
                 return most
         found = self.values.read_within(texts, bound if sizes is None else None)
         if sizes is None:
-            exact = self.values.sizes(texts) if found is None else found.texts["text"].lengths()
+            values = self.values
+            exact = values.sizes(texts) if found is None else values.sizes_of(found)
             most = affordable(released, plan, exact, bound)
             if most < len(released):
                 return most

@@ -141,6 +141,15 @@ class ShardValues:
             out[order[start : start + len(part)]] = found
         return np.where(out == INT_ITEM.itemsize, 0, np.maximum(out - HEAD_BYTES, 0))
 
+    @staticmethod
+    def sizes_of(values: Columns) -> Ints:
+        """Return what `sizes` says of values that were read; (n,).
+
+        The same to the byte, or a plan that fits by one would not fit by the other.
+        """
+        sizes = values.texts["text"].lengths()
+        return np.where(sizes == INT_ITEM.itemsize - HEAD_BYTES, 0, sizes)
+
     def scan(self, wanted: Scan) -> list[tuple[bytes, bytes]]:
         """The keys in a range with their encoded values, in order; see `Scan`."""
         attempt = 0

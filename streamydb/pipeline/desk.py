@@ -83,13 +83,16 @@ class Desk:
         self._suspects = Suspects()
         self._waits = 0
 
-    def may_repeat(self, messages: list[str], epoch: int, *, leads: bool) -> bool:
+    def may_repeat(
+        self, messages: list[str], epoch: int, *, leads: bool, settled: bool = True
+    ) -> bool:
         """Return True if the query is to be started again, with the rulings there are now.
 
         Args:
             messages: of the query's error and its causes.
             epoch: in which this pipeline leads.
             leads: whether it does; one that follows waits for the ruling of the one that leads.
+            settled: no other pipeline can still write results that contradict a ruling.
 
         Raises:
             TooLate: it fails on what others have executed.
@@ -104,6 +107,9 @@ class Desk:
             self._waits = 0 if self._open(faults) < len(faults) else self._waits + 1
             if self._waits > _WAITS_MAX:
                 raise TooLate(faults[0])
+            return True
+        if not settled:
+            log.warning("another pipeline led a moment ago: no rulings yet")
             return True
         confirmed = self._suspects.confirm(faults)
         log.error("our own code failed on %d transactions (%s)", len(faults), faults[0].error)
@@ -134,7 +140,7 @@ class Desk:
         A pipeline that went on from an older checkpoint has written old results again behind them.
         So a window is large enough only if it also begins before the transactions were appended.
         """
-        wanted = {_source((fault.partition, fault.offset)): fault for fault in faults}
+        wanted = {_ending((fault.partition, fault.offset)): fault for fault in faults}
         before_ms = self._appended_ms(faults) - CLOCK_SKEW_MS
         first: dict[int, int] = {}
         enough: set[int] = set()
@@ -147,7 +153,7 @@ class Desk:
                     first[number] = offset
                     if _seq(value) <= told.seq and record.timestamp()[1] <= before_ms:
                         enough.add(number)
-                fault = wanted.get(value.rpartition(b',"source":')[2])
+                fault = wanted.get(value.rpartition(b'"partition":')[2])
                 if fault is not None:
                     raise TooLate(fault)
 
@@ -166,9 +172,9 @@ class Desk:
         return min(found)
 
 
-def _source(place: Place) -> bytes:
-    """Return how a result record ends."""
-    return b'{"partition":%d,"offset":%d}}' % place
+def _ending(place: Place) -> bytes:
+    """Return how the result of a record ends: with its source, or with where it repeats one."""
+    return b'%d,"offset":%d}}' % place
 
 
 class _Numbered(msgspec.Struct):

@@ -25,6 +25,10 @@ class _Member(Protocol):
         """In which it leads."""
 
     @property
+    def settled(self) -> bool:
+        """True if no other pipeline may still write results."""
+
+    @property
     def leads(self) -> bool:
         """True if it does."""
 
@@ -83,4 +87,6 @@ class RestartedQuery:
 
     def _may_repeat(self) -> bool:
         member, query = self._member, self.running.query
-        return self._desk.may_repeat(failure_of(query), member.epoch, leads=member.leads)
+        return self._desk.may_repeat(
+            failure_of(query), member.epoch, leads=member.leads, settled=member.settled
+        )

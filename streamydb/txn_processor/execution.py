@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamydb import limits
+from streamydb import errors, limits
 from streamydb.columns import program as p
 from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
 from streamydb.columns.table import Columns, Ragged
@@ -111,12 +111,13 @@ def execute_grants(
 
 def _send_ruled(run: Run) -> None:
     """Send to Python what was ruled on."""
-    route = run.program.route
+    cols, route = run.txns.cols, run.program.route
     for row, fault in run.ruled.items():
-        if run.txns.cols["kind"][row] != p.REJECTED:
-            require_unread(fault)
-            if route[row] == BY_KERNEL:
-                route[row] = BY_PYTHON
+        if cols["kind"][row] == p.REJECTED and p.REJECT_CODES[cols["code"][row]] == errors.INTERNAL:
+            continue  # ruled when it was read
+        require_unread(fault)
+        if route[row] == BY_KERNEL:
+            route[row] = BY_PYTHON
 
 
 def _special_rejections(run: Run) -> None:

@@ -80,11 +80,12 @@ def execute_gathered(
     """Execute a complete transaction whose id lives on shard ``home``; ``rulings``: as given."""
     payload = gathered.payload
     position = (payload.seq, payload.ts, payload.part, payload.off)
-    if payload.kind == p.REJECTED:
-        return _rejected(payload, position, home)
     ruling = rulings.get((payload.part, payload.off))
-    if ruling is not None:
-        require_unread(ruling)
+    rejected = payload.kind == p.REJECTED
+    if ruling is not None and not (rejected and p.REJECT_CODES[payload.code] == errors.INTERNAL):
+        require_unread(ruling)  # unless it was ruled when it was read
+    if rejected:
+        return _rejected(payload, position, home)
     if payload.duplicate in REFUSALS:
         result = encode(payload.id, position, "rejected", REFUSALS[payload.duplicate])
         return _finished(gathered, result, interpreter.Verdict(), (database, home), None)

@@ -31,6 +31,8 @@ _ALONE_TURN_S: Final = 0.5
 # But people who look for a pipeline see one that runs elsewhere by its beats (`kafka.presence`).
 _ALONE_BEAT_MS: Final = 10_000
 _HISTORY_S_MAX: Final = 60.0
+_WRITES_ON_MS: Final = 30_000
+"""For so long, one that led before is thought to write what it has begun."""
 _SHOWN_MS: Final = 1_000
 
 
@@ -75,7 +77,7 @@ class Coordinator:
         self._show = show
         self._rulings = rulings
         self._given: int | None = None
-        self._fenced = 0
+        self._fenced = self._fenced_ms = 0
         self.stale = False
         self._feedback = TopicNames(config.database).feedback_of(config.name)
         self._agreement = Agreement(config.digest_interval, config.shards)
@@ -132,6 +134,11 @@ class Coordinator:
         return self._fenced
 
     @property
+    def settled(self) -> bool:
+        """True unless another pipeline led a moment ago, which may still write what it began."""
+        return not self._member.before or _now_ms() - self._fenced_ms >= _WRITES_ON_MS
+
+    @property
     def leads(self) -> bool:
         """True if it leads."""
         return self._member.role == "leading"
@@ -152,7 +159,7 @@ class Coordinator:
         epoch = self._member.epoch
         if action.leads and epoch > self._fenced:
             known = self._rulings.fence(epoch, self._config.incarnation)
-            self._fenced = epoch
+            self._fenced, self._fenced_ms = epoch, _now_ms()
         else:
             known = self._rulings.refresh()
         self.stale = self._given is not None and known > self._given

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from streamydb.pipeline.standby.position import Others, Own, Rank
+from streamydb.pipeline.standby.position import Leader, Others, Own, Rank
 from streamydb.records.control import Audited, Beat, Following, Handover, LeaderClaim, Message
 
 __all__ = ["Action", "Member", "Play", "Role", "Say", "Times"]
@@ -78,22 +78,6 @@ Action: TypeAlias = Say | Play
 
 
 @dataclass(slots=True)
-class _Leader:
-    """The leader, as a pipeline knows it.
-
-    ``behind_ms``: since when it says that it lacks what was resolved before; None if it does not.
-    """
-
-    epoch: int = 0
-    pipeline: str = ""
-    name: str = ""
-    heard_ms: int = 0
-    read: int = -1
-    moved_ms: int = 0
-    behind_ms: int | None = None
-
-
-@dataclass(slots=True)
 class _Wish:
     """That one wants the lead.
 
@@ -122,6 +106,7 @@ class Member:
         covered: all outputs up to this seq are written. One that leads from the start does not
             rely on what others said: a rebuild from the log writes everything again.
         leader: the pipeline that leads, as far as is known.
+        before: the pipeline that led before it; empty: none.
 
     """
 
@@ -132,7 +117,8 @@ class Member:
         """Know nothing yet."""
         self.role: Role = "starting"
         self.covered = 0
-        self.leader = _Leader()
+        self.leader = Leader()
+        self.before = ""
         self._log, self._me = log, pipeline
         self._sender: dict[str, Any] = {
             "log": log, "pipeline": pipeline, "name": name, "terms": terms
@@ -203,7 +189,12 @@ class Member:
         if isinstance(message, Beat):
             self.covered = self._told = max(self.covered, message.resolved)
         if message.epoch > self.leader.epoch:
-            self.leader = _Leader(message.epoch, message.pipeline, message.name)
+            self._replace(message, 0)
+
+    def _replace(self, by: LeaderClaim | Beat, now_ms: int) -> None:
+        if by.pipeline != self.leader.pipeline:
+            self.before = self.leader.pipeline
+        self.leader = Leader(by.epoch, by.pipeline, by.name, now_ms, -1, now_ms)
 
     def begin(self, now_ms: int) -> list[Action]:
         """Start, after the history has been replayed.
@@ -277,9 +268,7 @@ class Member:
             return [self.beat(now_ms)]
         if message.epoch <= self.leader.epoch:
             return self._follow(now_ms) if lost and self.leader.pipeline != self._me else []
-        self.leader = _Leader(
-            message.epoch, message.pipeline, message.name, now_ms, -1, now_ms
-        )
+        self._replace(message, now_ms)
         self._wish = None
         self._others.drop(message.pipeline)
         if message.pipeline == self._me:

@@ -11,10 +11,26 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["Others", "Own", "PipelinePosition", "Rank"]
+__all__ = ["Leader", "Others", "Own", "PipelinePosition", "Rank"]
 
 _WAITING_MAX: Final = 1_000
 _SAID_MAX: Final = 1_000
+
+
+@dataclass(slots=True)
+class Leader:
+    """The leader, as a pipeline knows it.
+
+    ``behind_ms``: since when it says that it lacks what was resolved before; None if it does not.
+    """
+
+    epoch: int = 0
+    pipeline: str = ""
+    name: str = ""
+    heard_ms: int = 0
+    read: int = -1
+    moved_ms: int = 0
+    behind_ms: int | None = None
 
 
 @dataclass(slots=True)

@@ -209,6 +209,22 @@ def test_the_limit_of_a_transaction_at_n_and_one_more(
     assert codes == {"w": None, "fits": None, "absent": None, **over}
 
 
+def test_values_weigh_the_same_whether_they_were_read_or_measured(tmp_path: Path) -> None:
+    """Or a plan that was cut by the one is too large by the other, and nothing goes on."""
+    texts = [b"", b'"1"', b'"123456"', b'"12345678"', b"x" * 8, b"x" * 16, b"x" * 5_000]
+    n, tags = len(texts), (p.INT, p.OPAQUE, p.EXPIRING)
+    for turn, tag in enumerate(tags):
+        values = ShardValues(ValuesState(), MemoryBlobs(), LmdbValues(tmp_path / f"{turn}"))
+        keys = [b"k%d" % i for i in range(n)]
+        cols: dict[str, Any] = {
+            "tag": np.full(n, tag, np.uint8), "number": np.full(n, 7), "version": np.ones(n, int),
+        }  # fmt: skip
+        held = Ragged.of([b""] * n if tag == p.INT else texts)
+        values.apply(Columns(cols, {"key": Ragged.of(keys), "text": held}))
+        wanted = Ragged.of([*keys, b"none"])
+        assert values.sizes_of(values.read(wanted)).tolist() == values.sizes(wanted).tolist()
+
+
 def test_the_table_of_sizes_is_never_below_what_was_told() -> None:
     rng = np.random.default_rng(1)
     keys = [b"key/%d" % i for i in range(5_000)]

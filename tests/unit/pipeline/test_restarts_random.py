@@ -36,6 +36,7 @@ class World:
     stale = False
     epoch = 3
     leads = True
+    settled = True
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(f"restarts {seed}")
@@ -50,8 +51,9 @@ class World:
         self.stale = False
         return self.started[-1]
 
-    def may_repeat(self, failure: Any, epoch: int, *, leads: bool) -> bool:
-        assert (failure, epoch, leads) == (self.started[-1], 3, True), "the failure of the last"
+    def may_repeat(self, failure: Any, epoch: int, *, leads: bool, settled: bool) -> bool:
+        told = failure, epoch, leads, settled
+        assert told == (self.started[-1], 3, True, True), "the failure of the last"
         return self.repeats
 
 

@@ -201,6 +201,12 @@ def test_the_one_that_leads_rules_and_a_follower_waits(monkeypatch: pytest.Monke
     assert topic.known == []
     assert leads.may_repeat(said(fault), 1, leads=True)
     assert topic.known == [fault]
+    topic, fault = Topic(), FAULTS[3]
+    after = desk(topic, monkeypatch)
+    assert all(after.may_repeat(said(fault), 1, leads=True, settled=False) for _ in range(5))
+    assert topic.known == [], "the one that led before may still write its result"
+    assert [after.may_repeat(said(fault), 1, leads=True) for _ in range(2)] == [True, True]
+    assert topic.known == [fault]
     topic = Topic()
     follower = desk(topic, monkeypatch)
     assert all(follower.may_repeat(said(fault), 1, leads=False) for _ in range(5))
@@ -245,7 +251,7 @@ class Query:
 class Part:
     """A pipeline that leads in epoch 3."""
 
-    epoch, leads, stale = 3, True, False
+    epoch, leads, settled, stale = 3, True, True, False
 
 
 def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatch) -> None:

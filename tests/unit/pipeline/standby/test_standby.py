@@ -197,6 +197,7 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     claims = [action.message for action in alone.tick(2_200) if isinstance(action, Say)]
     assert [type(claim) for claim in claims] == [LeaderClaim]
     assert alone.hear(claims[0], 2_250)[0] == Play(leads=True, covered=0)
+    assert (again.before, alone.before) == ("", "id-b"), "it may still write what it began"
 
 
 def test_a_leader_whose_shards_do_nothing_reminds_them() -> None:
