@@ -27,10 +27,13 @@ CONSTRAINTS_ANYWHERE: Final = "constraints-anywhere"
 """Constraints can be declared in a database that was not created for them."""
 
 RANGES: Final = "ranges"
-"""Transactions may name ranges; before, a record that does is no transaction."""
+"""Checks and reads may name ranges; before, a record in which one does is no transaction."""
 
 EXPIRY: Final = "expiry"
-"""Updates may say when keys end; before, a record that does is no transaction."""
+"""Updates may say when keys end; before, a record that does is no transaction.
+
+With it came ranges in locks, calls and constraints (`Begins.ranges_anywhere`).
+"""
 
 RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY)
 
@@ -48,6 +51,10 @@ class Begins(msgspec.Struct, frozen=True):
         """Return True if a rule holds for a record of the log."""
         place = self.places.get(rule)
         return place is not None and offset >= place.get(partition, 0)
+
+    def ranges_anywhere(self, partition: int, offset: int) -> bool:
+        """Return True if locks, calls and constraints may name ranges, too, in such a record."""
+        return self.holds(RANGES, partition, offset) and self.holds(EXPIRY, partition, offset)
 
     def completed(self, other: Begins) -> Begins:
         """With the places of another one, for the rules that are not named here."""

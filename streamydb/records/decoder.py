@@ -61,8 +61,8 @@ def decode(
 
     Args:
         raw: the record's value; None for a tombstone.
-        ranges: whether transactions may name ranges where it lies (`records.begins`).
-        expiry: whether updates may say there when keys end.
+        ranges: whether checks and reads may name ranges where it lies (`records.begins`).
+        expiry: whether updates may say there when keys end, and locks and calls name ranges.
 
     Returns:
         a valid transaction, an epoch marker, or the reason code why it is neither.
@@ -87,11 +87,12 @@ def _valid(raw: bytes | None, *, ranges: bool, expiry: bool) -> Transaction | No
         canonicalised = _canonicalise_updates(updates, expiry=expiry)
         if txn.asserts or txn.checks or txn.reads:
             canonicalised = _canonicalise_rest(txn, ranges=ranges) or canonicalised
-        if txn.locks and not all(ranges and named.fits for named in txn.lock_ranges):
+        anywhere = ranges and expiry
+        if txn.locks and not all(anywhere and named.fits for named in txn.lock_ranges):
             return None
         if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
-            _canonicalise_procedures(txn, ranges=ranges)
+            _canonicalise_procedures(txn, ranges=anywhere)
     except ValueRejected:
         return None
     if txn.id[0] == RESERVED and not _id_fits(txn):

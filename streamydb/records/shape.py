@@ -36,8 +36,9 @@ _NUMERIC: Final = {"add", "max", "min"}
 def shape_fits(record: Any, *, ranges: bool = True, expiry: bool = True) -> bool:
     """Fields and types of the whole record, without ids, keys and the insides of values.
 
-    ``ranges``: whether it may name ranges. ``expiry``: whether it may say when keys end.
+    ``ranges``, ``expiry``: as `decoder.decode` takes them.
     """
+    anywhere = ranges and expiry
     if not isinstance(record, dict) or not record.keys() <= _FIELDS:
         return False
     lists = [record.get(name, []) for name in ("checks", "reads", "updates")]
@@ -45,7 +46,7 @@ def shape_fits(record: Any, *, ranges: bool = True, expiry: bool = True) -> bool
         isinstance(x, list) for x in lists
     ):
         return False
-    if "call" in record and not _call_fits(record["call"], ranges=ranges):
+    if "call" in record and not _call_fits(record["call"], ranges=anywhere):
         return False
     if "deploy" in record and not _deploy_fits(record["deploy"]):
         return False
@@ -57,9 +58,10 @@ def shape_fits(record: Any, *, ranges: bool = True, expiry: bool = True) -> bool
     locks = record.get("locks", [])
     if not isinstance(locks, list):
         return False
-    if not all(_lock_fits(lock) for lock in locks if not (ranges and is_ranged(lock))):
+    if not all(_lock_fits(lock) for lock in locks if not (anywhere and is_ranged(lock))):
         return False
-    if ranges and not all(map(_range_read_fits, filter(is_ranged, [*lists[1], *locks]))):
+    named = [*(lists[1] if ranges else ()), *(locks if anywhere else ())]
+    if not all(map(_range_read_fits, filter(is_ranged, named))):
         return False
     checks = [check for check in lists[0] if not (ranges and is_ranged(check))]
     ranged = [check for check in lists[0] if ranges and is_ranged(check)]

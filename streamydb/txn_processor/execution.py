@@ -21,7 +21,7 @@ from streamydb.columns.timeline import Timeline
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import RANGES, VALUES_BOUNDED, Begins
+from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -233,7 +233,7 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             txn = transaction_of(run, i)
             calls = interpreter.ExecutionContext(
                 given.modules, place, given.rules in own, given.see,
-                given.begins.holds(RANGES, int(cols["part"][i]), int(cols["off"][i])),
+                given.begins.ranges_anywhere(int(cols["part"][i]), int(cols["off"][i])),
             )
             verdict = (
                 interpreter.too_large(txn, look)

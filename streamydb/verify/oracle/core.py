@@ -308,7 +308,7 @@ class Oracle:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
             at = place.source
-            ranges = self.rulings.begins.holds(RANGES, at.partition, at.offset)
+            ranges = self.rulings.begins.ranges_anywhere(at.partition, at.offset)
             value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq, ranges=ranges)
         except DeclarationRefused as refused:
             code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))

@@ -16,7 +16,7 @@ from streamydb.constraints.locks import relocked
 from streamydb.constraints.schema import compile_schema
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records import Rejection, canonical, decode, decode_result
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EVERYWHERE, RANGES, Begins
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EVERYWHERE, EXPIRY, RANGES, Begins
 from streamydb.records.rulings import Rulings
 from streamydb.verify.oracle.core import Oracle
 
@@ -326,7 +326,7 @@ def test_a_procedure_that_scans_has_named_its_range() -> None:
 
 
 def test_no_rule_counts_keys_where_an_earlier_release_executed_the_log() -> None:
-    log = Log(Begins({CONSTRAINTS_ANYWHERE: {}, RANGES: {0: 3}}))
+    log = Log(Begins({CONSTRAINTS_ANYWHERE: {}, RANGES: {}, EXPIRY: {0: 3}}))
     wanted = {"constrain": {"declare": {**DECLARED, "keys": {"max": 1}}}}
     verdict = log.send(**wanted)
     assert (verdict["code"], verdict["reason"]) == ("constraint-refused", "no such rule: keys")
