@@ -58,7 +58,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.topic_plans": _TOPICS,
     "streamydb.kafka.upkeep": _TOPICS,
     "streamydb.layers.documents.clients": "hands calls to `layers.documents.core`",
-    "streamydb.layers.errors": _ERRORS,
+    "streamydb.layers.leases.clients": "hands calls to `layers.leases.core`",
     "streamydb.layers.tables.alchemy": "hands calls to `layers.tables.dbapi`; SQLAlchemy's suite",
     "streamydb.layers.tables.dbapi": "hands calls to `layers.tables.database`",
     "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",

@@ -13,6 +13,8 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidNameError",
     "LayerError",
+    "LeaseHeldError",
+    "LeaseLostError",
     "MovedError",
     "UniqueViolationError",
     "UpdateError",
@@ -68,6 +70,27 @@ class UpdateError(LayerError):
 
 class ClaimLostError(LayerError):
     """The claim is over: completed, released, or its time was up and another worker has it."""
+
+
+class LeaseHeldError(LayerError):
+    """Somebody else holds the lease.
+
+    Attributes:
+        holder: who.
+    """
+
+    def __init__(self, name: str, holder: str) -> None:
+        """Name the lease and its holder."""
+        super().__init__(f"The lease {name!r} is held by {holder!r}.")
+        self.holder = holder
+
+
+class LeaseLostError(LayerError):
+    """The lease is over: it was released, or not renewed in time."""
+
+    def __init__(self, name: str) -> None:
+        """Name the lease."""
+        super().__init__(f"The lease {name!r} is over; acquire it again.")
 
 
 class MovedError(LayerError):

@@ -19,6 +19,7 @@ from streamydb.layers.documents.indexes import INDEXES_MAX
 from streamydb.layers.leaderboard import MEMBERS_MAX, AsyncLeaderboard, Leaderboard
 from streamydb.layers.leaderboard.core import STANDINGS_MAX
 from streamydb.layers.leaderboard.ranks import SCORE_MAX
+from streamydb.layers.leases import TTL_MS_MAX, AsyncLeases, Leases
 from streamydb.layers.names import ID_BYTES_MAX
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, PAGE_ITEMS
 from streamydb.layers.queue import CLAIM_ITEMS_MAX, AsyncQueue, Queue
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "layers"
 ENTRY = (ROOT / "docs" / "layers.md").read_text("utf-8")
 PAGES = {name: (FOLDER / f"{name}.md").read_text("utf-8")
-         for name in ("documents", "queue", "leaderboard")}  # fmt: skip
+         for name in ("documents", "queue", "leaderboard", "leases")}  # fmt: skip
 LAYERS = ROOT / "streamydb" / "layers"
 USED = {"client", "errors", "layers", "limits", "procedures", "records", "sql"}
 """What the layers import of the package: nothing that runs in the pipeline."""
@@ -68,6 +69,7 @@ def test_there_are_examples() -> None:
         ("documents", (Collection, AsyncCollection)),
         ("queue", (Queue, AsyncQueue)),
         ("leaderboard", (Leaderboard, AsyncLeaderboard)),
+        ("leases", (Leases, AsyncLeases)),
     ],
 )
 def test_both_clients_have_what_the_page_names(page: str, kinds: tuple[Any, Any]) -> None:
@@ -95,7 +97,7 @@ def test_the_table_has_every_layer_its_keys_its_example_and_its_limits() -> None
     assert folders == {*PAGES}
     for name in PAGES:
         assert f"| [{name}](layers/{name}.md) |" in ENTRY
-    for client_layer in (Collection, Queue, Leaderboard):
+    for client_layer in (Collection, Queue, Leaderboard, Leases):
         prefix = client_layer(Client.__new__(Client), "name").core.prefix
         assert f"`{prefix.partition('/')[0]}/<" in ENTRY
     assert f"| {FIELDS_MAX} fields in an index, {INDEXES_MAX} indexes in a collection, " in ENTRY
@@ -104,6 +106,7 @@ def test_the_table_has_every_layer_its_keys_its_example_and_its_limits() -> None
     assert f" its id {ID_BYTES_MAX} bytes |" in ENTRY
     assert f"scores of {SCORE_MAX.bit_length()} bits, {MEMBERS_MAX} members in one" in ENTRY
     assert f" {STANDINGS_MAX:,} standings in one answer |" in ENTRY
+    assert f"| held for {TTL_MS_MAX // 3_600_000} hours at once," in ENTRY
 
 
 def test_named_errors_and_limits_are_those_of_the_code() -> None:

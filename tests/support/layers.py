@@ -11,6 +11,7 @@ from streamydb.client import Options
 from streamydb.layers.deployment import module_files
 from streamydb.layers.documents import AsyncCollection, Collection
 from streamydb.layers.leaderboard import AsyncLeaderboard, Leaderboard
+from streamydb.layers.leases import AsyncLeases, Leases
 from streamydb.layers.queue import AsyncQueue, Queue
 from streamydb.layers.steps import Flow, Step
 from streamydb.testing.clients import Awaited, MemoryHost
@@ -23,6 +24,7 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "collection": (Collection, AsyncCollection),
     "queue": (Queue, AsyncQueue),
     "board": (Leaderboard, AsyncLeaderboard),
+    "leases": (Leases, AsyncLeases),
 }
 
 
