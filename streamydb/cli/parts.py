@@ -3,6 +3,8 @@
     --put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
     --add KEY=BY[,min=N][,max=N]
     --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
+    --touch KEY                gives it another end, or none
+    --ttl-ms N                 what is put, appended to and touched ends N ms after the commit
     --read-range RANGE         PREFIX, or START..END; a range with `..` in it needs a JSON line
     --call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY --key-range RANGE
     --assert KEY=VALUE         null = the key is absent
@@ -21,6 +23,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
+from streamydb.limits import TTL_MS_MAX
 from streamydb.records.formats import UNREADABLE
 
 JsonObject = dict[str, Any]
@@ -36,6 +39,7 @@ _RANGE_COMPARATORS = {
     "count<=": "count_le", "count>=": "count_ge", "count==": "count", "count=": "count",
     "version<=": "version_le",
 }  # fmt: skip
+_ENDING = {"put", "append", "touch"}
 _PRESENCE = re.compile(r"(?P<key>.+?)\s+(?P<word>exists|absent)", re.DOTALL)
 
 
@@ -169,6 +173,16 @@ class Parts(NamedTuple):
     append: Annotated[Texts, typer.Option("--append", help="KEY=VALUE: append to a list.")] = None
     next_id: Annotated[Texts, typer.Option("--next-id", help="KEY: take the next number.")] = None
     delete: Annotated[Texts, typer.Option("--delete", help="KEY.")] = None
+    touch: Annotated[
+        Texts, typer.Option("--touch", help="KEY: give it another end (--ttl-ms), or none.")
+    ] = None
+    ttl_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--ttl-ms", min=1, max=TTL_MS_MAX,
+            help="What is put, appended to and touched ends so many ms after the commit.",
+        ),
+    ] = None
     read: Annotated[Texts, typer.Option("--read", help="KEY: its value afterwards.")] = None
     read_range: Annotated[
         Texts, typer.Option("--read-range", help="PREFIX or START..END: its entries afterwards.")
@@ -211,7 +225,13 @@ def transaction_of(parts: Parts) -> JsonObject:
         *map(append_of, parts.append or ()),
         *({"op": "next_id", "key": key} for key in parts.next_id or ()),
         *({"op": "delete", "key": key} for key in parts.delete or ()),
+        *({"op": "touch", "key": key} for key in parts.touch or ()),
     ]
+    ending = [update for update in updates if update["op"] in _ENDING]
+    if parts.ttl_ms is not None and not ending:
+        raise PartError("--ttl-ms belongs to --put, --append or --touch")
+    for update in ending if parts.ttl_ms is not None else ():
+        update["ttl_ms"] = parts.ttl_ms
     pairs = (pair_of(text, "--assert") for text in parts.assert_ or ())
     made: JsonObject = {
         "asserts": {key: value_of(value) for key, value in pairs},

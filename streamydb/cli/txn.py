@@ -41,7 +41,7 @@ def txn(
 ) -> None:
     """Run transactions and show their results: checks see the state before, reads that after.
 
-    Updates are made in this order: put, add, max, min, append, next-id, delete.
+    Updates are made in this order: put, add, max, min, append, next-id, delete, touch.
     """
     target = find_target(named)
     try:

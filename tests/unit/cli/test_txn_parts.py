@@ -53,3 +53,16 @@ def test_ranges_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  a/: 2 keys\n    a/1 = 1  (version 1)\n    a/2 = 2  (version 1)\n" in said
     assert "  a/2..a/3: 1 keys\n" in said
     assert "  range 0 on a/: 2 keys, version 1\n" in said
+
+
+def test_what_ends_and_what_is_touched() -> None:
+    made = transaction_of(Parts(put=["a=1"], add=["n=1"], append=["l=2"], touch=["t"], ttl_ms=9))
+    assert made["updates"] == [
+        {"op": "put", "key": "a", "value": 1, "ttl_ms": 9}, {"op": "add", "key": "n", "by": 1},
+        {"op": "append", "key": "l", "value": 2, "ttl_ms": 9},
+        {"op": "touch", "key": "t", "ttl_ms": 9},
+    ]  # fmt: skip
+    assert isinstance(decode(msgspec.json.encode({"id": "t", **made})), Transaction)
+    assert transaction_of(Parts(touch=["t"])) == {"updates": [{"op": "touch", "key": "t"}]}
+    with pytest.raises(PartError, match="--ttl-ms belongs to --put, --append or --touch"):
+        transaction_of(Parts(add=["n=1"], ttl_ms=9))
