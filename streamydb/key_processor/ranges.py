@@ -25,7 +25,10 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.records.ranges import Bounds
 from streamydb.sorter.planner import Plan
 
-__all__ = ["FoundRange", "OwnValues", "RangeGrants", "RangeScanner", "blocks_of", "range_grants"]
+__all__ = [
+    "EitherKeys", "FoundRange", "OwnValues", "RangeGrants", "RangeScanner", "blocks_of",
+    "range_grants",
+]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 
@@ -80,7 +83,7 @@ _UNCOUNTED: Final = FoundRange(limits.RANGE_KEYS_MAX + 1, 0, counted=False)
 
 
 @dataclass(slots=True)
-class _Either(Container[bytes]):
+class EitherKeys(Container[bytes]):
     """The keys in one container or another."""
 
     one: Container[bytes]
@@ -110,7 +113,7 @@ class RangeScanner:
         """Leave out what ends in the plan, too."""
         self._keys = list(self.ending)
         if self.ending:
-            self.skip = _Either(self.skip, self.ending)
+            self.skip = EitherKeys(self.skip, self.ending)
 
     def serve(self, wanted: Iterable[tuple[Bounds, bool]]) -> list[FoundRange]:
         """Return the ranges of one transaction, and whether they are read.

@@ -50,7 +50,7 @@ from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import single_block, swept_block
 from streamydb.key_processor.locking.executor import Gatherer
-from streamydb.key_processor.locking.expiry import Sweep, place_of, split_removals, swept
+from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
     Granted,
@@ -127,6 +127,7 @@ class SingleShard:
         self._left_out: dict[tuple[int, bytes], int] = {}
         self._answers: dict[int, bytes] = {}
         self._found: Columns | None = None
+        self._ends: dict[bytes, int] | None = None
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
@@ -262,6 +263,7 @@ class SingleShard:
         written = split_removals(self._meta, self._before(after), after, seqs)
         self._digests.add_writes(*written, concluded)
         self._values.apply(after)
+        self._ends = None
         self._repeats.conclude(results)
 
     def _before(self, after: Columns) -> Columns:
@@ -408,11 +410,12 @@ class SingleShard:
     def _txn(self, seq: int) -> Unresolved:
         return self._meta.unresolved[seq - self._meta.resolved - 1]
 
-    def _over(self, seq: int) -> set[bytes]:
-        """Return the keys that have ended before a transaction and are still there."""
-        if not self._meta.expires:
-            return set()
-        return {key for due in self._values.due(self._txn(seq).ts) for _, key in due}
+    def _over(self, seq: int) -> EndedKeys:
+        """Return the keys that have ended before a transaction; looks for all once in a step."""
+        if self._ends is None:
+            due = self._values.due(self._meta.unresolved[-1].ts) if self._meta.expires else ()
+            self._ends = {key: end for part in due for end, key in part}
+        return EndedKeys(self._ends, self._txn(seq).ts)
 
     def _fits(self, free: list[tuple[int, bytes]]) -> int:
         """Return how many locks are granted now: those of one transaction, and as many more as the

@@ -8,7 +8,7 @@ that has been written. A seq is resolved when every shard has told the removals 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ from streamydb.key_processor.locking.messages import RemovedAt, is_key_lock, key
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.values import ShardValues
 
-__all__ = ["Sweep", "place_of", "split_removals", "swept"]
+__all__ = ["EndedKeys", "Sweep", "place_of", "split_removals", "swept"]
 
 _KEYS_MAX = 4_096
 """As many keys are swept in a step at most."""
@@ -42,6 +42,19 @@ def place_of(meta: SingleMeta, end: int) -> RemovedAt:
         raise InvariantViolation(f"a key that ends at {end} is to be removed, but not here")
     txn = meta.unresolved[i]
     return RemovedAt(meta.resolved + 1 + i, txn.ts, txn.part, txn.off)
+
+
+@dataclass(slots=True)
+class EndedKeys(Container[bytes]):
+    """The keys that have ended by a commit time and are still there, by when they end."""
+
+    ends: Mapping[bytes, int]
+    ts_ms: int
+
+    def __contains__(self, key: object) -> bool:
+        """Return True if a key is one of them."""
+        end = self.ends.get(key) if isinstance(key, bytes) else None
+        return end is not None and end <= self.ts_ms
 
 
 @dataclass(slots=True)

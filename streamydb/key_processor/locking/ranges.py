@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from streamydb.key_processor.locking.messages import (
     range_lock,
     unpacked,
 )
-from streamydb.key_processor.ranges import FoundRange, RangeScanner
+from streamydb.key_processor.ranges import EitherKeys, FoundRange, RangeScanner
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.ranges import Bounds
@@ -66,12 +66,12 @@ def range_locks(
     }  # fmt: skip
 
 
-def answer(values: ShardValues, lock: RangeLock, over: set[bytes]) -> bytes:
+def answer(values: ShardValues, lock: RangeLock, over: Container[bytes]) -> bytes:
     """Return the ranges of a transaction as this shard holds them, without its own written keys.
 
     ``over``: keys that have ended before it.
     """
-    scanner = RangeScanner(values, over.union(lock.own))
+    scanner = RangeScanner(values, EitherKeys(over, set(lock.own)))
     wanted = [
         ((locked_name(first), locked_name(last)), read)
         for (first, last), read in zip(lock.spans, lock.reads, strict=True)
