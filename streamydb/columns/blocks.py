@@ -99,7 +99,7 @@ def grant_block(
     plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out);
     with ranges ``left_out`` (the seq from which on ranges did not fit into the plan; 0: all do);
     ``more``: one more partition whose feedback belongs to the plan (see `key_processor.repeats`);
-    where keys may end ``times`` (the plan's `Timeline`).
+    where keys may end ``times``, the plan's `Timeline`: in the first block, if ``alone`` in each.
     """
     arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
     if ranges is not None:

@@ -297,7 +297,10 @@ class KeyTransactionProcessor:
         """Yield the blocks of a grant: transactions, slots, and ranges."""
         for chunk, (*parts, named) in enumerate(in_blocks(*grant)):
             checks.granted(plan, chunk, *parts)
-            block = grant_block({**header, "chunk": chunk}, *parts, ranges=named)
+            given = {**header, "chunk": chunk}
+            if chunk and not header["alone"]:
+                given.pop("times", None)  # the first block tells them
+            block = grant_block(given, *parts, ranges=named)
             yield EmittedBlock(header["proc"], block, self._meta.seq, self._meta.ignored)
 
     def _first_turn(
