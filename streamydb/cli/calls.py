@@ -7,10 +7,17 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from streamydb.limits import LOCK_ATTEMPTS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from streamydb.cli.target import Target
+    from streamydb.kafka.appends import Appended
+    from streamydb.kafka.producer import Producer
+    from streamydb.kafka.results import ResultReader
     from streamydb.records import Result
 
 WINDOW = 20_000
@@ -52,6 +59,9 @@ def call_many(
 ) -> Iterator[Result]:
     """Append transactions and yield their results in the order of appending.
 
+    One that lacks the locks of a constraint is appended again with them (`constraints.locks`), and
+    the result of that one is yielded.
+
     Raises:
         StreamyError: as `call`.
         Failure: nobody listens at Kafka's address.
@@ -65,14 +75,40 @@ def call_many(
         ResultReader(settings) as results,
         Producer(settings, validate=False) as producer,
     ):
-        waiting: deque[Any] = deque()
-        for where in producer.append_many(transactions):
-            waiting.append(where)
+        sent: deque[bytes] = deque()
+        waiting: deque[tuple[Appended, bytes]] = deque()
+        for where in producer.append_many(_noted(transactions, sent)):
+            waiting.append((where, sent.popleft()))
             if appended is not None:
                 appended()
             if len(waiting) >= WINDOW:
-                oldest = waiting.popleft()
-                yield results.wait_at(oldest.partition, oldest.offset, timeout_s)
+                yield _result(producer, results, *waiting.popleft(), timeout_s)
         while waiting:
-            oldest = waiting.popleft()
-            yield results.wait_at(oldest.partition, oldest.offset, timeout_s)
+            yield _result(producer, results, *waiting.popleft(), timeout_s)
+
+
+def _noted(
+    transactions: Iterable[bytes | Mapping[str, Any]], sent: deque[bytes]
+) -> Iterator[bytes]:
+    """The bytes of transactions, which are noted as they are sent."""
+    for each in transactions:
+        payload = each if isinstance(each, bytes) else msgspec.json.encode(each)
+        sent.append(payload)
+        yield payload
+
+
+def _result(
+    producer: Producer, results: ResultReader, where: Appended, payload: bytes, timeout_s: float
+) -> Result:
+    """The result of a transaction, or of its last attempt with the locks that it needs."""
+    from streamydb.constraints.locks import relocked
+
+    result = results.wait_at(where.partition, where.offset, timeout_s)
+    for _ in range(LOCK_ATTEMPTS_MAX - 1):
+        again = relocked(result.id or "", payload, result)
+        if again is None:
+            break
+        payload = again[1]
+        where = producer.append(payload)
+        result = results.wait_at(where.partition, where.offset, timeout_s)
+    return result

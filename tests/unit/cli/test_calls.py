@@ -1,0 +1,78 @@
+"""Transactions of the command line: the locks that constraints want are found, as by a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from streamydb.cli import calls
+from streamydb.kafka import producer, results
+from streamydb.kafka.appends import Appended, encode
+from streamydb.records import Result, decode_result
+from streamydb.verify.oracle.core import Oracle
+
+
+class Kafka:
+    """A log that the oracle executes: stands for a producer, and for a reader of results."""
+
+    def __init__(self, ahead: int) -> None:
+        self.oracle, self.results, self.ahead = Oracle("db"), list[Result](), ahead
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing ends."""
+
+    def append(self, transaction: Any) -> Appended:
+        offset = len(self.results)
+        outputs = self.oracle.apply(encode(transaction), 0, offset, 7)
+        self.results.append(decode_result(outputs[0].value or b""))
+        return Appended(0, offset, 7)
+
+    def append_many(self, transactions: Iterable[Any]) -> Iterator[Appended]:
+        """Read ahead of what is yielded, as the real one does."""
+        places = []
+        for transaction in transactions:
+            places.append(self.append(transaction))
+            if len(places) > self.ahead:
+                yield places.pop(0)
+        yield from places
+
+    def wait_at(self, partition: int, offset: int, _timeout_s: float) -> Result:
+        assert partition == 0
+        return self.results[offset]
+
+
+@pytest.mark.parametrize("ahead", [0, 3, 100])
+def test_what_lacks_locks_is_sent_again_with_them(
+    monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    kafka: Any = Kafka(ahead)
+    monkeypatch.setattr(producer, "Producer", lambda *_, **__: kafka)
+    monkeypatch.setattr(results, "ResultReader", lambda *_: kafka)
+    monkeypatch.setattr(calls, "WINDOW", 2)
+    target: Any = SimpleNamespace(settings=None, must_listen=lambda: None)
+    declare = {"name": "mail", "prefix": "user/", "unique": "$.mail"}
+    wanted: list[dict[str, Any]] = [
+        {"id": "constrain", "constrain": {"declare": declare}},
+        *(
+            {"id": f"t{n}", "updates": [
+                {"op": "put", "key": f"user/{n}", "value": {"mail": mail}}]}
+            for n, mail in enumerate(("a", "b", "a", "c"))
+        ),
+        {"id": "none", "reads": ["user/0"]},
+    ]  # fmt: skip
+    found = list(calls.call_many(target, wanted, 5))
+    said = [(each.id, each.status, each.code) for each in found]
+    assert said == [
+        ("constrain", "committed", None), ("t0~1", "committed", None),
+        ("t1~1", "committed", None), ("t2~1", "aborted", "constraint-violated"),
+        ("t3~1", "committed", None), ("none", "committed", None),
+    ]  # fmt: skip
+    again = [each.id for each in calls.call_many(target, wanted[2:3], 5)]
+    assert again == ["t1~1"], "the same again goes the same way"
+    assert len(kafka.results) == 6 + 4 + 2
