@@ -20,9 +20,11 @@ from streamydb.pipeline import desk as ruling
 from streamydb.pipeline import restarts
 from streamydb.pipeline.desk import Desk, EarlierRulings
 from streamydb.pipeline.restarts import RestartedQuery
+from streamydb.pipeline.standby import coordinator
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member, Play
 from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.records.control import LeaderClaim
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (
     Book,
@@ -329,3 +331,26 @@ def test_the_shards_are_told_nothing_that_the_query_has_no_rulings_for() -> None
     found._act([Play(leads=True, covered=9)])
     found._act([Play(leads=True, covered=9)])
     assert (topic.fences, found.epoch, len(wire.told)) == ([4], 4, 4)
+
+
+@pytest.mark.parametrize(("before", "waits"), [("", False), ("other", True)])
+def test_a_new_leader_rules_on_nothing_while_the_last_one_may_write(
+    before: str, *, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000_000]
+    monkeypatch.setattr(coordinator, "_now_ms", lambda: now[0])
+    config = ShardConfig("bank", "me", 1, 1, 10)
+    member = Member("log", "me", "me", standby=True)
+    for epoch, pipeline in ((1, before), (2, "me")):
+        member.replay(LeaderClaim(log="log", pipeline=pipeline, name=pipeline, epoch=epoch))
+    found = Coordinator(
+        cast("SharedTopics", Shared()), config, member, lambda _: None,
+        cast("RulingTopic", Counted()),
+    )  # fmt: skip
+    found._act([Play(leads=True, covered=0)])
+    assert found.settled is not waits
+    now[0] += coordinator._WRITES_ON_MS - 1
+    found._act([Play(leads=True, covered=9)])  # the same epoch
+    assert found.settled is not waits
+    now[0] += 1
+    assert found.settled
