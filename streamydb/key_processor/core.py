@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -50,16 +50,6 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["KeyTransactionProcessor"]
-
-class _ToldAlone(NamedTuple):
-    """The outputs that a shard tells of a plan alone: results of the transactions in ``repeats``,
-    and, by the plan's timeline, removals of what has ended, but for ``skip``.
-    """
-
-    repeats: Columns
-    timeline: Timeline | None
-    skip: set[bytes]
-
 
 class KeyTransactionProcessor:
     """One shard of the keys and of the ids, within one micro-batch.
@@ -261,23 +251,23 @@ class KeyTransactionProcessor:
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
             may_be_too_much(released),
         )
-        meta.fits = meta.made = meta.turn = 0
-        meta.ends = False
+        meta.fits, meta.made, meta.turn, meta.ends = 0, 0, 0, False
         header = {
             **meta.open.name().fields(), "shard": self._shard, "silent": silent,
             "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
             "bounded": granter.bounded, "makes_max": makes_max(meta.open, shape),
         }
-        timeline = self._timeline(released)
+        timeline, most = self._timeline(released), shape.values_bytes_max
         if timeline is not None:
             header["times"] = timeline.packed()
+            if meta.expires:
+                bound = 1 << 62 if silent else max(most, limits.BLOCK_BYTES_MAX)
+                self._removals.begin(timeline, granter.written(released, plan), bound)
         grants = granter.grants(released, plan, earlier, ends=timeline is not None)
-        skip = granter.written(released, plan) if meta.expires else set()
-        told = _ToldAlone(granter.repeats, timeline if meta.expires else None, skip)
-        yield from self._first_turn(meta.open, told, shape.values_bytes_max, silent=silent)
+        yield from self._first_turn(meta.open, granter.repeats, most, silent=silent)
         if meta.open.turns > 1:
             header["more"] = partition_of(self._shard)
-        ranges = granter.ranges(released, plan, shape.values_bytes_max, timeline)
+        ranges = granter.ranges(released, plan, most, timeline)
         if plan.ranges is not None:
             header["left_out"] = ranges.left_out
         if meta.open.kept:
@@ -304,42 +294,31 @@ class KeyTransactionProcessor:
             yield EmittedBlock(header["proc"], block, self._meta.seq, self._meta.ignored)
 
     def _first_turn(
-        self, plan: OpenPlan, told: _ToldAlone, bound: int, *, silent: bool
+        self, plan: OpenPlan, repeats: Columns, bound: int, *, silent: bool
     ) -> Iterator[EmittedBlock]:
         """Tell what is known without execution, or some of it; nothing if it has been told."""
-        most = max(bound, limits.BLOCK_BYTES_MAX)
-        removals = None
-        if told.timeline is not None:
-            removals = self._removals.first(told.timeline, told.skip, 1 << 62 if silent else most)
         if silent:
-            if removals is not None:
-                for _ in self._removals.blocks(removals, 0, told.skip):
-                    pass  # the digest must know them
+            for _ in self._removals.blocks(0):
+                pass  # the digest must know them
             plan.deltas = self._removals.deltas
             return
-        rows, plan.turns = self._repeats.first(told.repeats, bound)
-        if removals is not None:
-            plan.turns = max(plan.turns, removals.count)
+        rows, turns = self._repeats.first(repeats, bound)
+        plan.turns = max(turns, self._removals.turns)
         if plan.turns > 1:
             plan.procs.append(partition_of(self._shard))
-        ended = () if removals is None else self._removals.blocks(removals, 0, told.skip)
-        yield from self._turn(plan, rows, ended)
+        yield from self._turn(plan, rows)
 
     def _next_turn(self, plan: OpenPlan) -> Iterator[EmittedBlock]:
         """Go on telling it, while a plan waits for its feedback."""
         turn = self._meta.turn
         if turn < plan.turns > 1:
-            removals = self._removals.later(turn)
-            ended = () if removals is None else self._removals.blocks(
-                removals, turn, set(removals.skip)
-            )
-            yield from self._turn(plan, self._repeats.of_turn(turn), ended)
+            self._removals.go_on(turn)
+            yield from self._turn(plan, self._repeats.of_turn(turn))
 
-    def _turn(
-        self, plan: OpenPlan, rows: Columns | None, removals: Iterable[bytes]
-    ) -> Iterator[EmittedBlock]:
+    def _turn(self, plan: OpenPlan, rows: Columns | None) -> Iterator[EmittedBlock]:
         meta = self._meta
-        for block in chain(() if rows is None else self._repeats.blocks(rows), removals):
+        repeats = () if rows is None else self._repeats.blocks(rows)
+        for block in chain(repeats, self._removals.blocks(meta.turn)):
             yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
         plan.deltas = [*plan.deltas, *self._removals.deltas]
         if plan.turns > 1:

@@ -9,7 +9,7 @@ plan is made, and leave the values when it stands.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -77,15 +77,21 @@ class Removals:
         self._values = values
         self._interval = interval
         self._sums: dict[int, tuple[int, int]] = {}
+        self._turns: _Turns | None = None
+
+    @property
+    def turns(self) -> int:
+        """In how many turns the plan's removals are told; 0: there are none."""
+        return 0 if self._turns is None else len(self._turns.cuts) + 1
 
     @property
     def deltas(self) -> list[tuple[int, int, int]]:
         """By how much the removals change the digest: (interval, low, high)."""
         return [(place, *sums) for place, sums in sorted(self._sums.items())]
 
-    def first(self, timeline: Timeline, skip: set[bytes], bound: int) -> _Turns:
-        """Return the turns in which all but those of ``skip`` are told; each has at most ``bound``
-        bytes, about, or one removal.
+    def begin(self, timeline: Timeline, skip: set[bytes], bound: int) -> None:
+        """Begin to tell the removals of a plan, but none of ``skip``, in turns; each has at most
+        ``bound`` bytes, about, or one removal.
         """
         cuts, size, last = [], 0, b""
         for due in self._values.due(int(timeline.ts[-1])):
@@ -98,25 +104,25 @@ class Removals:
                     cuts.append(last)
                     size = 0
                 size, last = size + needed, first_name(end) + key
-        turns = _Turns(timeline.packed(), sorted(skip) if cuts else [], cuts)
+        self._turns = _Turns(timeline.packed(), skip, cuts)
         if cuts:
-            self._blobs.put(_BLOB, msgspec.msgpack.encode(turns))
-        return turns
+            self._blobs.put(_BLOB, msgspec.msgpack.encode(self._turns, order="deterministic"))
 
-    def later(self, turn: int) -> _Turns | None:
-        """Return the turns of the plan in flight, of which ``turn`` is one; None: there are none.
-
-        After the last one nothing is kept.
+    def go_on(self, turn: int) -> None:
+        """Go on with those of the plan in flight, if there are some; none are kept after the last
+        turn.
         """
         data = self._blobs.get(_BLOB)
-        turns = None if data is None else msgspec.msgpack.decode(data, type=_Turns)
-        if turns is not None and turn == turns.count - 1:
+        self._turns = None if data is None else msgspec.msgpack.decode(data, type=_Turns)
+        if data is not None and turn == self.turns - 1:
             self._blobs.delete(_BLOB)
-        return turns
 
-    def blocks(self, turns: _Turns, turn: int, skip: Container[bytes]) -> Iterator[bytes]:
-        """Yield blocks of the removals of a turn, but of none in ``skip``."""
-        timeline = Timeline.unpacked(turns.timeline)
+    def blocks(self, turn: int) -> Iterator[bytes]:
+        """Yield blocks of the removals of a turn; none if there is no such turn."""
+        turns = self._turns
+        if turns is None or turn >= self.turns:
+            return
+        timeline, skip = Timeline.unpacked(turns.timeline), turns.skip
         after = turns.cuts[turn - 1] if turn else b""
         end_name = turns.cuts[turn] if turn < len(turns.cuts) else None
         for due in self._values.due(int(timeline.ts[-1]), after):
@@ -147,18 +153,13 @@ class Removals:
 
 
 class _Turns(msgspec.Struct):
-    """The turns of a plan's removals: its `Timeline`, the keys that others tell (if there are
-    several turns), and the names (`columns.scans`) with which all but the last one end.
+    """The turns of a plan's removals: its `Timeline`, the keys that others tell, and the
+    names (`columns.scans`) with which all but the last one end.
     """
 
     timeline: bytes
-    skip: list[bytes]
+    skip: set[bytes]
     cuts: list[bytes]
-
-    @property
-    def count(self) -> int:
-        """Their number."""
-        return len(self.cuts) + 1
 
 
 def removed(keys: Ragged, values: Columns, timeline: Timeline, rows: Ints) -> Columns:
