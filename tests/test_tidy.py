@@ -270,6 +270,18 @@ def nothing_belongs_to_one_machine(path: Path) -> Faults:
             yield f"a path of one machine (line {number})"
 
 
+def no_exception_is_made_once_and_raised_often(path: Path) -> Faults:
+    """Each time it is raised it keeps one more traceback, with all that its frames hold."""
+    made = {
+        ast.unparse(target)
+        for node in tree(path).body if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }  # fmt: skip
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Raise) and node.exc and ast.unparse(node.exc) in made:
+            yield f"raises what was made when it was imported (line {node.lineno})"
+
+
 def it_does_not_sleep(path: Path) -> Faults:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep", "sleep"}:
@@ -286,6 +298,7 @@ FOLDERS: dict[str, list[Rule]] = {
         *PACKAGE, docstrings_name_their_subject, all_is_true,
         cores_import_no_adapter_clock_chance_or_file, packages_declare_their_public_names,
         one_module_makes_clients_of_kafka, one_list_of_what_decoders_raise,
+        no_exception_is_made_once_and_raised_often,
     ],
     "jobs": PACKAGE,
     "simulator": PROGRAM,

@@ -275,4 +275,8 @@ def _ranges(txn: Transaction) -> list[Range]:
     return [*checked, *txn.lock_ranges, *read, *called]
 
 
-_Unfit: Final = ValueRejected("invalid-transaction", "The record needs an explanation.")
+class _Unfit(ValueRejected):
+    """The record is no transaction; `explain` says why."""
+
+    def __init__(self) -> None:
+        super().__init__("invalid-transaction", "The record needs an explanation.")
