@@ -317,6 +317,7 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
         process.kill()
         assert process.exit_code == -signal.SIGKILL
     process = LocalProcess("read-model", command, tmp_path / "log")
+    feed.load(1_000, keys=3000)  # the last one may have read all before: this one must
     wait_until_at(feed.seq, tmp_path / "killed", feed)
     assert process.stop(30) == 0
     with feed.open(tmp_path / "whole") as whole, feed.open(tmp_path / "killed") as killed:
