@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,8 @@ import pytest
 from streamydb.local import jars
 from streamydb.local.java import JavaError, find_java, parse_version
 from streamydb.local.resources import shipped_file, spark_defaults
+
+ROOT = Path(__file__).resolve().parents[3]
 
 FakeJava = Callable[[str], Path]
 
@@ -153,6 +157,25 @@ def test_the_cache_folder(tmp_path: Path) -> None:
 
 def test_the_class_path() -> None:
     assert jars.class_path([Path("a"), Path("b")]) == f"a{os.pathsep}b"
+
+
+def test_the_image_has_what_fetches_the_jars(tmp_path: Path) -> None:
+    """It is copied file by file, so that other changes do not fetch the jars again."""
+    steps = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", "").splitlines()
+    fetch = next(i for i, step in enumerate(steps) if "-m streamydb.local.jars" in step)
+    for step in steps[:fetch]:
+        words = step.split()
+        if words[:1] == ["COPY"] and words[-1].startswith("streamydb/"):
+            (tmp_path / words[-1]).mkdir(parents=True, exist_ok=True)
+            for name in words[1:-1]:
+                shutil.copy(ROOT / name, tmp_path / words[-1])
+    shutil.copy(ROOT / "ivy.xml", tmp_path)
+    command = [sys.executable, "-P", "-m", "streamydb.local.jars", "--packages"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "spark-sql-kafka" in done.stdout, done.stderr
 
 
 def test_the_manifest_pins_every_version() -> None:
