@@ -46,8 +46,8 @@ public final class Program {
     ObjectMapper json = client.getObjectMapper();
     DefaultApi api = new DefaultApi(client);
 
-    Result first = api.putValue("acct/a b", 100, null, null, null, null, null);
-    api.putValue("acct/2", Map.of("owner", "ann"), null, null, null, null, null);
+    Result first = api.putValue("acct/a b", 100, null, null, null, null, null, null);
+    api.putValue("acct/2", Map.of("owner", "ann"), null, null, null, null, null, null);
     Object got = api.getValue("acct/a b", null, null, null, null, null);
     Check old = new Check().key("acct/a b").version(first.getSeq()).ge(new Operand(1.0));
     AddUpdate take = new AddUpdate().op(AddUpdate.OpEnum.ADD).key("acct/a b").by(-30.0).min(0.0);
