@@ -22,9 +22,17 @@ class Expiry:
     rate: float
 
     def add(self, found: dict[str, Any]) -> None:
-        """Let updates of a transaction say when their keys end, or touch a key."""
+        """Let updates of a transaction say when their keys end, or touch a key; or its call."""
         rng = self.random
         updates = found.get("updates")
+        if self.rate and "call" in found and rng.random() < self.rate:
+            key = rng.choice(self.keys)
+            others = found["call"]["keys"] if rng.random() < 0.3 else []
+            found["call"] = {
+                "procedure": "sim.lease", "args": {"key": key, "ttl": self._ttl()},
+                "keys": list(dict.fromkeys([key, *others])),
+            }
+            return
         if not self.rate or updates is None or rng.random() >= self.rate:
             return
         for update in updates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -17,12 +18,13 @@ from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.ranges import RangeScanner
 from streamydb.records import expiry, updates
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import enforce, execution
+from streamydb.txn_processor import enforce, execution, interpreter
 from streamydb.txn_processor.expiry import Ending
 
 __all__ = [
-    "ends_are_lost", "expiry_from_the_start", "index_for_good", "keep_what_is_over",
-    "leave_to_the_kernel", "miss_what_ends", "remove_too_late", "resolve_before_the_sweep",
+    "calls_end_from_the_start", "ends_are_lost", "expiry_from_the_start", "index_for_good",
+    "keep_what_is_over", "leave_to_the_kernel", "miss_what_ends", "remove_too_late",
+    "resolve_before_the_sweep",
     "see_what_is_over", "sweep_under_locks", "tell_it_twice", "untold_removals",
 ]  # fmt: skip
 
@@ -30,6 +32,16 @@ __all__ = [
 def expiry_from_the_start() -> Any:
     """Expiry: nobody asks where in the log it begins."""
     return mock.patch.object(compiling._Care, "may_expire", return_value=True)  # noqa: SLF001
+
+
+def calls_end_from_the_start() -> Any:
+    """Expiry: procedures say when keys end, wherever in the log."""
+    original = interpreter._Declared.__init__  # noqa: SLF001 - the point
+
+    def init(self: Any, call: Any, look: Any, calls: Any) -> None:
+        original(self, call, look, replace(calls, expires=True))
+
+    return mock.patch.object(interpreter._Declared, "__init__", init)  # noqa: SLF001 - the point
 
 
 def see_what_is_over() -> Any:

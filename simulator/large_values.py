@@ -28,7 +28,7 @@ from streamydb.key_processor import weights
 from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
-from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
+from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, NOWHERE, RULES, Begins
 from streamydb.txn_processor import outputs as o
 
 __all__ = [
@@ -71,7 +71,8 @@ def draw_begins(rng: random.Random, records: int) -> Begins:
     if rng.random() < 0.1:
         return NOWHERE
     places = {partition: rng.randint(0, records) for partition in range(rng.choice([1, 3]))}
-    return Begins(dict.fromkeys(RULES, places))
+    later = {partition: place + rng.randint(0, records) for partition, place in places.items()}
+    return Begins({**dict.fromkeys(RULES, places), EXPIRY_IN_CALLS: later})
 
 
 @dataclass

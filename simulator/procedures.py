@@ -57,6 +57,16 @@ def scan(db, named, into):
     found = db.scan(prefix, start=start, end=end)
     return [count, len(found), [[key, str(value)[:9]] for key, value in found[-3:]]]
 
+def lease(db, key, ttl):
+    if VERSION == 1 and db.exists(key):
+        db.touch(key, ttl_ms=ttl)
+        return db.now
+    db.put(key, [], ttl_ms=ttl)
+    db.append(key, VERSION)
+    if VERSION == 3:
+        db.append(key, db.seq, ttl_ms=2 * ttl)
+    return len(db.get(key))
+
 def spin(db, key):
     db.put(key, 1)
     while VERSION:

@@ -35,6 +35,7 @@ class Scout:
     scans: dict[Bounds, list[Stored]]
     touched: dict[str, bool] = field(default_factory=dict)
     ranges: dict[Bounds, None] = field(default_factory=dict)
+    expires: bool = True
 
     def may(self, key: str, *, write: bool) -> bool:
         """Note a key."""

@@ -11,10 +11,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
 from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
-from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.limits import TTL_MS_MAX, VALUE_BYTES_MAX
 from streamydb.procedures.call_flow import Flow
 from streamydb.procedures.chance import Random
 from streamydb.procedures.machine import Machine
@@ -29,6 +31,7 @@ __all__ = ["Declared", "Host", "ProcedureView", "Stamp", "canonical_of", "decode
 
 
 _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
+_NOT_GIVEN: Final = object()
 
 
 class Stamp(NamedTuple):
@@ -61,6 +64,10 @@ class Host(Protocol):
 
     def entries(self, declared: Bounds) -> Sequence[tuple[str, bytes]]:
         """The keys of a declared range and their values before the transaction, in order."""
+
+    @property
+    def expires(self) -> bool:
+        """True if the call may say when keys end, see `records.begins.EXPIRY_IN_CALLS`."""
 
 
 class ProcedureView:
@@ -202,14 +209,32 @@ def _count(
     return len(view.within(prefix, start, end))
 
 
-def _put(machine: Machine, view: ProcedureView, key: str, value: Any) -> None:
+def _ttl(view: ProcedureView, ttl_ms: Any) -> int | msgspec.UnsetType:
+    """A time to live as updates have it; for good where it is None."""
+    if ttl_ms is _NOT_GIVEN:
+        return msgspec.UNSET
+    if not view.host.expires:
+        raise TypeError("there is no ttl_ms")
+    if ttl_ms is None:
+        return msgspec.UNSET
+    if type(ttl_ms) is not int:
+        raise TypeError("ttl_ms is a number of milliseconds")
+    if not 1 <= ttl_ms <= TTL_MS_MAX:
+        raise ValueError(f"ttl_ms is 1 to {TTL_MS_MAX}")
+    return ttl_ms
+
+
+def _put(
+    machine: Machine, view: ProcedureView, key: str, value: Any, *, ttl_ms: Any = _NOT_GIVEN
+) -> None:
+    ttl = _ttl(view, ttl_ms)
     data = canonical_of(machine, value)
     if value is None:
         raise ValueError("null cannot be stored; use delete")
     view.current(key, write=True)
     if len(data) > VALUE_BYTES_MAX:
         machine.end(errors.VALUE_TOO_LARGE, key)
-    view.update(r.Put(key, data))
+    view.update(r.Put(key, data, ttl))
 
 
 def _delete(machine: Machine, view: ProcedureView, key: str) -> None:
@@ -243,11 +268,23 @@ def _min(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
     return decoded(machine, view.update(r.Min(key, _number(machine, value))))
 
 
-def _append(machine: Machine, view: ProcedureView, key: str, value: Any) -> None:
+def _append(
+    machine: Machine, view: ProcedureView, key: str, value: Any, *, ttl_ms: Any = _NOT_GIVEN
+) -> None:
+    ttl = _ttl(view, ttl_ms)
     data = canonical_of(machine, value)
     before = view.current(key, write=True)
     machine.charge(len(before or b"") // 64 + 1)
-    view.update(r.Append(key, data))
+    view.update(r.Append(key, data, ttl))
+
+
+def _touch(
+    machine: Machine, view: ProcedureView, key: str, *, ttl_ms: Any = _NOT_GIVEN
+) -> None:
+    if not view.host.expires:
+        raise AttributeError("a ProcedureView has no method touch")
+    machine.tick()
+    view.update(r.Touch(key, _ttl(view, ttl_ms)))
 
 
 def _next_id(machine: Machine, view: ProcedureView, key: str) -> Any:
@@ -288,7 +325,7 @@ def _call(machine: Machine, view: ProcedureView, name: str, **args: Any) -> Any:
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "get": _get, "exists": _exists, "version": _version, "put": _put, "delete": _delete,
-    "scan": _scan, "count": _count,
+    "scan": _scan, "count": _count, "touch": _touch,
     "emit": _emit, "window": _window, "call": _call,
     "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
 }  # fmt: skip
@@ -297,12 +334,18 @@ ATTRIBUTES[ProcedureView] = frozenset({"batch", "id", "now", "random", "seq"})
 
 
 class Declared:
-    """The keys and ranges that a call declares; mix it into a host."""
+    """The keys and ranges that a call declares; mix it into a host.
+
+    Attributes:
+        expires: whether it may say when keys end.
+    """
 
     def __init__(
-        self, keys: Collection[str], reads: Collection[str], ranges: Collection[Range] = ()
+        self, keys: Collection[str], reads: Collection[str], ranges: Collection[Range] = (),
+        *, expires: bool = True,
     ) -> None:
         """It may write ``keys``, read both, and scan ``ranges``."""
+        self.expires = expires
         self._keys = frozenset(keys)
         self._reads = frozenset(reads)
         self._ranges = DeclaredRanges(ranges)

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 __all__ = [
-    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "EXPIRY", "NOWHERE", "RANGES", "RULES", "VALUES_BOUNDED",
-    "Begins",
+    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "EXPIRY", "EXPIRY_IN_CALLS", "NOWHERE", "RANGES", "RULES",
+    "VALUES_BOUNDED", "Begins",
 ]  # fmt: skip
 
 VALUES_BOUNDED: Final = "values-bounded"
@@ -35,7 +35,10 @@ EXPIRY: Final = "expiry"
 With it came ranges in locks, calls and constraints (`Begins.ranges_anywhere`).
 """
 
-RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY)
+EXPIRY_IN_CALLS: Final = "expiry-in-calls"
+"""Procedures may say when keys end; before, ``db`` has no ``touch``, and ``put`` no ``ttl_ms``."""
+
+RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY, EXPIRY_IN_CALLS)
 
 
 class Begins(msgspec.Struct, frozen=True):

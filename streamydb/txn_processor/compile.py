@@ -23,7 +23,7 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
 from streamydb.columns.table import Array, Bytes, Columns, Ragged
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, EXPIRY_IN_CALLS, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.builder import Builder, deadlines_of, table_of
@@ -143,6 +143,10 @@ class _Care:
         """Return True if updates may say when keys end at a place of the log."""
         return self.rulings.begins.holds(EXPIRY, *place)
 
+    def calls_may_end(self, place: Place) -> bool:
+        """Return True if procedures may say when keys end at a place of the log."""
+        return self.rulings.begins.holds(EXPIRY_IN_CALLS, *place)
+
 
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
@@ -181,7 +185,7 @@ def _compile_each(
         if isinstance(item, r.Transaction) and declares and not care.may_declare(place):
             builder.refuse(item.id, errors.CONSTRAINTS_OFF, keep(raw))
         elif isinstance(item, r.Transaction):
-            builder.transaction(item, raw or b"")
+            builder.transaction(item, raw or b"", calls_end=care.calls_may_end(place))
         elif isinstance(item, r.Marker):
             builder.marker(row, item)
         else:

@@ -21,7 +21,7 @@ from streamydb.columns.timeline import Timeline
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import VALUES_BOUNDED, Begins
+from streamydb.records.begins import EXPIRY_IN_CALLS, VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -79,7 +79,7 @@ def execute_grants(
     see, table = granted.see, granted.compiled()
     rules = Rules.of(run)
     rules.send(0)
-    ending = Ending.of(run)
+    ending = Ending.of(run, in_ranges=granted.end)
     weighed = _to_be_weighed(run, over=over)
     longest = int(np.diff(program.key_starts).max(initial=0))
     new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
@@ -231,9 +231,10 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             verdict = interpreter.failed(txn, look)
         else:
             txn = transaction_of(run, i)
+            at = int(cols["part"][i]), int(cols["off"][i])
             calls = interpreter.ExecutionContext(
                 given.modules, place, given.rules in own, given.see,
-                given.begins.ranges_anywhere(int(cols["part"][i]), int(cols["off"][i])),
+                given.begins.ranges_anywhere(*at), given.begins.holds(EXPIRY_IN_CALLS, *at),
             )
             verdict = (
                 interpreter.too_large(txn, look)

@@ -43,8 +43,11 @@ class Ending:
     _by_slot: tuple[Ints, list[int]] | None = None
 
     @classmethod
-    def of(cls, run: Run) -> Ending | None:
-        """The keys of a run that begins; None if none can end."""
+    def of(cls, run: Run, *, in_ranges: bool) -> Ending | None:
+        """The keys of a run that begins; None if none can end.
+
+        ``in_ranges``: a range that a compiled check names has keys that end in the plan.
+        """
         if run.timeline is None:
             return None
         own, ends = np.zeros((2, len(run.keys)), np.bool_)
@@ -52,13 +55,18 @@ class Ending:
         found = cls(run, run.timeline, own, ends)
         for slot in np.flatnonzero(run.values.slots["tag"] == p.EXPIRING).tolist():
             found.send(slot)
-        found.send_ranges()
+        if in_ranges:
+            found.send_ranges()
         return found
 
     def send(self, slot: int) -> None:
-        """Send the transactions that touch a key to Python, which has an end from now on."""
+        """Send the transactions that touch a key to Python, which has an end from now on, and
+        those that name ranges, where it may lie.
+        """
         if self.ends[slot]:
             return
+        if not self.ends.any():
+            self.send_ranges()
         self.ends[slot] = True
         program = self.run.program
         if self._by_slot is None:

@@ -121,6 +121,11 @@ class GrantedRanges:
             np.concatenate(slots), limits.RANGE_KEYS_MAX,
         )
 
+    @property
+    def end(self) -> bool:
+        """True if one of those that were compiled has keys that end in the plan."""
+        return any(len(place.ends) for place in self._places.values())
+
     def _place(self, bounds: Bounds) -> _Place:
         place = self._places.get(bounds)
         if place is None:

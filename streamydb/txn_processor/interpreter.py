@@ -91,6 +91,7 @@ class ExecutionContext:
 
     ``constrained``: whether the key of the constraints is among those that were granted. ``see``:
     the ranges that the transaction names. ``ranges``: whether constraints may count keys there.
+    ``expires``: whether procedures may say when keys end.
     """
 
     modules: Modules
@@ -98,6 +99,7 @@ class ExecutionContext:
     constrained: bool = False
     see: See = nothing_seen
     ranges: bool = True
+    expires: bool = True
 
 
 def execute(
@@ -211,12 +213,12 @@ class _Declared(Declared):
     """The keys and ranges of a call, with the values before it."""
 
     def __init__(
-        self, call: r.Call, look: Callable[[str], Value], see: See, ts_ms: int
+        self, call: r.Call, look: Callable[[str], Value], calls: ExecutionContext
     ) -> None:
-        super().__init__(call.keys, call.reads, call.ranges)
+        super().__init__(call.keys, call.reads, call.ranges, expires=calls.expires)
         self._look = look
-        self._see = see
-        self._ts_ms = ts_ms
+        self._see = calls.see
+        self._ts_ms = calls.place.ts_ms
         self._seen: dict[str, Value] = {}
 
     def look(self, key: str) -> Value:
@@ -280,7 +282,7 @@ def _called(
     module = current_module(call, look, calls.modules)
     if module is None:
         return Verdict(errors.UNKNOWN_PROCEDURE, reason=call.procedure)
-    host = _Declared(call, look, calls.see, calls.place.ts_ms)
+    host = _Declared(call, look, calls)
     batch = None if call.batch is msgspec.UNSET else call.batch
     called = run(module, call.name, call.args, host, calls.place, batch)
     if called.code is not None:

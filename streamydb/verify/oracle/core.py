@@ -42,7 +42,13 @@ from streamydb.records import (
     keys,
     module_key,
 )
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES, VALUES_BOUNDED
+from streamydb.records.begins import (
+    CONSTRAINTS_ANYWHERE,
+    EXPIRY,
+    EXPIRY_IN_CALLS,
+    RANGES,
+    VALUES_BOUNDED,
+)
 from streamydb.records.ranges import Bounds
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
@@ -325,7 +331,9 @@ class Oracle:
             code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
         order = CallPlace(place.seq, place.ts_ms, txn.id)
-        host = _CallHost(call, self.state, self._ranges, place.ts_ms)
+        at = place.source
+        expires = self.rulings.begins.holds(EXPIRY_IN_CALLS, at.partition, at.offset)
+        host = _CallHost(call, self.state, self._ranges, place.ts_ms, expires=expires)
         batch = None if call.batch is UNSET else call.batch
         called = call_procedure(module, call.name, call.args, host, order, batch)
         if called.code is not None:
@@ -389,9 +397,9 @@ class _CallHost(Declared):
 
     def __init__(
         self, call: Call, state: Mapping[str, tuple[bytes, int]], ranges: OracleRanges,
-        ts_ms: int,
+        ts_ms: int, *, expires: bool,
     ) -> None:
-        super().__init__(call.keys, call.reads, call.ranges)
+        super().__init__(call.keys, call.reads, call.ranges, expires=expires)
         self.state = state
         self.ranges = ranges
         self.named = {each.bounds(): each for each in call.ranges}
