@@ -151,7 +151,7 @@ def _clock(target: Target) -> Finding:
 
     name = TopicNames(target.database).transactions
     partitions = describe(target.connection, target.database)[name].partitions
-    newest_record = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+    newest_record = OffsetSpec.max_timestamp()
     asked = {TopicPartition(name, q): newest_record for q in range(partitions)}
     admin = administrator(target.connection)
     futures = admin.list_offsets(asked)

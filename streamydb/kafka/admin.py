@@ -39,13 +39,13 @@ __all__ = [
 TIMEOUT_S = 30.0
 """How long one request may take."""
 
-EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+EARLIEST: OffsetSpec = OffsetSpec.earliest()
 """Asks for the offset of a partition's first record."""
 
-LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()
 """Asks for the offset after a partition's last record."""
 
-HIGHEST: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+HIGHEST: OffsetSpec = OffsetSpec.max_timestamp()
 """Asks for the offset of a partition's record with the highest timestamp."""
 
 _POLL_S = 0.05
@@ -145,7 +145,7 @@ def is_told(offset: int) -> bool:
     When the connection breaks within the request, librdkafka may give a partition this number
     instead of an error.
     """
-    return offset != OFFSET_INVALID
+    return bool(offset != OFFSET_INVALID)
 
 
 def cluster(admin: ContactedAdmin) -> Any:

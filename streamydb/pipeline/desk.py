@@ -169,7 +169,7 @@ class Desk:
                 batches = reader.until({fault.partition: fault.offset + 1})
                 first = next(record for batch in batches for record in batch)
                 found.append(first.timestamp()[1])
-        return min(found)
+        return int(min(found))
 
 
 def _ending(place: Place) -> bytes:

@@ -50,7 +50,7 @@ def leave(settings: Settings) -> Iterator[Leave]:
     reader = confluent_kafka.Consumer({**settings.client_config(), "group.id": "t"})
 
     def end_of(topic: str) -> int:
-        return reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 60)[1]
+        return int(reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 60)[1])
 
     def transact(topic: str, *values: bytes, commit: bool = True) -> None:
         end = end_of(topic) + len(values) + 1

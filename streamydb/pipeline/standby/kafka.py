@@ -66,7 +66,7 @@ class SharedTopics:
     def position(self) -> int:
         """The offset of the next control record to be read."""
         found = self._consumer.position([TopicPartition(self._names.control, 0)])
-        return max(0, found[0].offset)
+        return max(0, int(found[0].offset))
 
     def poll(
         self, timeout_s: float, digest: Callable[[bytes | None, bytes | None, int], None]
