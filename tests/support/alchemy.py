@@ -7,12 +7,17 @@ from typing import Any, Final
 from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
 
-__all__ = ["CLOSED", "Requirements"]
+__all__ = ["CLOSED", "OPEN", "Requirements"]
+
+OPEN: Final = (
+    "views create_or_replace_view create_table_as savepoints table_ddl_if_exists "
+    "index_ddl_if_exists ctes_with_update_delete update_from delete_from "
+).split()
 
 CLOSED: Final = (
-    # There are no schemas, views, temporary tables, sequences, savepoints and comments.
-    "schemas views temp_table_reflection temporary_tables temporary_views sequences savepoints "
-    "comment_reflection view_reflection create_table_as implements_get_lastrowid "
+    # There are no schemas, temporary tables and views, sequences and comments.
+    "schemas temp_table_reflection temporary_tables temporary_views sequences "
+    "comment_reflection implements_get_lastrowid "
     # Types that columns do not have.
     "binary_literals time time_microseconds precision_numerics_enotation_large "
     "precision_numerics_many_significant_digits datetime_historic unicode_data_no_special_types "
@@ -28,9 +33,11 @@ CLOSED: Final = (
 
 
 class Requirements(SuiteRequirements):
-    """Closes what tables do not have."""
+    """Opens what not every database has, and closes what tables do not have."""
 
 
-_CLOSED: Any = exclusions
+_EXCLUSIONS: Any = exclusions
+for _name in OPEN:
+    setattr(Requirements, _name, property(lambda _: _EXCLUSIONS.open()))
 for _name in CLOSED:
-    setattr(Requirements, _name, property(lambda _: _CLOSED.closed()))
+    setattr(Requirements, _name, property(lambda _: _EXCLUSIONS.closed()))
