@@ -8,8 +8,8 @@ is the token. Without a host, the tables are in this process's memory, for tests
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import types
 from sqlalchemy.engine import URL, default, reflection
@@ -18,9 +18,11 @@ from sqlalchemy.sql import compiler
 
 from streamydb.layers.tables import dbapi
 from streamydb.layers.tables.database import Tables
-from streamydb.layers.tables.schema import Relation, Table, View
+from streamydb.layers.tables.schema import Check, ForeignKey, Index, Relation, Table, View
 
 __all__ = ["TablesDialect"]
+
+_Named = TypeVar("_Named", Check, ForeignKey, Index)
 
 _MEMORY: Final[dict[str, Tables]] = {}
 """Tables in memory, by name: all connections of this process share them."""
@@ -43,6 +45,25 @@ class _Compiler(compiler.SQLCompiler):
     def visit_now_func(self, fn: Any, **named: Any) -> str:
         """The time without a zone."""
         return "CAST(CURRENT_TIMESTAMP AS TIMESTAMP)"
+
+    def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **named: Any) -> str:
+        """Match a part of a text."""
+        return self._regexp("regexp_matches", binary, named)
+
+    def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **named: Any) -> str:
+        """Match no part of a text."""
+        return f"NOT {self._regexp('regexp_matches', binary, named)}"
+
+    def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **named: Any) -> str:
+        """Replace the first part of a text that matches."""
+        return self._regexp("regexp_replace", binary, named)
+
+    def _regexp(self, function: str, binary: Any, named: dict[str, Any]) -> str:
+        parts = [binary.left, *getattr(binary.right, "clauses", [binary.right])]
+        cells = [self.process(part, **named) for part in parts]
+        if flags := binary.modifiers["flags"]:
+            cells.append(self.render_literal_value(flags, types.STRINGTYPE))
+        return f"{function}({', '.join(cells)})"
 
     def update_from_clause(
         self, update_stmt: Any, from_table: Any, extra_froms: Any, from_hints: Any, **named: Any
@@ -112,6 +133,7 @@ class TablesDialect(default.DefaultDialect):
     supports_native_decimal = True
     supports_alter = False
     supports_default_values = True
+    cte_follows_insert = True
     supports_default_metavalue = True
     supports_multivalues_insert = True
     supports_identity_columns = True
@@ -151,6 +173,11 @@ class TablesDialect(default.DefaultDialect):
     def get_isolation_level(self, dbapi_connection: Any) -> Any:
         """The level of a connection."""
         return "AUTOCOMMIT" if dbapi_connection.autocommit else "SERIALIZABLE"
+
+    def detect_autocommit_setting(self, dbapi_conn: Any) -> bool:
+        """Return True if each statement is a transaction of its own."""
+        found: bool = dbapi_conn.autocommit
+        return found
 
     def set_isolation_level(self, dbapi_connection: Any, level: Any) -> None:
         """Set the level of a connection."""
@@ -225,7 +252,7 @@ class TablesDialect(default.DefaultDialect):
                 "options": {} if key.on_delete == "no action"
                 else {"ondelete": key.on_delete.upper()},
             }
-            for key in _constrained(connection, table_name).foreign_keys
+            for key in _by_name(_constrained(connection, table_name).foreign_keys)
         ]  # fmt: skip
 
     @reflection.cache
@@ -235,7 +262,7 @@ class TablesDialect(default.DefaultDialect):
         keys = {key.name for key in table.foreign_keys}
         return [
             {"name": index.name, "column_names": list(index.columns), "unique": index.unique}
-            for index in table.indexes
+            for index in _by_name(table.indexes)
             if index.name not in keys
         ]
 
@@ -247,7 +274,7 @@ class TablesDialect(default.DefaultDialect):
         return [
             {"name": index.name, "column_names": list(index.columns),
              "duplicates_index": index.name}
-            for index in _constrained(connection, table_name).indexes
+            for index in _by_name(_constrained(connection, table_name).indexes)
             if index.unique
         ]  # fmt: skip
 
@@ -258,7 +285,7 @@ class TablesDialect(default.DefaultDialect):
         """The checks of a table."""
         return [
             {"name": check.name, "sqltext": check.expression}
-            for check in _constrained(connection, table_name).checks
+            for check in _by_name(_constrained(connection, table_name).checks)
         ]
 
 
@@ -298,3 +325,7 @@ def _constrained(connection: Any, name: str) -> Table:
     """A table; a view is one without keys, indexes and checks."""
     found = _required(connection, name)
     return found if isinstance(found, Table) else Table(found.name, 0, found.columns)
+
+
+def _by_name(named: Sequence[_Named]) -> list[_Named]:
+    return sorted(named, key=lambda each: each.name)
