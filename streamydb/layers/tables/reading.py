@@ -207,7 +207,7 @@ class Reader:
             yield StoredRow(key.removeprefix(prefix), table.loaded(value))
 
     def _opening(self, node: exp.Table, sees: Sees | None, *, empty: bool) -> _Opening:
-        """How to open a table or view, by the conditions of the query that names it."""
+        """Choose what to read of a table or view by the conditions of the query that names it."""
         relation = self.named(node, sees)
         own = self._own(node, relation, sees)
         if isinstance(relation, View):
