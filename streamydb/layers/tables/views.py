@@ -149,9 +149,7 @@ class Views:
                     f"Two columns have the name {names[number]}.",
                     place_of(given[number] if given else query),
                 )
-        return tuple(
-            Column(name, kind) for name, (_, kind) in zip(names, described, strict=True)
-        )
+        return tuple(Column(name, kind) for name, (_, kind) in zip(names, described, strict=True))
 
 
 def _sees_all(query: exp.Expr, sources: set[str]) -> bool:

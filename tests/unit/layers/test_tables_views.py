@@ -11,6 +11,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from streamydb.layers.tables import (
+    SqlError,
     StatementInvalidError,
     StatementUnsupportedError,
     Tables,
@@ -322,3 +323,31 @@ def test_views_lie_over_each_other_only_so_deep(alone: Tables) -> None:
     assert sorted(alone.sql(f"select id from {last} where id > 1").rows) == [(2,), (3,)]
     alone.sql(f"create view over as select id from {last}")
     assert "lie over each other" in str(refused(alone, "select id from over"))
+
+
+def test_a_table_is_created_of_a_query(tables: Tables) -> None:
+    made = tables.sql("create table k as select id, x, null as n, m::decimal(9, 1) as d from big")
+    assert made.changed == 2
+    found = tables.table("k")
+    assert found is not None
+    assert [(column.name, column.type) for column in found.columns] == [
+        ("id", "INTEGER"), ("x", "VARCHAR"), ("n", "INTEGER"), ("d", "DECIMAL(9,1)"),
+    ]  # fmt: skip
+    tables.sql("drop view both, big")
+    assert sorted(tables.sql("select id, x, n, d::int from k").rows) == [
+        (2, "b", None, 40), (3, "a", None, 60),
+    ]  # fmt: skip
+    tables.sql("create table if not exists k as select 1 as one")
+    assert tables.table("k") == found
+    for sql, says in (
+        ("create table k as select 1 as one", "There is a table k"),
+        ("create table counted as select 1 as one", "There is a view counted"),
+        ("create table j as select sum(id) as s from t", "no type INT128"),
+        ("create table j as select id, id from t", "The name id is taken"),
+        ("create table j as select * from j", "There is no table j"),
+        ("create or replace table j as select 1 as one", "REPLACE"),
+        ("create table j (a) as select 1", "SELECT 1"),
+    ):
+        with pytest.raises(SqlError, match=says):
+            tables.sql(sql)
+    assert [table.name for table in tables.tables()] == ["k", "t", "u"]
