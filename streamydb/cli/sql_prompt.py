@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from streamydb.layers.tables.dbapi import Connection
-    from streamydb.layers.tables.schema import Table
+    from streamydb.layers.tables.schema import Relation
 
 __all__ = ["HISTORY", "Prompt"]
 
@@ -23,16 +23,16 @@ _WORDS: Final = (
     "and as begin between by check commit conflict create cascade default delete desc distinct do "
     "drop exists foreign from group having identity in index insert into is join key left limit "
     "not nothing null on or order primary references returning rollback select set table unique "
-    "update using values where with"
+    "update using values view where with"
 ).split()
-_HELP: Final = "End statements with a semicolon. \\d: tables; \\d TABLE: its columns; \\q: end."
+_HELP: Final = "End statements with a semicolon. \\d: tables, views; \\d NAME: columns; \\q: end."
 
 
 class Prompt:
     """Reads statements from a terminal.
 
     Args:
-        connection: its tables complete names, and are described.
+        connection: its tables and views complete names, and are described.
         ask: shows a prompt and returns a line; `EOFError` at the end.
     """
 
@@ -66,8 +66,8 @@ class Prompt:
         self._end()
 
     def complete(self, word: str) -> list[str]:
-        """The words that begin with this one: of SQL, tables, and their columns."""
-        names = [name for table in self._tables() for name in (table.name, *_columns(table))]
+        """The words that begin with this one: of SQL, tables, views, and their columns."""
+        names = [name for table in self._relations() for name in (table.name, *_columns(table))]
         return sorted(
             {each for each in [*_WORDS, *names] if each.lower().startswith(word.lower())}
         )
@@ -77,14 +77,14 @@ class Prompt:
         if word != "\\d":
             typer.echo(_HELP)
             return
-        for table in self._tables():
+        for table in self._relations():
             if not name:
                 typer.echo(f"{table.name} ({', '.join(_columns(table))})")
             elif table.name.lower() == name.strip().lower():
                 _describe(table)
 
-    def _tables(self) -> list[Table]:
-        return self._connection.tables.tables()
+    def _relations(self) -> list[Relation]:
+        return self._connection.tables.relations()
 
     def _begin(self) -> None:
         """Set readline up, where there is one."""
@@ -116,15 +116,20 @@ class Prompt:
             readline.write_history_file(Path.home() / HISTORY)
 
 
-def _columns(table: Table) -> list[str]:
+def _columns(table: Relation) -> list[str]:
     return [column.name for column in table.columns]
 
 
-def _describe(table: Table) -> None:
+def _describe(table: Relation) -> None:
+    from streamydb.layers.tables.schema import View
+
     for column in table.columns:
         more = " not null" if column.not_null else ""
         more += "" if column.default is None else f" default {column.default}"
         typer.echo(f"{column.name} {column.type.lower()}{more}")
+    if isinstance(table, View):
+        typer.echo(f"view: {table.query}")
+        return
     if table.primary_key:
         typer.echo(f"primary key ({', '.join(table.primary_key)})")
     for index in table.indexes:

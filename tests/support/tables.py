@@ -40,21 +40,53 @@ class Shape:
 
 
 class Drawn:
-    """Draws a schema of three tables, then statements over it."""
+    """Draws a schema of three tables and some views, then statements over it."""
 
     def __init__(self, rng: random.Random) -> None:
         """Draw the shapes of the tables."""
         self.rng = rng
         self.shapes = [self._shape(name) for name in ("t0", "t1", "t2")]
+        self.views: list[Shape] = []
 
     def schema(self) -> Iterator[str]:
-        """The statements that make the tables."""
+        """The statements that make the tables, their indexes, and views."""
         for number, shape in enumerate(self.shapes):
             yield self._table(shape, self.shapes[:number])
         for number in range(self.rng.randrange(3)):
             shape = self.rng.choice(self.shapes)
             columns = self.rng.sample(list(shape.columns), self.rng.randrange(1, 3))
             yield f"create index i{number} on {shape.name} ({', '.join(columns)})"
+        for number in range(self.rng.randrange(5)):
+            yield self._view(f"v{number}")
+
+    def _view(self, name: str) -> str:
+        """CREATE VIEW over tables, or views that there are."""
+        one, other = self._read(), self._read()
+        columns = list(one.columns)
+        mixed = [other if c in other.columns and self._rarely() else one for c in columns]
+        cells = [
+            f"{'y' if of is other else 'x'}.{c} as {c}"
+            for of, c in zip(mixed, columns, strict=True)
+        ]
+        listed, table = ", ".join(columns), f"{one.name}{self._where(one)}"
+        every = ", ".join(f"{c} nulls first" for c in columns)
+        rest = columns[1:]
+        most = ", ".join(f"max({c}) as {c}" for c in rest)
+        join = self.rng.choice(["join", "left join"])
+        joined = f"{one.name} x {join} {other.name} y on x.a = y.a"
+        query = self.rng.choice([
+            f"{name} as select * from {table}",
+            f"{name} ({listed}) as select a + 1, {', '.join(rest)} from {table}",
+            f"{name} ({listed}) as select {listed} from {table} union all select * from {one.name}",
+            f"{name} as select distinct {listed} from {table}",
+            f"{name} as select {listed} from {table} order by {every} limit 1",
+            f"{name} as select a, {most} from {table} group by a",
+            f"{name} as select {', '.join(cells)} from {joined}",
+        ])  # fmt: skip
+        sources = mixed if query.endswith(joined) else [one] * len(columns)
+        kinds = {c: of.columns[c] for of, c in zip(sources, columns, strict=True)}
+        self.views.append(Shape(name, kinds))
+        return f"create view {query}"
 
     def statement(self) -> str:
         """One that writes or reads."""
@@ -69,7 +101,7 @@ class Drawn:
         conflict = self._conflict(shape)
         if self.rng.random() < 0.15:
             conflict = ""  # which of two rows comes first would be by chance
-            other = self._one()
+            other = self._read()
             cells = ", ".join(self._scalar(other, shape.columns[c], other.name) for c in columns)
             source = f"select {cells} from {other.name}{self._where(other)} "
             source += "" if " where " in source else "where true"  # SQLite's parser needs it
@@ -112,14 +144,14 @@ class Drawn:
         return self.rng.choice(kinds)()
 
     def _plain(self) -> str:
-        shape = self._one()
+        shape = self._read()
         cells = ", ".join(f"{c} as {c}" for c in shape.columns)
         every = ", ".join(f"{c} nulls first" for c in shape.columns)
         limit = f" order by {every} limit {self.rng.randrange(4)}" if self._rarely() else ""
         return f"select {cells} from {shape.name}{self._where(shape)}{limit}"
 
     def _join(self) -> str:
-        left, right = self._one(), self._one()
+        left, right = self._read(), self._read()
         kind = self.rng.choice(["join", "left join", "right join", "full join", "cross join"])
         on = ""
         if kind != "cross join":
@@ -136,7 +168,7 @@ class Drawn:
         return made.replace("?left?", "x").replace("?right?", "y")
 
     def _grouped(self) -> str:
-        shape = self._one()
+        shape = self._read()
         by = self.rng.choice(list(shape.columns))
         cell = self._scalar(shape, "int", shape.name)
         return (
@@ -145,7 +177,7 @@ class Drawn:
         )
 
     def _within(self) -> str:
-        shape, other = self._one(), self._one()
+        shape, other = self._read(), self._read()
         kind = self.rng.choice(["int", "text"])
         mine = self._scalar(shape, kind, shape.name)
         column = self._column(other, kind)
@@ -157,7 +189,7 @@ class Drawn:
         return f"select {cells} from {shape.name} where {mine} {exists} ({inner})"
 
     def _union(self) -> str:
-        one, other = self._one(), self._one()
+        one, other = self._read(), self._read()
         kind = self.rng.choice(["int", "text"])
         word = self.rng.choice(["union", "union all", "except", "intersect"])
         first = self._scalar(one, kind, one.name)
@@ -299,6 +331,10 @@ class Drawn:
 
     def _one(self) -> Shape:
         return self.rng.choice(self.shapes)
+
+    def _read(self) -> Shape:
+        """A table or a view."""
+        return self.rng.choice([*self.shapes, *self.views])
 
     def _rarely(self) -> bool:
         return self.rng.random() < 0.4

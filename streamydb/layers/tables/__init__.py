@@ -11,8 +11,8 @@ the rows of its table, at every snapshot; constraints hold after each statement;
 fails has written nothing; a transaction commits only if all it has read still holds.
 
 `database` is what programs use, `statements` executes, `access` chooses what is read, `writing`
-keeps indexes and constraints, `keys` lays all out, `workbench` has DuckDB. `process` executes for a
-facade (`POST /v1/sql`).
+keeps indexes and constraints, `views` keeps queries with names, `keys` lays all out, `workbench`
+has DuckDB. `process` executes for a facade (`POST /v1/sql`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from streamydb.layers.tables.parsing import constant
 from streamydb.layers.tables.schema import Column, Index, Table
 from streamydb.layers.tables.types import MISSING
 
-__all__ = ["Access", "Narrowing", "access", "narrowings"]
+__all__ = ["NOTHING", "Access", "Narrowing", "access", "comparisons", "conditions", "narrowings"]
 
 POINTS_MAX: Final = 1_000
 """Combinations of constants that are looked up one by one."""
@@ -40,6 +40,10 @@ class Access:
     index: Index | None
     points: tuple[str, ...]
     ranges: tuple[KeyRange, ...]
+
+
+NOTHING: Final = Access(None, (), ())
+"""No rows."""
 
 
 @dataclass(slots=True)
@@ -77,8 +81,8 @@ def narrowings(reference: exp.Table, own: Callable[[exp.Column], Column | None])
         own: the table's column that a name means; None if it could be that of another table.
     """
     found: Narrowings = {}
-    for condition in _conditions(reference):
-        for column, kind, constants in _comparisons(condition, own):
+    for condition in conditions(reference):
+        for column, kind, constants in comparisons(condition, own):
             values = [column.kind.constant(each) for each in constants]
             if not any(value is MISSING for value in values):
                 keys = [column.kind.key(value) for value in values]
@@ -133,7 +137,7 @@ def _bounds(known: Narrowing | None) -> Bounds | None:
     return known.bounds
 
 
-def _conditions(reference: exp.Table) -> Iterator[exp.Expr]:
+def conditions(reference: exp.Table) -> Iterator[exp.Expr]:
     """The conditions that hold for each row of the table that can come into the result."""
     place = reference.parent
     select = place.parent if isinstance(place, exp.From | exp.Join) else None
@@ -175,7 +179,7 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 _Comparison = tuple[Column, type[exp.Expr], list[Any]]
 
 
-def _comparisons(
+def comparisons(
     node: exp.Expr, own: Callable[[exp.Column], Column | None]
 ) -> Iterator[_Comparison]:
     """The comparisons of a column with constants that a condition is, if it is one."""

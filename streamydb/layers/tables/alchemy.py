@@ -7,8 +7,9 @@ is the token. Without a host, the tables are in this process's memory, for tests
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import types
 from sqlalchemy.engine import URL, default, reflection
@@ -17,10 +18,11 @@ from sqlalchemy.sql import compiler
 
 from streamydb.layers.tables import dbapi
 from streamydb.layers.tables.database import Tables
-from streamydb.layers.tables.schema import Table
-from streamydb.layers.tables.types import column_type
+from streamydb.layers.tables.schema import Check, ForeignKey, Index, Relation, Table, View
 
 __all__ = ["TablesDialect"]
+
+_Named = TypeVar("_Named", Check, ForeignKey, Index)
 
 _MEMORY: Final[dict[str, Tables]] = {}
 """Tables in memory, by name: all connections of this process share them."""
@@ -43,6 +45,25 @@ class _Compiler(compiler.SQLCompiler):
     def visit_now_func(self, fn: Any, **named: Any) -> str:
         """The time without a zone."""
         return "CAST(CURRENT_TIMESTAMP AS TIMESTAMP)"
+
+    def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **named: Any) -> str:
+        """Match a part of a text."""
+        return self._regexp("regexp_matches", binary, named)
+
+    def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **named: Any) -> str:
+        """Match no part of a text."""
+        return f"NOT {self._regexp('regexp_matches', binary, named)}"
+
+    def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **named: Any) -> str:
+        """Replace the first part of a text that matches."""
+        return self._regexp("regexp_replace", binary, named)
+
+    def _regexp(self, function: str, binary: Any, named: dict[str, Any]) -> str:
+        parts = [binary.left, *getattr(binary.right, "clauses", [binary.right])]
+        cells = [self.process(part, **named) for part in parts]
+        if flags := binary.modifiers["flags"]:
+            cells.append(self.render_literal_value(flags, types.STRINGTYPE))
+        return f"{function}({', '.join(cells)})"
 
     def update_from_clause(
         self, update_stmt: Any, from_table: Any, extra_froms: Any, from_hints: Any, **named: Any
@@ -112,6 +133,7 @@ class TablesDialect(default.DefaultDialect):
     supports_native_decimal = True
     supports_alter = False
     supports_default_values = True
+    cte_follows_insert = True
     supports_default_metavalue = True
     supports_multivalues_insert = True
     supports_identity_columns = True
@@ -152,6 +174,11 @@ class TablesDialect(default.DefaultDialect):
         """The level of a connection."""
         return "AUTOCOMMIT" if dbapi_connection.autocommit else "SERIALIZABLE"
 
+    def detect_autocommit_setting(self, dbapi_conn: Any) -> bool:
+        """Return True if each statement is a transaction of its own."""
+        found: bool = dbapi_conn.autocommit
+        return found
+
     def set_isolation_level(self, dbapi_connection: Any, level: Any) -> None:
         """Set the level of a connection."""
         dbapi_connection.autocommit = level == "AUTOCOMMIT"
@@ -163,22 +190,32 @@ class TablesDialect(default.DefaultDialect):
 
     @reflection.cache
     def get_view_names(self, connection: Any, schema: Any = None, **_: Any) -> list[str]:
-        """There are no views."""
-        return []
+        """The views."""
+        return [each.name for each in _relations(connection) if isinstance(each, View)]
+
+    @reflection.cache
+    def get_view_definition(
+        self, connection: Any, view_name: str, schema: Any = None, **_: Any
+    ) -> str:
+        """The query of a view."""
+        found = _required(connection, view_name)
+        if isinstance(found, Table):
+            raise NoSuchTableError(view_name)
+        return found.query
 
     @reflection.cache
     def has_table(self, connection: Any, table_name: str, schema: Any = None, **_: Any) -> bool:
-        """Return True if there is a table of this name."""
-        return _table(connection, table_name) is not None
+        """Return True if there is a table or view of this name."""
+        return _relation(connection, table_name) is not None
 
     @reflection.cache
     def get_table_names(self, connection: Any, schema: Any = None, **_: Any) -> list[str]:
         """The tables."""
-        return [table.name for table in _tables(connection)]
+        return [each.name for each in _relations(connection) if isinstance(each, Table)]
 
     @reflection.cache
     def get_columns(self, connection: Any, table_name: str, schema: Any = None, **_: Any) -> Any:
-        """The columns of a table."""
+        """The columns of a table or view."""
         table = _required(connection, table_name)
         return [
             {
@@ -197,7 +234,7 @@ class TablesDialect(default.DefaultDialect):
         self, connection: Any, table_name: str, schema: Any = None, **_: Any
     ) -> Any:
         """The primary key of a table."""
-        found = _required(connection, table_name)
+        found = _constrained(connection, table_name)
         return {"constrained_columns": list(found.primary_key), "name": None}
 
     @reflection.cache
@@ -215,17 +252,17 @@ class TablesDialect(default.DefaultDialect):
                 "options": {} if key.on_delete == "no action"
                 else {"ondelete": key.on_delete.upper()},
             }
-            for key in _required(connection, table_name).foreign_keys
+            for key in _by_name(_constrained(connection, table_name).foreign_keys)
         ]  # fmt: skip
 
     @reflection.cache
     def get_indexes(self, connection: Any, table_name: str, schema: Any = None, **_: Any) -> Any:
         """The indexes of a table, but for those of its foreign keys."""
-        table = _required(connection, table_name)
+        table = _constrained(connection, table_name)
         keys = {key.name for key in table.foreign_keys}
         return [
             {"name": index.name, "column_names": list(index.columns), "unique": index.unique}
-            for index in table.indexes
+            for index in _by_name(table.indexes)
             if index.name not in keys
         ]
 
@@ -237,7 +274,7 @@ class TablesDialect(default.DefaultDialect):
         return [
             {"name": index.name, "column_names": list(index.columns),
              "duplicates_index": index.name}
-            for index in _required(connection, table_name).indexes
+            for index in _by_name(_constrained(connection, table_name).indexes)
             if index.unique
         ]  # fmt: skip
 
@@ -248,37 +285,47 @@ class TablesDialect(default.DefaultDialect):
         """The checks of a table."""
         return [
             {"name": check.name, "sqltext": check.expression}
-            for check in _required(connection, table_name).checks
+            for check in _by_name(_constrained(connection, table_name).checks)
         ]
 
 
 _TYPES: Final[Mapping[str, Any]] = {
     "BOOLEAN": types.BOOLEAN, "SMALLINT": types.SMALLINT, "INTEGER": types.INTEGER,
     "BIGINT": types.BIGINT, "DOUBLE": types.DOUBLE, "VARCHAR": types.VARCHAR, "DATE": types.DATE,
-    "TIMESTAMP": types.TIMESTAMP, "JSON": types.JSON,
+    "TIMESTAMP": types.TIMESTAMP, "JSON": types.JSON, "TINYINT": types.SMALLINT,
+    "HUGEINT": types.NUMERIC, "FLOAT": types.FLOAT, "TIME": types.TIME, "BLOB": types.BLOB,
 }  # fmt: skip
 
 
 def _type(name: str) -> Any:
-    kind = column_type(name)
-    if kind.kind == "DECIMAL":
-        digits = int(name.partition("(")[2].partition(",")[0])
-        return types.DECIMAL(digits, kind.places)
-    return _TYPES[kind.kind]()
+    """The type of a column; of a view's, it may be one that tables do not have."""
+    if found := re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", name):
+        return types.DECIMAL(int(found[1]), int(found[2]))
+    return _TYPES.get(name, types.NullType)()
 
 
-def _tables(connection: Any) -> list[Table]:
-    found: list[Table] = connection.connection.dbapi_connection.definitions()
+def _relations(connection: Any) -> list[Relation]:
+    found: list[Relation] = connection.connection.dbapi_connection.definitions()
     return found
 
 
-def _table(connection: Any, name: str) -> Table | None:
+def _relation(connection: Any, name: str) -> Relation | None:
     folded = name.lower()
-    return next((table for table in _tables(connection) if table.name.lower() == folded), None)
+    return next((each for each in _relations(connection) if each.name.lower() == folded), None)
 
 
-def _required(connection: Any, name: str) -> Table:
-    found = _table(connection, name)
+def _required(connection: Any, name: str) -> Relation:
+    found = _relation(connection, name)
     if found is None:
         raise NoSuchTableError(name)
     return found
+
+
+def _constrained(connection: Any, name: str) -> Table:
+    """A table; a view is one without keys, indexes and checks."""
+    found = _required(connection, name)
+    return found if isinstance(found, Table) else Table(found.name, 0, found.columns)
+
+
+def _by_name(named: Sequence[_Named]) -> list[_Named]:
+    return sorted(named, key=lambda each: each.name)

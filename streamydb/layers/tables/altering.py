@@ -54,7 +54,7 @@ class Alterations:
         only(node, "this", "kind", "exists", "actions", "options")
         if node.args.get("kind") != "TABLE":
             raise unsupported(node)
-        if node.args.get("exists") and self._reader.find(node.this.name) is None:
+        if node.args.get("exists") and self._reader.relation(node.this.name) is None:
             return
         table = self._reader.table(node.this)
         [action] = node.args["actions"]
@@ -137,6 +137,7 @@ class Alterations:
                 f"{', '.join(users)} of table {table.name} needs column {column.name}.",
                 place_of(target),
             )
+        self._catalog.views.require_unused(table, target, column.name)
         if len(table.columns) == 1:
             raise StatementInvalidError("A table has a column at least.", place_of(target))
         now = with_fields(table, columns=tuple(c for c in table.columns if c != column))
@@ -176,6 +177,7 @@ class Alterations:
         other = table.column(to.name)
         if to.name == ROW or (other is not None and other != column):
             raise StatementInvalidError(f"The name {to.name} is taken.", place_of(to))
+        self._catalog.views.require_unused(table, target, column.name)
         old, new = column.name, to.name
 
         def names(given: Sequence[str]) -> tuple[str, ...]:
@@ -209,8 +211,10 @@ class Alterations:
             self._rename_column(table, action.this, options[0].this)
             return
         new = named(action.this)
-        if new.lower() != table.name.lower() and self._reader.find(new) is not None:
-            raise StatementInvalidError(f"There is a table {new}.", place_of(action.this))
+        there = self._reader.relation(new)
+        if there is not None and new.lower() != table.name.lower():
+            raise StatementInvalidError(f"There is a {there.noun} {new}.", place_of(action.this))
+        self._catalog.views.require_unused(table, action.this)
 
         def name(given: str) -> str:
             return new if given.lower() == table.name.lower() else given

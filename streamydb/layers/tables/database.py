@@ -8,7 +8,8 @@ from typing import Any, Self, TypeVar
 
 from sqlglot import exp
 
-from streamydb.client import Client, View
+from streamydb.client import Client
+from streamydb.client import View as ClientView
 from streamydb.layers.names import check_name
 from streamydb.layers.tables.errors import StatementInvalidError, StatementUnsupportedError
 from streamydb.layers.tables.keys import Keys
@@ -23,7 +24,7 @@ from streamydb.layers.tables.parsing import (
     parse,
     unsupported,
 )
-from streamydb.layers.tables.schema import Table
+from streamydb.layers.tables.schema import Relation, Table, View, relation_of
 from streamydb.layers.tables.statements import Result, execute
 from streamydb.layers.tables.stores import ClientStore, ViewTransaction
 from streamydb.layers.tables.transaction import Overlay, Snapshot, Store, Transaction
@@ -64,14 +65,22 @@ class TablesView:
 
     def tables(self) -> list[Table]:
         """The definitions of all tables, by name."""
-        found = self._transaction.scan(*self._keys.tables())
-        return [Table.of(value) for _, value in found]
+        return [each for each in self.relations() if isinstance(each, Table)]
+
+    def views(self) -> list[View]:
+        """The definitions of all views, by name."""
+        return [each for each in self.relations() if isinstance(each, View)]
+
+    def relations(self) -> list[Relation]:
+        """The definitions of all tables and views, by name."""
+        return [relation_of(value) for _, value in self._transaction.scan(*self._keys.tables())]
 
     def table(self, name: str) -> Table | None:
         """The definition of a table, if there is one."""
         key = self._keys.table(name)
         stored = self._transaction.read([key])[key]
-        return None if stored is None else Table.of(stored)
+        found = None if stored is None else relation_of(stored)
+        return found if isinstance(found, Table) else None
 
 
 class OpenTransaction(TablesView):
@@ -261,7 +270,7 @@ class Tables:
         """
         return self._store.run(lambda transaction: function(self._view(transaction)))
 
-    def within(self, view: View) -> TablesView:
+    def within(self, view: ClientView) -> TablesView:
         """The tables in a function under the client's `run`: part of its transaction."""
         return self._view(ViewTransaction(view))
 
@@ -271,6 +280,14 @@ class Tables:
     def tables(self) -> list[Table]:
         """The definitions of all tables, by name."""
         return self.run(lambda view: view.tables())
+
+    def views(self) -> list[View]:
+        """The definitions of all views, by name."""
+        return self.run(lambda view: view.views())
+
+    def relations(self) -> list[Relation]:
+        """The definitions of all tables and views, by name."""
+        return self.run(lambda view: view.relations())
 
     def table(self, name: str) -> Table | None:
         """The definition of a table, if there is one."""

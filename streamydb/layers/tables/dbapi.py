@@ -25,7 +25,7 @@ from streamydb.errors import StreamyError
 from streamydb.layers.tables import errors
 from streamydb.layers.tables.database import OpenTransaction, Tables
 from streamydb.layers.tables.parsing import Parameters, bind, is_control, parse
-from streamydb.layers.tables.schema import Table
+from streamydb.layers.tables.schema import Relation
 from streamydb.layers.tables.statements import Result
 
 __all__ = [
@@ -230,9 +230,9 @@ class Connection:
         return self._open.execute(statement)
 
     @_translated
-    def definitions(self) -> list[Table]:
-        """The definitions of all tables, as the connection's transaction sees them."""
-        return self.tables.tables() if self._open is None else self._open.tables()
+    def definitions(self) -> list[Relation]:
+        """The definitions of all tables and views, as the connection's transaction sees them."""
+        return self.tables.relations() if self._open is None else self._open.relations()
 
     def _require_open(self) -> None:
         if self._closed:

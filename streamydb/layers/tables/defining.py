@@ -1,4 +1,4 @@
-"""Create and drop tables and indexes: the catalog, and the entries of an index over rows."""
+"""Create and drop tables, views and indexes: the catalog, and the entries of an index over rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from streamydb.layers.tables.parsing import only, unsupported
 from streamydb.layers.tables.reading import Reader, shape
 from streamydb.layers.tables.schema import ForeignKey, Index, Table
 from streamydb.layers.tables.transaction import Overlay
+from streamydb.layers.tables.views import Views
 
 __all__ = ["Catalog", "with_fields", "without"]
 
@@ -34,34 +35,42 @@ class Catalog:
         """Nothing is read yet."""
         self._reader, self._transaction = reader, transaction
         self._keys, self._bench = reader.keys, reader.bench
+        self.views = Views(reader, transaction)
 
     def create(self, node: exp.Create) -> None:
-        """Create a table or an index."""
+        """Create a table, a view or an index."""
         if node.kind == "TABLE":
             self._create_table(node)
+        elif node.kind == "VIEW":
+            self.views.create(node)
         elif node.kind == "INDEX":
             self._create_index(node)
         else:
             raise unsupported(node)
 
     def drop(self, node: exp.Drop) -> None:
-        """Drop tables or indexes."""
+        """Drop tables, views or indexes."""
         only(node, "tables", "kind", "exists", "this", "restrict")
         targets = node.args.get("tables") or [node.this]
         for target in targets:
+            self._reader.forget()
+            exists = bool(node.args.get("exists"))
             if node.kind == "TABLE":
-                self._drop_table(target, exists=bool(node.args.get("exists")))
+                self._drop_table(target, exists=exists)
+            elif node.kind == "VIEW":
+                self.views.drop(target, exists=exists)
             elif node.kind == "INDEX":
-                self._drop_index(target, exists=bool(node.args.get("exists")))
+                self._drop_index(target, exists=exists)
             else:
                 raise unsupported(node)
 
     def _create_table(self, node: exp.Create) -> None:
         target = node.this.this if isinstance(node.this, exp.Schema) else node.this
-        if self._reader.find(target.name) is not None:
-            if node.args.get("exists"):
+        there = self._reader.relation(target.name)
+        if there is not None:
+            if node.args.get("exists") and isinstance(there, Table):
                 return
-            raise StatementInvalidError(f"There is a table {target.name}.", place_of(target))
+            raise StatementInvalidError(f"There is a {there.noun} {there.name}.", place_of(target))
         table = Definition(node, self.number, self._reader.find).table
         self.try_expressions(node, table)
         for index in table.indexes:
@@ -135,14 +144,15 @@ class Catalog:
             self._transaction.put(key, row.key)
 
     def _drop_table(self, target: exp.Expr, *, exists: bool) -> None:
-        table = self._dropped(target, exists=exists)
-        if table is None:
+        if exists and self._reader.relation(target.name) is None:
             return
+        table = self._reader.table(target)
         others = [child for child in table.children if child != table.name]
         if others:
             raise StatementInvalidError(
                 f"Table {', '.join(others)} refers to {table.name}.", place_of(target)
             )
+        self.views.require_unused(table, target)
         for index in table.indexes:
             self._forget(index)
         self._remove(self._keys.rows(table))
@@ -153,9 +163,6 @@ class Catalog:
             if parent is not None:
                 left = tuple(child for child in parent.children if child != table.name)
                 self.store(with_fields(parent, children=left))
-
-    def _dropped(self, target: exp.Expr, *, exists: bool) -> Table | None:
-        return self._reader.find(target.name) if exists else self._reader.table(target)
 
     def _drop_index(self, target: exp.Expr, *, exists: bool) -> None:
         key = self._keys.index(target.name)

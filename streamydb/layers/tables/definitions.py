@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlglot import exp
+from sqlglot.errors import ParseError
 
 from streamydb.layers.errors import InvalidNameError
 from streamydb.layers.names import check_name
@@ -15,7 +16,15 @@ from streamydb.layers.tables.reading import ROW
 from streamydb.layers.tables.schema import Check, Column, ForeignKey, Index, Table
 from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX
 
-__all__ = ["COLUMNS_MAX", "INDEXES_MAX", "Definition", "columns_of", "named", "standalone"]
+__all__ = [
+    "COLUMNS_MAX",
+    "INDEXES_MAX",
+    "Definition",
+    "column_definition",
+    "columns_of",
+    "named",
+    "standalone",
+]
 
 COLUMNS_MAX: Final = 256
 """Columns of a table."""
@@ -255,6 +264,19 @@ def _type(kind: exp.DataType) -> str:
     if name not in _TYPES:
         raise unsupported(kind, f"There is no type {kind.sql(DIALECT)} for columns.")
     return _TYPES[name]
+
+
+def column_definition(name: str, kind: str, query: exp.Expr) -> exp.ColumnDef:
+    """The definition of a column of a query, of a type as DuckDB names it.
+
+    Raises:
+        StatementUnsupportedError: columns do not have the type.
+    """
+    try:
+        made = exp.DataType.build("INTEGER" if kind == '"NULL"' else kind, dialect=DIALECT)
+    except ParseError:
+        raise unsupported(query, f"There is no type {kind} for columns.") from None
+    return exp.ColumnDef(this=exp.to_identifier(name, quoted=True), kind=made)
 
 
 def standalone(node: exp.Expr) -> str:

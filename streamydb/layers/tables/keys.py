@@ -2,7 +2,7 @@
 
 | key | value |
 |---|---|
-| `sql/<name>/table/<table>` | the table's definition |
+| `sql/<name>/table/<table>` | the definition of a table or view |
 | `sql/<name>/index/<index>` | the table that has the index |
 | `sql/<name>/number` | the last number that was given to a table or an index |
 | `sql/<name>/identity/<table number>` | the last number that was given to a row |
@@ -61,7 +61,7 @@ class Keys:
         return f"{self.prefix}number"
 
     def table(self, name: str) -> str:
-        """The key of a table's definition."""
+        """The key of the definition of a table or view."""
         return f"{self.prefix}table/{name.lower()}"
 
     def tables(self) -> KeyRange:

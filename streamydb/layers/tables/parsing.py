@@ -193,7 +193,8 @@ def only(node: exp.Expr, *known: str) -> None:
     """
     for name, value in node.args.items():
         if name not in known and value:
-            at = value[0] if isinstance(value, list) else value
+            said_at = value.expressions if isinstance(value, exp.Properties) else value
+            at = said_at[0] if isinstance(said_at, list) else said_at
             said = at.sql(DIALECT) if isinstance(at, exp.Expr) else ""
             what = said or name.replace("_", " ").upper()
             place = place_of(at if isinstance(at, exp.Expr) else node)

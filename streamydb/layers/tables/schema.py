@@ -1,4 +1,4 @@
-"""Tables as the catalog keeps them: columns, keys, indexes, checks and references.
+"""Tables and views as the catalog keeps them: columns, keys, indexes, checks, references, queries.
 
 Names are compared without regard to case, and shown as they were written.
 """
@@ -6,20 +6,33 @@ Names are compared without regard to case, and shown as they were written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
 from streamydb.layers.tables.types import ColumnType, column_type
 
-__all__ = ["Check", "Column", "ForeignKey", "Index", "Row", "Table"]
+__all__ = [
+    "Check",
+    "Column",
+    "ForeignKey",
+    "Index",
+    "Relation",
+    "Row",
+    "Table",
+    "View",
+    "relation_of",
+]
 
 Row = dict[str, Any]
 """Values by the names of columns, as DuckDB hands them over; None is NULL."""
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column; `default` is an expression, `identity` numbers the rows."""
+    """A column; `default` is an expression, `identity` numbers the rows.
+
+    The type of a view's column is any that DuckDB has.
+    """
 
     name: str
     type: str
@@ -68,6 +81,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     ``children``: the tables that refer to this one.
     """
 
+    noun: ClassVar[str] = "table"
     name: str
     number: int
     columns: tuple[Column, ...]
@@ -77,19 +91,13 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     checks: tuple[Check, ...] = ()
     children: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, stored: Any) -> Self:
-        """The table of a catalog's value."""
-        return msgspec.convert(stored, cls)
-
     def stored(self) -> Any:
         """The value for the catalog."""
         return msgspec.to_builtins(self)
 
     def column(self, name: str) -> Column | None:
         """The column of a name."""
-        folded = name.lower()
-        return next((each for each in self.columns if each.name.lower() == folded), None)
+        return _column(self.columns, name)
 
     def unique_on(self, columns: Sequence[str]) -> Index | None:
         """The unique index of exactly these columns, in whatever order."""
@@ -116,3 +124,40 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
             for column in self.columns
             if row[column.name] is not None
         }
+
+
+class View(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A query with a name.
+
+    ``uses``: by the names of tables and views, in lower case, the columns that it sees of them.
+    ``renamed``: whether its columns have names that are not those of the query.
+    """
+
+    noun: ClassVar[str] = "view"
+    name: str
+    columns: tuple[Column, ...]
+    query: str
+    uses: dict[str, tuple[str, ...]] = {}
+    renamed: bool = False
+
+    def stored(self) -> Any:
+        """The value for the catalog."""
+        return msgspec.to_builtins(self)
+
+    def column(self, name: str) -> Column | None:
+        """The column of a name."""
+        return _column(self.columns, name)
+
+
+Relation: TypeAlias = Table | View
+"""What a query may name."""
+
+
+def relation_of(stored: Any) -> Relation:
+    """The table or view of a catalog's value."""
+    return msgspec.convert(stored, View) if "query" in stored else msgspec.convert(stored, Table)
+
+
+def _column(columns: Sequence[Column], name: str) -> Column | None:
+    folded = name.lower()
+    return next((each for each in columns if each.name.lower() == folded), None)

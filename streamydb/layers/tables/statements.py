@@ -11,6 +11,7 @@ from sqlglot import exp
 from streamydb.layers.tables.altering import Alterations
 from streamydb.layers.tables.conflicts import Conflicts
 from streamydb.layers.tables.defining import Catalog
+from streamydb.layers.tables.definitions import column_definition
 from streamydb.layers.tables.errors import (
     ConstraintViolationError,
     DataRefusedError,
@@ -111,9 +112,22 @@ class Statement:
 
         return {
             exp.Insert: self._insert, exp.Update: self._update, exp.Delete: self._delete,
-            exp.Create: defined(self._catalog.create), exp.Drop: defined(self._catalog.drop),
+            exp.Create: self._create, exp.Drop: defined(self._catalog.drop),
             exp.Alter: defined(self._alterations.alter),
         }  # fmt: skip
+
+    def _create(self, node: exp.Create) -> Result:
+        query, target = node.expression, node.this
+        plain = node.kind != "TABLE" or query is None or not isinstance(target, exp.Table)
+        if plain or self._reader.relation(target.name) is not None:
+            self._catalog.create(node)
+            return Result()
+        only(node, "this", "kind", "exists", "expression")
+        columns = [column_definition(*each, query) for each in self._reader.described(query)]
+        shape = exp.Schema(this=target.copy(), expressions=columns)
+        self._catalog.create(exp.Create(this=shape, kind="TABLE"))
+        self._reader.forget()
+        return self._insert(exp.Insert(this=target.copy(), expression=query.copy()))
 
     def _insert(self, node: exp.Insert) -> Result:
         only(

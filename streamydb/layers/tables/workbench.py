@@ -55,20 +55,31 @@ class Workbench:
         self._connection = connect({"threads": "1"})
         self._connection.execute("set timezone = 'UTC'")
         lock(self._connection)
-        self._tables: list[str] = []
+        self._made: list[str] = []
 
     def lay_out(
         self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]
     ) -> str:
         """Make a table of columns (name and type); return its name, in quotes."""
-        name = f'"__{len(self._tables)}"'
+        name = f'"__{len(self._made)}"'
         shape = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns)
         self._connection.execute(f"create temp table {name} ({shape})")
-        self._tables.append(name)
+        self._made.append(f"table {name}")
         if rows:
             lists = ", ".join(f"unnest(?::{kind}[])" for _, kind in columns)
             values = [list(column) for column in zip(*rows, strict=True)]
             self._connection.execute(f"insert into {name} select {lists}", values)
+        return name
+
+    def define(self, columns: Sequence[str], sql: str) -> str:
+        """Make a view of a query over what is laid out; return its name, in quotes.
+
+        Raises:
+            SqlError: as for `ask`.
+        """
+        name = f'"__{len(self._made)}"'
+        self.ask(f"create temp view {name} ({', '.join(map(_quoted, columns))}) as {sql}")
+        self._made.append(f"view {name}")
         return name
 
     def ask(self, sql: str, origin: exp.Expr | None = None) -> Answer:
@@ -98,10 +109,10 @@ class Workbench:
         )
 
     def clear(self) -> None:
-        """Remove all tables."""
-        for name in self._tables:
-            self._connection.execute(f"drop table {name}")
-        self._tables.clear()
+        """Remove all tables and views."""
+        for made in self._made:
+            self._connection.execute(f"drop {made}")
+        self._made.clear()
 
     def close(self) -> None:
         """End."""

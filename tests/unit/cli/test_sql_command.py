@@ -71,7 +71,9 @@ def test_the_prompt_reads_whole_statements_and_obeys(
     connection: dbapi.Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connection.cursor().execute(MAKE)
-    given = ["\\d", "\\d T", "\\?", "select", "", "1;", "lost", KeyboardInterrupt(), "a; b;"]
+    connection.cursor().execute("create view short as select name as called from t")
+    told = ["\\d", "\\d T", "\\d short", "\\?"]
+    given = [*told, "select", "", "1;", "lost", KeyboardInterrupt(), "a; b;"]
     typed: Iterator[Any] = iter([*given, EOFError()])
     prompts = []
 
@@ -84,12 +86,16 @@ def test_the_prompt_reads_whole_statements_and_obeys(
 
     prompt = Prompt(connection, ask)
     assert list(prompt.lines()) == ["select\n1;", "a; b;"]
-    assert prompts == ["sql> "] * 4 + ["...> "] * 2 + ["sql> ", "...> ", "sql> ", "sql> "]
+    assert prompts == ["sql> "] * 5 + ["...> "] * 2 + ["sql> ", "...> ", "sql> ", "sql> "]
     shown = capsys.readouterr().out
     assert "t (id, name)" in shown
     assert "name varchar default 'x'" in shown
     assert "unique index t_name_key (name)" in shown
+    assert "short (called)" in shown
+    assert "called varchar\nview: SELECT name AS called FROM t\n" in shown
     assert "semicolon" in shown
     assert prompt.complete("na") == ["name"]
+    assert prompt.complete("sho") == ["short"]
+    assert prompt.complete("call") == ["called"]
     assert prompt.complete("SEL") == ["select"]
     assert list(Prompt(connection, lambda _: "\\q").lines()) == []
