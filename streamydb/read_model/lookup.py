@@ -19,6 +19,7 @@ from streamydb.read_model.rows import (
     compare,
     compare_rows,
     deleted,
+    expires_of,
     key_bytes_of,
     key_of,
     row_at,
@@ -130,16 +131,17 @@ def find_row(view: Ints, key: int, key_bytes: int, seq: int) -> int:
 
 
 @brief
-def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, int, int, int]:
+def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, int, int, int, int]:
     """The newest version of a key up to ``seq``.
 
-    It is: the row (`NONE`, `DAMAGED`), its length, where in it the value begins, its seq and ms.
+    It is: the row (`NONE`, `DAMAGED`), its length, where in it the value begins, its seq, its
+    timestamp, its end (0: none).
     ``key`` is longer than its ``key_bytes``: by `SPARE_BYTES`.
     """
     row = find_row(view, start_of(key), key_bytes, seq)
     if row <= NONE:
-        return row, 0, 0, 0, 0
-    return row, row_bytes(row), value_of(row) - row, seq_of(row), ts_of(row)
+        return row, 0, 0, 0, 0, 0
+    return row, row_bytes(row), value_of(row) - row, seq_of(row), ts_of(row), expires_of(row)
 
 
 @kernel
@@ -156,8 +158,11 @@ def find_each(view: Ints, rows: Ints) -> Ints:
 
 @brief
 def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - numba's arguments
-    """Keys, if wanted, and values of rows, and of each where both end, its seq and timestamp."""
-    numbers = np.empty((len(rows), 4), np.int64)
+    """Keys, if wanted, and values of rows, and numbers of each.
+
+    They are: where the key stops, where the value does, seq, timestamp, end (0: none).
+    """
+    numbers = np.empty((len(rows), 5), np.int64)
     size = 0
     for row in rows:
         if row > 0:
@@ -175,9 +180,9 @@ def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - nu
             value_bytes = row + row_bytes(row) - value_of(row)
             copy_at(base + at, value_of(row), value_bytes)
             at += value_bytes
-            numbers[i, 2], numbers[i, 3] = seq_of(row), ts_of(row)
+            numbers[i, 2], numbers[i, 3], numbers[i, 4] = seq_of(row), ts_of(row), expires_of(row)
         else:
-            numbers[i, 0], numbers[i, 2], numbers[i, 3] = at, row, 0
+            numbers[i, 0], numbers[i, 2], numbers[i, 3], numbers[i, 4] = at, row, 0, 0
         numbers[i, 1] = at
     return data[:at], numbers
 

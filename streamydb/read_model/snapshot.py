@@ -30,21 +30,26 @@ _PAGE: Final = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A key that exists: its value as canonical JSON, the seq that wrote it, and when (ms)."""
+    """A key that exists: its value as canonical JSON, the seq that wrote it, and when (ms).
+
+    ``expires_ms``: the commit time from which on the key is absent; None: it has no end.
+    """
 
     key: str
     value: bytes
     version: int
     ts_ms: int
+    expires_ms: int | None = None
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
-    """A line of a key's history; ``value`` is None where it was deleted."""
+    """A line of a key's history; ``value`` is None where it was deleted; see `Entry`."""
 
     version: int
     ts_ms: int
     value: bytes | None
     txn_id: str
+    expires_ms: int | None = None
 
 
 class Snapshot:
@@ -95,14 +100,14 @@ class Snapshot:
         """
         data = key_bytes(key)
         self._id()  # fails when the file is closed: what is mapped must not be read then
-        row, length, start, seq, ts_ms = find(self._view, data + _SPARE, len(data), self.seq)
+        row, length, start, seq, ts_ms, end = find(self._view, data + _SPARE, len(data), self.seq)
         if row <= NONE:
             if row == DAMAGED:
                 raise self._store.damaged()
             return None
         if start == length:
             return None
-        return Entry(key, bytes_at(row + start, length - start), seq, ts_ms)
+        return Entry(key, bytes_at(row + start, length - start), seq, ts_ms, end or None)
 
     def get_many(self, keys: Sequence[str]) -> list[Entry | None]:
         """The entries of keys, in their order.
@@ -117,11 +122,12 @@ class Snapshot:
         data, numbers = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
         found: list[Entry | None] = []
         values, start = data.tobytes(), 0
-        for key, (_, end, seq, ts_ms) in zip(keys, numbers.tolist(), strict=True):
+        for key, (_, stop, seq, ts_ms, end) in zip(keys, numbers.tolist(), strict=True):
             if seq == DAMAGED:
                 raise self._store.damaged()
-            found.append(Entry(key, values[start:end], seq, ts_ms) if seq != NONE else None)
-            start = end
+            there = seq != NONE
+            found.append(Entry(key, values[start:stop], seq, ts_ms, end or None) if there else None)
+            start = stop
         return found
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
@@ -212,12 +218,12 @@ class Snapshot:
         )
         texts, start = data.tobytes(), 0
         found = []
-        for key_end, end, seq, ts_ms in numbers.tolist():
+        for key_end, value_end, seq, ts_ms, end in numbers.tolist():
             if seq == DAMAGED:
                 raise self._store.damaged()
             key = texts[start:key_end].decode()
-            found.append(Entry(key, texts[key_end:end], seq, ts_ms))
-            start = end
+            found.append(Entry(key, texts[key_end:value_end], seq, ts_ms, end or None))
+            start = value_end
         return found
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
@@ -234,15 +240,15 @@ class Snapshot:
         seq = self.seq
         while len(found) < limit:
             self._id()
-            at, length, _, version, _ = find(self._view, data, len(data) - SPARE_BYTES, seq)
+            at, length, _, version, _, _ = find(self._view, data, len(data) - SPARE_BYTES, seq)
             if at == DAMAGED:
                 raise self._store.damaged()
             if at == NONE:
                 break
             row = unpack_row(bytes_at(at, length))
             if row.value or version > self._oldest:
-                txn_id = row.txn_id.decode()
-                found.append(Version(version, row.ts_ms, row.value or None, txn_id))
+                txn_id, end = row.txn_id.decode(), row.expires_ms or None
+                found.append(Version(version, row.ts_ms, row.value or None, txn_id, end))
             if version <= self._oldest:
                 break
             seq = version - 1
@@ -255,7 +261,8 @@ class Snapshot:
         while page:
             for entry in page:
                 key = entry.key.encode()
-                digest.update(pack_seq(len(key), len(entry.value), entry.version, entry.ts_ms))
+                sizes, end = (len(key), len(entry.value)), entry.expires_ms or 0
+                digest.update(pack_seq(*sizes, entry.version, entry.ts_ms, end))
                 digest.update(key + entry.value)
             page = self._scanned(page[-1].key.encode() + b"\x00", b"", _PAGE)
         return digest.hexdigest()

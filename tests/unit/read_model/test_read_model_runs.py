@@ -46,7 +46,8 @@ class Versions:
             self.seq += self.rng.choice([1, 1, 2])
             value = b"" if self.rng.random() < 0.3 else b"%d" % self.seq
             key = self.rng.choice(self.keys)
-            made.append(Row(key, self.seq, self.seq // 3, b"t%d" % self.seq, value))
+            end = self.rng.choice([0, 0, self.seq + 1000]) if value else 0
+            made.append(Row(key, self.seq, self.seq // 3, b"t%d" % self.seq, value, end))
         self.rng.shuffle(made)
         self.rows += made
         placed = held(made)
@@ -99,7 +100,7 @@ class Versions:
         data, numbers = scanned(view, bounds, len(first), len(stop), seq, limit)
         expected = sorted(k for k in truth if k >= first and (not stop or k < stop))[:limit]
         assert read(data, numbers) == [
-            (key, truth[key].seq, truth[key].ts_ms, truth[key].value) for key in expected
+            (key, *truth[key][1:3], truth[key].expires_ms, truth[key].value) for key in expected
         ]
         asked = rng.sample(self.keys, min(3, len(self.keys)))
         ends = np.cumsum([len(key) for key in asked])
@@ -108,23 +109,27 @@ class Versions:
             truth[key].seq if key in truth else NONE for key in asked
         ]
         assert values.tobytes() == b"".join(truth[key].value for key in asked if key in truth)
+        assert [int(n) for n in found[:, 4]] == [
+            truth[key].expires_ms if key in truth else 0 for key in asked
+        ]
         for key in asked:
-            row, length, start, found_seq, ts_ms = find(view, key + SPARE, len(key), seq)
+            row, length, start, found_seq, ts_ms, end = find(view, key + SPARE, len(key), seq)
             exists = row != NONE and start < length
             assert exists == (key in truth)
             assert not exists or (found_seq, ts_ms) == truth[key][1:3]
+            assert not exists or end == truth[key].expires_ms
         newer = held([row for row in self.rows if row.seq > self.horizon])
         assert newer.read(find_each(view, newer.rows)) == newer.read(newer.rows)
         strange = held([row._replace(seq=10**9) for row in self.rows[:5]])
         assert (find_each(view, strange.rows) == NONE).all()
 
 
-def read(data: Bytes, numbers: Ints) -> list[tuple[bytes, int, int, bytes]]:
+def read(data: Bytes, numbers: Ints) -> list[tuple[bytes, int, int, int, bytes]]:
     """What a scan has found."""
     texts, start, found = data.tobytes(), 0, []
-    for key_end, end, seq, ts_ms in numbers.tolist():
-        found.append((texts[start:key_end], seq, ts_ms, texts[key_end:end]))
-        start = end
+    for key_end, value_end, seq, ts_ms, end in numbers.tolist():
+        found.append((texts[start:key_end], seq, ts_ms, end, texts[key_end:value_end]))
+        start = value_end
     return found
 
 
