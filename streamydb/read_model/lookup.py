@@ -157,12 +157,14 @@ def find_each(view: Ints, rows: Ints) -> Ints:
 
 
 @brief
-def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - numba's arguments
-    """Keys, if wanted, and values of rows, and numbers of each.
+def gathered(
+    rows: Ints, keys: bool  # noqa: FBT001 - numba's arguments
+) -> tuple[Bytes, Ints, Ints]:
+    """Keys, if wanted, and values of rows; of each where both end, its seq and timestamp; and ends.
 
-    They are: where the key stops, where the value does, seq, timestamp, end (0: none).
+    The ends (0: none) are of no length if no row has one.
     """
-    numbers = np.empty((len(rows), 5), np.int64)
+    numbers, ends = np.empty((len(rows), 4), np.int64), np.empty(0, np.int64)
     size = 0
     for row in rows:
         if row > 0:
@@ -180,15 +182,19 @@ def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - nu
             value_bytes = row + row_bytes(row) - value_of(row)
             copy_at(base + at, value_of(row), value_bytes)
             at += value_bytes
-            numbers[i, 2], numbers[i, 3], numbers[i, 4] = seq_of(row), ts_of(row), expires_of(row)
+            numbers[i, 2], numbers[i, 3] = seq_of(row), ts_of(row)
+            if expires_of(row) != 0:
+                if len(ends) == 0:
+                    ends = np.zeros(len(rows), np.int64)
+                ends[i] = expires_of(row)
         else:
-            numbers[i, 0], numbers[i, 2], numbers[i, 3], numbers[i, 4] = at, row, 0, 0
+            numbers[i, 0], numbers[i, 2], numbers[i, 3] = at, row, 0
         numbers[i, 1] = at
-    return data[:at], numbers
+    return data[:at], numbers, ends
 
 
 @brief
-def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, Ints]:
+def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, Ints, Ints]:
     """Values of the keys that exist at ``seq``; see `gathered`. A seq `NONE`: it does not.
 
     ``keys``: one after the other, and `SPARE_BYTES`; ``ends``: where each ends.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from streamydb.columns.addresses import SPARE_BYTES, bytes_at
 from streamydb.read_model.json_entries import TOO_LARGE, named_as_json, page_as_json
 from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many
 from streamydb.read_model.ports import JsonPage
-from streamydb.read_model.rows import key_bytes, pack_seq, row_named, unpack_row
+from streamydb.read_model.rows import Ints, key_bytes, pack_seq, row_named, unpack_row
 from streamydb.read_model.scanning import scanned
 from streamydb.read_model.times import commit_time
 
@@ -119,15 +120,15 @@ class Snapshot:
         texts = [key_bytes(key) for key in keys]
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
         self._id()
-        data, numbers = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
+        data, numbers, told = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
         found: list[Entry | None] = []
         values, start = data.tobytes(), 0
-        for key, (_, stop, seq, ts_ms, end) in zip(keys, numbers.tolist(), strict=True):
+        for key, (_, end, seq, ts_ms) in zip(keys, numbers.tolist(), strict=True):
             if seq == DAMAGED:
                 raise self._store.damaged()
-            there = seq != NONE
-            found.append(Entry(key, values[start:stop], seq, ts_ms, end or None) if there else None)
-            start = stop
+            found.append(Entry(key, values[start:end], seq, ts_ms) if seq != NONE else None)
+            start = end
+        _tell(found, told)
         return found
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
@@ -213,17 +214,18 @@ class Snapshot:
     def _scanned(self, first: bytes, stop: bytes, limit: int) -> list[Entry]:
         """Entries from a key on, before another one (empty: to the end)."""
         self._id()
-        data, numbers = scanned(
+        data, numbers, told = scanned(
             self._view, first + stop + _SPARE, len(first), len(stop), self.seq, limit
         )
         texts, start = data.tobytes(), 0
         found = []
-        for key_end, value_end, seq, ts_ms, end in numbers.tolist():
+        for key_end, end, seq, ts_ms in numbers.tolist():
             if seq == DAMAGED:
                 raise self._store.damaged()
             key = texts[start:key_end].decode()
-            found.append(Entry(key, texts[key_end:value_end], seq, ts_ms, end or None))
-            start = value_end
+            found.append(Entry(key, texts[key_end:end], seq, ts_ms))
+            start = end
+        _tell(found, told)
         return found
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
@@ -266,6 +268,12 @@ class Snapshot:
                 digest.update(key + entry.value)
             page = self._scanned(page[-1].key.encode() + b"\x00", b"", _PAGE)
         return digest.hexdigest()
+
+
+def _tell(entries: list[Any], ends: Ints) -> None:
+    """Give entries their ends; see `gathered`."""
+    for i in np.flatnonzero(ends).tolist() if len(ends) else ():
+        entries[i] = structs.replace(entries[i], expires_ms=int(ends[i]))
 
 
 def _bounds(

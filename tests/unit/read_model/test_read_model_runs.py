@@ -97,21 +97,20 @@ class Versions:
         first, stop = sorted([rng.choice(self.keys), rng.choice([*self.keys, b""])])
         limit = rng.choice([1, 3, 1000])
         bounds = first + stop + SPARE
-        data, numbers = scanned(view, bounds, len(first), len(stop), seq, limit)
+        data, numbers, told = scanned(view, bounds, len(first), len(stop), seq, limit)
         expected = sorted(k for k in truth if k >= first and (not stop or k < stop))[:limit]
         assert read(data, numbers) == [
-            (key, *truth[key][1:3], truth[key].expires_ms, truth[key].value) for key in expected
+            (key, *truth[key][1:3], truth[key].value) for key in expected
         ]
+        check_ends(told, [truth[key].expires_ms for key in expected])
         asked = rng.sample(self.keys, min(3, len(self.keys)))
         ends = np.cumsum([len(key) for key in asked])
-        values, found = found_many(view, b"".join(asked) + SPARE, ends, seq)
+        values, found, told = found_many(view, b"".join(asked) + SPARE, ends, seq)
         assert [int(n) for n in found[:, 2]] == [
             truth[key].seq if key in truth else NONE for key in asked
         ]
         assert values.tobytes() == b"".join(truth[key].value for key in asked if key in truth)
-        assert [int(n) for n in found[:, 4]] == [
-            truth[key].expires_ms if key in truth else 0 for key in asked
-        ]
+        check_ends(told, [truth[key].expires_ms if key in truth else 0 for key in asked])
         for key in asked:
             row, length, start, found_seq, ts_ms, end = find(view, key + SPARE, len(key), seq)
             exists = row != NONE and start < length
@@ -124,12 +123,17 @@ class Versions:
         assert (find_each(view, strange.rows) == NONE).all()
 
 
-def read(data: Bytes, numbers: Ints) -> list[tuple[bytes, int, int, int, bytes]]:
+def check_ends(told: Ints, expected: list[int]) -> None:
+    """Nothing is told if there are none."""
+    assert told.tolist() == (expected if any(expected) else [])
+
+
+def read(data: Bytes, numbers: Ints) -> list[tuple[bytes, int, int, bytes]]:
     """What a scan has found."""
     texts, start, found = data.tobytes(), 0, []
-    for key_end, value_end, seq, ts_ms, end in numbers.tolist():
-        found.append((texts[start:key_end], seq, ts_ms, end, texts[key_end:value_end]))
-        start = value_end
+    for key_end, end, seq, ts_ms in numbers.tolist():
+        found.append((texts[start:key_end], seq, ts_ms, texts[key_end:end]))
+        start = end
     return found
 
 
