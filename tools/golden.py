@@ -34,6 +34,7 @@ from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import LogReplay, replay
 from streamydb.backup.snapshots import RowsDigest, SnapshotManifest, SnapshotTail
+from streamydb.backup.snapshots.manifest import FORMAT as SNAPSHOT_FORMAT
 from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
 from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.columns.shards import ShardConfig
@@ -194,14 +195,14 @@ def _snapshot(folder: Path, state: dict[str, tuple[bytes, int]], last: int) -> N
         digest.add(row.key, row.value, row.version, row.ts_ms)
     (folder / "data").mkdir(parents=True)
     columns = zip(*rows, strict=True)
-    kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string()]
+    kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string(), pa.int64()]
     arrays = [
         pa.array([cell.decode() if isinstance(cell, bytes) else cell for cell in column], kind)
         for column, kind in zip(columns, kinds, strict=True)
     ]
     parquet.write_table(pa.table(arrays, names=COLUMNS), folder / "data/part-00000.parquet")
     manifest = SnapshotManifest(
-        format=1, database=DATABASE, cluster=None, topic="memory", seq=last, ts_ms=1,
+        format=SNAPSHOT_FORMAT, database=DATABASE, cluster=None, topic="memory", seq=last, ts_ms=1,
         rows=digest.rows, digest=digest.hex(), changes={0: SnapshotTail(1, last, {0: 1})},
         files=["data/part-00000.parquet"],
     )  # fmt: skip

@@ -80,9 +80,10 @@ class _Entry(msgspec.Struct):
     value: msgspec.Raw
     version: int
     ts_ms: int
+    expires_ms: int | None = None
 
     def stored(self) -> Stored:
-        return Stored(self.key, bytes(self.value), self.version, self.ts_ms)
+        return Stored(self.key, bytes(self.value), self.version, self.ts_ms, self.expires_ms)
 
 
 class _Reading(msgspec.Struct):

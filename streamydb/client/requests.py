@@ -75,12 +75,14 @@ class Entry:
         value: its value; None if it is absent.
         version: the seq of the transaction that wrote it; 0 if it is absent.
         ts_ms: the commit timestamp of that transaction.
+        expires_ms: the commit time from which on the key is absent; None: it has no end.
     """
 
     key: str
     value: Any
     version: int
     ts_ms: int
+    expires_ms: int | None = None
 
     @property
     def exists(self) -> bool:
@@ -96,10 +98,12 @@ class Stored:
     data: bytes
     version: int
     ts_ms: int
+    expires_ms: int | None = None
 
     def entry(self) -> Entry:
         """Return the entry with its value decoded, anew at each call."""
-        return Entry(self.key, decode_value(self.data), self.version, self.ts_ms)
+        value = decode_value(self.data)
+        return Entry(self.key, value, self.version, self.ts_ms, self.expires_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +290,7 @@ class Change:
         number: which of the transaction's changes it is, from 1.
         ts_ms: the transaction's commit timestamp.
         txn_id: the transaction's id.
+        expires_ms: the commit time from which on the key is absent; None: it has no end.
     """
 
     key: str
@@ -296,6 +301,7 @@ class Change:
     number: int
     ts_ms: int
     txn_id: str
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,13 @@
 A constraint holds for every write after its declaration. So once all data of a snapshot after the
 declaration keep it, all data keep it for good, and the constraint is *valid* (PostgreSQL's NOT
 VALID and VALIDATE CONSTRAINT). A unique constraint also needs an index key for each value: those of
-older values are made by writing such a value again, unchanged, at the version that was seen.
+older values are made by writing such a value again, unchanged, at the version that was seen. One
+with an end is written with the time that it has left, by this machine's clock.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,7 +125,7 @@ def _indexed(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | 
         try:
             client.transaction(
                 checks=[{"key": entry.key, "version": entry.version}],
-                updates=[{"op": "put", "key": entry.key, "value": entry.value}],
+                updates=[{"op": "put", "key": entry.key, "value": entry.value, **_left(entry)}],
                 locks=[key],
             )
         except ConstraintViolatedError as error:
@@ -136,3 +138,10 @@ def _indexed(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | 
             continue
         return True
     raise ConflictError(f"{entry.key} changed in each of {_ROUNDS_MAX} rounds; verify again later")
+
+
+def _left(entry: Entry) -> dict[str, int]:
+    """The field of a put that lets a key end when it was to end; none if it has no end."""
+    if entry.expires_ms is None:
+        return {}
+    return {"ttl_ms": max(1, entry.expires_ms - time.time_ns() // 1_000_000)}

@@ -48,6 +48,7 @@ class _Event(msgspec.Struct):
     ts_ms: int
     source: _Source
     transaction: _Transaction
+    expires_ms: int | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -65,6 +66,7 @@ def decode_event(data: bytes) -> Change:
         number=event.transaction.total_order,
         ts_ms=event.ts_ms,
         txn_id=event.transaction.id,
+        expires_ms=event.expires_ms,
     )
 
 

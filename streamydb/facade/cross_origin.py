@@ -18,8 +18,8 @@ ALLOWED: Final = (
 )
 """Headers that pages of other sites may send: all that the facade understands."""
 EXPOSED: Final = (
-    b"Content-Location, ETag, Location, Preference-Applied, Retry-After, Streamydb-Snapshot, "
-    b"Streamydb-Time"
+    b"Content-Location, ETag, Location, Preference-Applied, Retry-After, Streamydb-Expires, "
+    b"Streamydb-Snapshot, Streamydb-Time"
 )
 """Headers of answers that they may read beside the plain ones."""
 _KEPT_S: Final = b"600"

@@ -261,7 +261,7 @@ def _is_local(request: Request[Any]) -> bool:
 
 
 def _stored(entry: StoredEntry) -> Stored:
-    return Stored(entry.key, entry.value, entry.version, entry.ts_ms)
+    return Stored(entry.key, entry.value, entry.version, entry.ts_ms, entry.expires_ms)
 
 
 def _pending(pending: PendingWrite) -> Pending:

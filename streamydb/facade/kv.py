@@ -57,7 +57,10 @@ async def get_value(
     consistency: q.AsConsistency = None,
     min_version: q.AsMinVersion = None,
 ) -> Response[bytes]:
-    """Read a key: its value as JSON, its version as ETag."""
+    """Read a key: its value as JSON, its version as ETag.
+
+    If it has an end, the header Streamydb-Expires tells it, in ms since 1970.
+    """
     name, wanted = context_of(request.scope).name or b"", ReadPoint(at, consistency, min_version)
     services, headers = services_of(request), headers_of(request)
     found = await answer_one(services, client_of(request), name, headers, wanted)

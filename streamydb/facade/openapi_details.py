@@ -24,7 +24,10 @@ _OPEN: Final[_Json] = {"type": "object", "additionalProperties": {}}
 _ENTRY: Final[_Json] = {
     "type": "object",
     "required": ["key", "value", "version", "ts_ms"],
-    "properties": {"key": _TEXT, "value": _VALUE, "version": _SEQ, "ts_ms": _SEQ},
+    "properties": {
+        "key": _TEXT, "value": _VALUE, "version": _SEQ, "ts_ms": _SEQ,
+        "expires_ms": {**_SEQ, "description": "The commit time from which on it is absent."},
+    },
 }
 _LIST: Final[_Json] = {
     "type": "object",

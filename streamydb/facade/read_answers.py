@@ -93,6 +93,8 @@ def _of_one(
     if "if-none-match" in headers and matches(headers["if-none-match"], version):
         return Answer(b"", shown, 304)
     shown["Streamydb-Time"] = str(entry.ts_ms)
+    if entry.expires_ms is not None:
+        shown["Streamydb-Expires"] = str(entry.expires_ms)
     return Answer(entry.value, shown)
 
 

@@ -25,7 +25,7 @@ from streamydb.columns.addresses import SPARE_BYTES, address_of
 from streamydb.columns.table import Ragged
 from streamydb.errors import RecordError
 from streamydb.kafka.source import Record, SourceError
-from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
+from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX
 from streamydb.read_model import checks
 from streamydb.read_model.arrivals import Steps, fresh, parted, times_of
 from streamydb.read_model.progress import PartitionProgress, Resolved, TopicProgress
@@ -125,6 +125,7 @@ class _Change(msgspec.Struct, gc=False):
     ts_ms: int
     source: _Source
     transaction: _Transaction
+    expires_ms: int | None = None
     format: int = FORMAT
 
 
@@ -250,7 +251,10 @@ def single_change(key: bytes, value: bytes, database: str) -> bytes:
     after = bytes(change.after)
     if (change.op == "d") != (after == _NULL):
         raise RecordError(f"its operation is {change.op!r}, which does not fit the value it leaves")
-    return pack_row(key, seq, change.ts_ms, txn_id, b"" if change.op == "d" else after)
+    end = change.expires_ms
+    if end is not None and (change.op == "d" or not 1 <= end <= INTEGER_MAX):
+        raise RecordError(f"its end is {end}, which is no time, or the end of what it deletes")
+    return pack_row(key, seq, change.ts_ms, txn_id, b"" if change.op == "d" else after, end or 0)
 
 
 def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:

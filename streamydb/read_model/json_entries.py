@@ -17,6 +17,7 @@ from streamydb.read_model.lookup import DAMAGED, NONE, find_row
 from streamydb.read_model.rows import (
     Ints,
     deleted,
+    expires_of,
     key_bytes_of,
     key_of,
     row_bytes,
@@ -36,9 +37,10 @@ _KEY: Final = np.frombuffer(b'{"key":', np.uint8)
 _VALUE: Final = np.frombuffer(b',"value":', np.uint8)
 _VERSION: Final = np.frombuffer(b',"version":', np.uint8)
 _TS: Final = np.frombuffer(b',"ts_ms":', np.uint8)
+_EXPIRES: Final = np.frombuffer(b',"expires_ms":', np.uint8)
 _ABSENT: Final = np.frombuffer(b"null", np.uint8)
 
-_REST_BYTES: Final = 80
+_REST_BYTES: Final = 112
 """An entry takes at most so many beside its key and its value."""
 
 _QUOTED_BYTES: Final = 8
@@ -74,6 +76,8 @@ def _put_entry(out: Bytes, at: int, row: int) -> int:
     copy_at(start_of(out) + at, value_of(row), _value_bytes(row))
     at = put_number(out, _put(out, at + _value_bytes(row), _VERSION), seq_of(row))
     at = put_number(out, _put(out, at, _TS), ts_of(row))
+    if expires_of(row) != 0:
+        at = put_number(out, _put(out, at, _EXPIRES), expires_of(row))
     out[at] = c.CLOSE_BRACE
     return at + 1
 

@@ -61,7 +61,12 @@ def _rows(snapshot: Path | str, manifest: SnapshotManifest) -> Iterator[list[byt
     from streamydb.backup.snapshots import read_rows
 
     for batch in read_rows(snapshot, manifest):
-        yield [pack_row(row.key, row.version, row.ts_ms, row.txn_id, row.value) for row in batch]
+        yield [
+            pack_row(
+                row.key, row.version, row.ts_ms, row.txn_id, row.value, row.expires_ms or 0
+            )
+            for row in batch
+        ]
 
 
 def _reached(manifest: SnapshotManifest) -> TopicProgress:

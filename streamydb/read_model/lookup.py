@@ -19,6 +19,7 @@ from streamydb.read_model.rows import (
     compare,
     compare_rows,
     deleted,
+    expires_of,
     key_bytes_of,
     key_of,
     row_at,
@@ -130,16 +131,17 @@ def find_row(view: Ints, key: int, key_bytes: int, seq: int) -> int:
 
 
 @brief
-def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, int, int, int]:
+def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, int, int, int, int]:
     """The newest version of a key up to ``seq``.
 
-    It is: the row (`NONE`, `DAMAGED`), its length, where in it the value begins, its seq and ms.
+    It is: the row (`NONE`, `DAMAGED`), its length, where in it the value begins, its seq, its
+    timestamp, its end (0: none).
     ``key`` is longer than its ``key_bytes``: by `SPARE_BYTES`.
     """
     row = find_row(view, start_of(key), key_bytes, seq)
     if row <= NONE:
-        return row, 0, 0, 0, 0
-    return row, row_bytes(row), value_of(row) - row, seq_of(row), ts_of(row)
+        return row, 0, 0, 0, 0, 0
+    return row, row_bytes(row), value_of(row) - row, seq_of(row), ts_of(row), expires_of(row)
 
 
 @kernel
@@ -155,9 +157,14 @@ def find_each(view: Ints, rows: Ints) -> Ints:
 
 
 @brief
-def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - numba's arguments
-    """Keys, if wanted, and values of rows, and of each where both end, its seq and timestamp."""
-    numbers = np.empty((len(rows), 4), np.int64)
+def gathered(
+    rows: Ints, keys: bool  # noqa: FBT001 - numba's arguments
+) -> tuple[Bytes, Ints, Ints]:
+    """Keys, if wanted, and values of rows; of each where both end, its seq and timestamp; and ends.
+
+    The ends (0: none) are of no length if no row has one.
+    """
+    numbers, ends = np.empty((len(rows), 4), np.int64), np.empty(0, np.int64)
     size = 0
     for row in rows:
         if row > 0:
@@ -176,14 +183,18 @@ def gathered(rows: Ints, keys: bool) -> tuple[Bytes, Ints]:  # noqa: FBT001 - nu
             copy_at(base + at, value_of(row), value_bytes)
             at += value_bytes
             numbers[i, 2], numbers[i, 3] = seq_of(row), ts_of(row)
+            if expires_of(row) != 0:
+                if len(ends) == 0:
+                    ends = np.zeros(len(rows), np.int64)
+                ends[i] = expires_of(row)
         else:
             numbers[i, 0], numbers[i, 2], numbers[i, 3] = at, row, 0
         numbers[i, 1] = at
-    return data[:at], numbers
+    return data[:at], numbers, ends
 
 
 @brief
-def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, Ints]:
+def found_many(view: Ints, keys: bytes, ends: Ints, seq: int) -> tuple[Bytes, Ints, Ints]:
     """Values of the keys that exist at ``seq``; see `gathered`. A seq `NONE`: it does not.
 
     ``keys``: one after the other, and `SPARE_BYTES`; ``ends``: where each ends.

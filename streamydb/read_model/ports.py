@@ -21,7 +21,7 @@ class JsonPage(NamedTuple):
 
 
 class StoredEntry(Protocol):
-    """A key that is there: its value in canonical JSON, its version and that version's time."""
+    """A key that is there: its value in canonical JSON, its version with its time, its end."""
 
     @property
     def key(self) -> str:
@@ -38,6 +38,10 @@ class StoredEntry(Protocol):
     @property
     def ts_ms(self) -> int:
         """The commit timestamp of the version."""
+
+    @property
+    def expires_ms(self) -> int | None:
+        """The commit time (ms) from which on the key is absent; None: it has no end."""
 
 
 class Scannable(Protocol):

@@ -19,7 +19,7 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.json_values import value_end
-from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head
+from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head, value_of
 from streamydb.txn_processor.tokens import integer, text_end
 
 __all__ = ["UNRECOGNISED", "behind", "counted", "recognised"]
@@ -43,9 +43,10 @@ class _Change(NamedTuple):
     id_end: int
     value_start: int
     value_end: int
+    expires_ms: int
 
 
-_NOT = _Change(-1, 0, 0, 0, 0, 0)
+_NOT = _Change(-1, 0, 0, 0, 0, 0, 0)
 
 
 def _pieces(database: str) -> Ragged:
@@ -108,11 +109,13 @@ def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
     id_start = at + 1
     at, _ = counted(data, id_end + 1, end, pieces, _ORDER)
     at, _ = counted(data, at, end, pieces, _NUMBER)
+    expires_ms = 0
     if behind(data, at, end, pieces, _END) != end:
-        at, _ = counted(data, at, end, pieces, _EXPIRES)
-        if at < 0 or at + 1 != end or data[at] != c.CLOSE_BRACE:
+        at, expires_ms = counted(data, at, end, pieces, _EXPIRES)
+        if at < 0 or at + 1 != end or data[at] != c.CLOSE_BRACE or expires_ms < 1 or null:
             return _NOT
-    return _Change(seq, ts_ms, id_start, id_end, value_start, value_start if null else value_stop)
+    value_stop = value_start if null else value_stop
+    return _Change(seq, ts_ms, id_start, id_end, value_start, value_stop, expires_ms)
 
 
 @leaf
@@ -127,19 +130,17 @@ def _is_key(data: Bytes, start: int, end: int) -> bool:
 
 
 @leaf
-def _put_row(out: int, keys: Texts, i: int, data: Bytes, found: _Change) -> int:
+def _put_row(row: int, keys: Texts, i: int, data: Bytes, found: _Change) -> int:
     """Write a row, see `rows`; the position behind it."""
     key_bytes = keys.offsets[i + 1] - keys.offsets[i]
     id_bytes = found.id_end - found.id_start
     value_bytes = found.value_end - found.value_start
-    put_head(out, (found.seq, found.ts_ms), (value_bytes, key_bytes, id_bytes))
-    out = key_of(out)
-    copy_at(out, start_of(keys.data) + keys.offsets[i], key_bytes)
-    out += key_bytes
-    copy_at(out, start_of(data) + found.id_start, id_bytes)
-    out += id_bytes
-    copy_at(out, start_of(data) + found.value_start, value_bytes)
-    return out + value_bytes
+    version = found.seq, found.ts_ms, found.expires_ms
+    put_head(row, version, (value_bytes, key_bytes, id_bytes))
+    copy_at(key_of(row), start_of(keys.data) + keys.offsets[i], key_bytes)
+    copy_at(key_of(row) + key_bytes, start_of(data) + found.id_start, id_bytes)
+    copy_at(value_of(row), start_of(data) + found.value_start, value_bytes)
+    return value_of(row) + value_bytes
 
 
 @kernel

@@ -1,9 +1,12 @@
 """The encoding of versions: rows of bytes, in parts, in the order of keys and then newest first.
 
-A row is a head of 24 bytes (seq, commit timestamp, and the lengths of value, key and id), then the
-key, the transaction's id and the value; a deletion has an empty value. A part is rows in their
-order, where each of them begins (four bytes each), and how many they are (eight bytes). So a
-search in a part halves it, a walk through it needs no index, and a row is copied as it is.
+A row is a head of 24 bytes (seq, commit timestamp, and the lengths of value, key, id and end), then
+the key, the transaction's id, the end and the value. A deletion has an empty value. The end, the
+commit time (ms) from which on the key is absent, has eight bytes, or none if there is no end.
+
+A part is rows in their order, where each of them begins (four bytes each), and how many they are
+(eight bytes). So a search in a part halves it, a walk through it needs no index, and a row is
+copied as it is.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from streamydb.limits import KEY_BYTES_MAX
 
 __all__ = [
     "FOOT_BYTES", "HEAD_BYTES", "INDEX_BYTES", "DamagedError", "Ints", "Row", "compare",
-    "compare_rows", "deleted",
+    "compare_rows", "deleted", "expires_of",
     "key_bytes", "key_bytes_of", "key_of", "last_row", "pack_row", "pack_seq", "put_head", "row_at",
     "row_bytes", "row_named", "same_key", "seq_of", "ts_of", "unpack_row", "unpack_seq", "value_of",
 ]  # fmt: skip
@@ -43,10 +46,11 @@ INDEX_BYTES: Final = 4
 
 FOOT_BYTES: Final = 8
 
-_TS_AT, _VALUE_AT, _KEY_AT, _ID_AT = 8, 16, 20, 22
+_TS_AT, _VALUE_AT, _KEY_AT, _ID_AT, _END_AT = 8, 16, 20, 22, 23
 _WORD_BYTES: Final = 8
 
-_head = struct.Struct("<qqIHBx")
+_head = struct.Struct("<qqIHBB")
+_end = struct.Struct("<q")
 _number = struct.Struct(">Q")
 
 
@@ -55,13 +59,14 @@ class DamagedError(Exception):
 
 
 class Row(NamedTuple):
-    """A version of a key; an empty value: it was deleted."""
+    """A version of a key; an empty value: it was deleted; ``expires_ms`` 0: it has no end."""
 
     key: bytes
     seq: int
     ts_ms: int
     txn_id: bytes
     value: bytes
+    expires_ms: int = 0
 
 
 def key_bytes(key: str) -> bytes:
@@ -81,23 +86,28 @@ def key_bytes(key: str) -> bytes:
     return data
 
 
-def pack_row(key: bytes, seq: int, ts_ms: int, txn_id: bytes, value: bytes) -> bytes:
-    """A version of a key as a row; an empty value: deleted."""
-    head = _head.pack(seq, ts_ms, len(value), len(key), len(txn_id))
-    return b"".join((head, key, txn_id, value))
+def pack_row(
+    key: bytes, seq: int, ts_ms: int, txn_id: bytes, value: bytes, expires_ms: int = 0
+) -> bytes:
+    """A version of a key as a row; see `Row`."""
+    end = _end.pack(expires_ms) if expires_ms else b""
+    head = _head.pack(seq, ts_ms, len(value), len(key), len(txn_id), len(end))
+    return b"".join((head, key, txn_id, end, value))
 
 
 def unpack_row(data: bytes) -> Row:
     """Return what `pack_row` was given."""
-    seq, ts_ms, _, key_length, id_length = _head.unpack_from(data)
+    seq, ts_ms, _, key_length, id_length, end_length = _head.unpack_from(data)
     id_at = HEAD_BYTES + key_length
-    value_at = id_at + id_length
-    return Row(data[HEAD_BYTES:id_at], seq, ts_ms, data[id_at:value_at], data[value_at:])
+    end_at = id_at + id_length
+    (expires_ms,) = _end.unpack_from(data, end_at) if end_length else (0,)
+    key, value = data[HEAD_BYTES:id_at], data[end_at + end_length :]
+    return Row(key, seq, ts_ms, data[id_at:end_at], value, expires_ms)
 
 
 def row_named(row: int) -> tuple[bytes, int]:
     """The key of a row at an address, and minus its seq: they sort as the rows do."""
-    seq, _, _, key_length, _ = _head.unpack(bytes_at(row, HEAD_BYTES))
+    seq, _, _, key_length, _, _ = _head.unpack(bytes_at(row, HEAD_BYTES))
     return bytes_at(row + HEAD_BYTES, key_length), -seq
 
 
@@ -158,9 +168,21 @@ def key_bytes_of(row: int) -> int:
 
 
 @leaf
+def _end_of(row: int) -> int:
+    """The address of a row's end, or of its value if it has no end."""
+    return key_of(row) + key_bytes_of(row) + byte_at(row + _ID_AT)
+
+
+@leaf
+def expires_of(row: int) -> int:
+    """The commit time (ms) from which on a row's key is absent; 0: it has no end."""
+    return word_at(_end_of(row)) if byte_at(row + _END_AT) != 0 else 0
+
+
+@leaf
 def value_of(row: int) -> int:
     """The address of a row's value."""
-    return key_of(row) + key_bytes_of(row) + byte_at(row + _ID_AT)
+    return _end_of(row) + byte_at(row + _END_AT)
 
 
 @leaf
@@ -170,13 +192,19 @@ def row_bytes(row: int) -> int:
 
 
 @leaf
-def put_head(row: int, version: tuple[int, int], lengths: tuple[int, int, int]) -> None:
-    """Write a row's head: seq and commit timestamp; the lengths of value, key and id."""
+def put_head(row: int, version: tuple[int, int, int], lengths: tuple[int, int, int]) -> None:
+    """Write a row's head and its end: seq, commit timestamp and end; lengths of value, key and id.
+    """
+    seq, ts_ms, expires_ms = version
     value_bytes, key_bytes, id_bytes = lengths
-    put_word(row, version[0])
-    put_word(row + _TS_AT, version[1])
+    end_bytes = _WORD_BYTES if expires_ms != 0 else 0
+    put_word(row, seq)
+    put_word(row + _TS_AT, ts_ms)
     put_double(row + _VALUE_AT, value_bytes)
-    put_double(row + _KEY_AT, key_bytes | id_bytes << 8 * (_ID_AT - _KEY_AT))
+    short = id_bytes << 8 * (_ID_AT - _KEY_AT) | end_bytes << 8 * (_END_AT - _KEY_AT)
+    put_double(row + _KEY_AT, key_bytes | short)
+    if expires_ms != 0:
+        put_word(_end_of(row), expires_ms)
 
 
 @leaf

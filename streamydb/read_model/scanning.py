@@ -132,7 +132,7 @@ def filled(view: Ints, heads: Ints, stop: int, stop_bytes: int, seq: int, out: I
 @brief
 def scanned(
     view: Ints, bounds: bytes, first_bytes: int, stop_bytes: int, seq: int, limit: int
-) -> tuple[Bytes, Ints]:
+) -> tuple[Bytes, Ints, Ints]:
     """Keys and values that exist at ``seq``; see `gathered`. A single seq `DAMAGED`: they are.
 
     ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`.

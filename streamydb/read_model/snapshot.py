@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from streamydb.columns.addresses import SPARE_BYTES, bytes_at
 from streamydb.read_model.json_entries import TOO_LARGE, named_as_json, page_as_json
 from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many
 from streamydb.read_model.ports import JsonPage
-from streamydb.read_model.rows import key_bytes, pack_seq, row_named, unpack_row
+from streamydb.read_model.rows import Ints, key_bytes, pack_seq, row_named, unpack_row
 from streamydb.read_model.scanning import scanned
 from streamydb.read_model.times import commit_time
 
@@ -30,21 +31,26 @@ _PAGE: Final = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A key that exists: its value as canonical JSON, the seq that wrote it, and when (ms)."""
+    """A key that exists: its value as canonical JSON, the seq that wrote it, and when (ms).
+
+    ``expires_ms``: the commit time from which on the key is absent; None: it has no end.
+    """
 
     key: str
     value: bytes
     version: int
     ts_ms: int
+    expires_ms: int | None = None
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
-    """A line of a key's history; ``value`` is None where it was deleted."""
+    """A line of a key's history; ``value`` is None where it was deleted; see `Entry`."""
 
     version: int
     ts_ms: int
     value: bytes | None
     txn_id: str
+    expires_ms: int | None = None
 
 
 class Snapshot:
@@ -95,14 +101,14 @@ class Snapshot:
         """
         data = key_bytes(key)
         self._id()  # fails when the file is closed: what is mapped must not be read then
-        row, length, start, seq, ts_ms = find(self._view, data + _SPARE, len(data), self.seq)
+        row, length, start, seq, ts_ms, end = find(self._view, data + _SPARE, len(data), self.seq)
         if row <= NONE:
             if row == DAMAGED:
                 raise self._store.damaged()
             return None
         if start == length:
             return None
-        return Entry(key, bytes_at(row + start, length - start), seq, ts_ms)
+        return Entry(key, bytes_at(row + start, length - start), seq, ts_ms, end or None)
 
     def get_many(self, keys: Sequence[str]) -> list[Entry | None]:
         """The entries of keys, in their order.
@@ -114,7 +120,7 @@ class Snapshot:
         texts = [key_bytes(key) for key in keys]
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
         self._id()
-        data, numbers = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
+        data, numbers, told = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
         found: list[Entry | None] = []
         values, start = data.tobytes(), 0
         for key, (_, end, seq, ts_ms) in zip(keys, numbers.tolist(), strict=True):
@@ -122,6 +128,7 @@ class Snapshot:
                 raise self._store.damaged()
             found.append(Entry(key, values[start:end], seq, ts_ms) if seq != NONE else None)
             start = end
+        _tell(found, told)
         return found
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
@@ -207,7 +214,7 @@ class Snapshot:
     def _scanned(self, first: bytes, stop: bytes, limit: int) -> list[Entry]:
         """Entries from a key on, before another one (empty: to the end)."""
         self._id()
-        data, numbers = scanned(
+        data, numbers, told = scanned(
             self._view, first + stop + _SPARE, len(first), len(stop), self.seq, limit
         )
         texts, start = data.tobytes(), 0
@@ -218,6 +225,7 @@ class Snapshot:
             key = texts[start:key_end].decode()
             found.append(Entry(key, texts[key_end:end], seq, ts_ms))
             start = end
+        _tell(found, told)
         return found
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
@@ -234,15 +242,15 @@ class Snapshot:
         seq = self.seq
         while len(found) < limit:
             self._id()
-            at, length, _, version, _ = find(self._view, data, len(data) - SPARE_BYTES, seq)
+            at, length, _, version, _, _ = find(self._view, data, len(data) - SPARE_BYTES, seq)
             if at == DAMAGED:
                 raise self._store.damaged()
             if at == NONE:
                 break
             row = unpack_row(bytes_at(at, length))
             if row.value or version > self._oldest:
-                txn_id = row.txn_id.decode()
-                found.append(Version(version, row.ts_ms, row.value or None, txn_id))
+                txn_id, end = row.txn_id.decode(), row.expires_ms or None
+                found.append(Version(version, row.ts_ms, row.value or None, txn_id, end))
             if version <= self._oldest:
                 break
             seq = version - 1
@@ -255,10 +263,17 @@ class Snapshot:
         while page:
             for entry in page:
                 key = entry.key.encode()
-                digest.update(pack_seq(len(key), len(entry.value), entry.version, entry.ts_ms))
+                sizes, end = (len(key), len(entry.value)), entry.expires_ms or 0
+                digest.update(pack_seq(*sizes, entry.version, entry.ts_ms, end))
                 digest.update(key + entry.value)
             page = self._scanned(page[-1].key.encode() + b"\x00", b"", _PAGE)
         return digest.hexdigest()
+
+
+def _tell(entries: list[Any], ends: Ints) -> None:
+    """Give entries their ends; see `gathered`."""
+    for i in np.flatnonzero(ends).tolist() if len(ends) else ():
+        entries[i] = structs.replace(entries[i], expires_ms=int(ends[i]))
 
 
 def _bounds(

@@ -18,7 +18,7 @@ from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProg
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError
 from streamydb.read_model.format_one import SUPERSEDED, taken_over
-from streamydb.read_model.identity import check_identity, identity
+from streamydb.read_model.identity import TAKEN_OVER, check_identity, identity
 from streamydb.read_model.lookup import find_each
 from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "Shown", "SnapshotBounds", "Store"]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the store's layout; raised when an older program would misread it."""
 
 _IDENTITY = b"identity"
@@ -106,7 +106,7 @@ class Store:
             self._put_progress(txn, TopicProgress())
             txn.put(_BOUNDS, pack_seq(0, 0, 0), db=about)
             txn.put(_PARTS, b"", db=about)
-        elif bytes(found) == identity(1, self.database):
+        elif bytes(found) == identity(TAKEN_OVER, self.database):
             txn.put(_PARTS, b"", db=about)
             self._preload(txn, taken_over(txn, self.tables))
             self.environment.drop(txn, SUPERSEDED)

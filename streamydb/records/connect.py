@@ -11,6 +11,7 @@ import json
 from typing import Final, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from streamydb.records.change import Change, ChangeOrigin, ChangeTransaction
 
@@ -37,11 +38,12 @@ class ConnectPlace(NamedTuple):
 
 
 class _Row(msgspec.Struct, gc=False):
-    """A key with its value; ``version``: its seq, None where it is not known."""
+    """A key with its value; its seq and its end: None where they are not known, or it has none."""
 
     key: str
     value: str
     version: int | None
+    expires_ms: int | None
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -64,6 +66,7 @@ _ROW: Final = [
     _KEY_FIELD,
     _field("value", "string", name="io.debezium.data.Json", version=1),
     _field("version", "int64", optional=True),
+    _field("expires_ms", "int64", optional=True),
 ]
 _SOURCE: Final = [
     _field("connector", "string"), _field("db", "string"), _field("partition", "int32"),
@@ -115,16 +118,20 @@ def connect_key(key: str) -> bytes:
 
 def connect_value(key: str, change: Change) -> bytes:
     """Return the record value of a change of a key."""
+    expires_ms = None if change.expires_ms is UNSET else change.expires_ms
     envelope = _Envelope(
-        _row(key, change.before, None), _row(key, change.after, change.source.seq), change.source,
-        change.op, change.ts_ms, change.transaction,
+        _row(key, change.before, None, None),
+        _row(key, change.after, change.source.seq, expires_ms),
+        change.source, change.op, change.ts_ms, change.transaction,
     )  # fmt: skip
     return _VALUE_HEAD + _encode(envelope) + b"}"
 
 
-def _row(key: str, value: msgspec.Raw, version: int | None) -> _Row | None:
+def _row(
+    key: str, value: msgspec.Raw, version: int | None, expires_ms: int | None
+) -> _Row | None:
     text = bytes(value)
-    return None if text == _NULL else _Row(key, text.decode(), version)
+    return None if text == _NULL else _Row(key, text.decode(), version, expires_ms)
 
 
 def encode_place(place: ConnectPlace) -> bytes:

@@ -26,11 +26,11 @@ MAX_OFFSETS: Final = 200_000
 """Records of a topic that a micro-batch reads at most; a partition's share is held in memory."""
 
 _CHANGES: Final = (
-    "partition int, offset bigint, key string, seq bigint, index int, ts_ms bigint, op string, "
-    "before string, after string, txn_id string"
+    "partition int, offset bigint, key string, seq bigint, index bigint, ts_ms bigint, op string, "
+    "before string, after string, txn_id string, expires_ms bigint"
 )
 _STATE: Final = "resolved bigint, above binary"
-_SHOWN: Final = ("key", "seq", "index", "ts", "op", "before", "after", "txn_id")
+_SHOWN: Final = ("key", "seq", "index", "ts", "op", "before", "after", "txn_id", "expires_ms")
 
 
 def read_changes(
@@ -46,7 +46,8 @@ def read_changes(
     """Every write of every committed transaction, once.
 
     Columns: key, seq and index (the transaction, and which of its changes from 1), ts (commit
-    time), op (c, u, d), before and after (JSON text, null: absent), txn_id.
+    time), op (c, u, d), before and after (JSON text, null: absent), txn_id, expires_ms (the commit
+    time at which the key ends, null: it does not).
 
     A batch has whole transactions: those up to the last seq that is resolved. A stream gives the
     changes of a key in order, and leaves out repetitions by a small state per partition of the
@@ -70,6 +71,7 @@ def read_changes(
         found = events(spark, place, {"endingOffsets": limit})
         made = found.where(~f.col("resolved") & (f.col("seq") <= ends.seq))
         made = made.dropDuplicates(["seq", "index"])
+    made = made.withColumn("expires_ms", f.nullif("expires_ms", f.lit(0)))
     shown = made.withColumn("ts", f.timestamp_millis("ts_ms")).select(*_SHOWN)
     if schema is None:
         return shown

@@ -22,10 +22,14 @@ __all__ = [
 ]
 
 EVENTS: Final = (
-    "partition int, offset bigint, resolved boolean, key string, seq bigint, index int, "
-    "ts_ms bigint, op string, before string, after string, txn_id string, offsets string"
+    "partition int, offset bigint, resolved boolean, key string, seq bigint, index bigint, "
+    "ts_ms bigint, op string, before string, after string, txn_id string, expires_ms bigint, "
+    "offsets string"
 )
-"""Changes, and resolved records (`seq` is what they resolve, `offsets` what of the log)."""
+"""Changes, and resolved records (`seq` is what they resolve, `offsets` what of the log).
+
+``expires_ms`` is 0 without an end: pandas makes floats of integers with nulls.
+"""
 
 RESULTS: Final = (
     "id string, seq bigint, ts_ms bigint, status string, code string, reads string, "
@@ -39,9 +43,9 @@ DIGESTS: Final = "rows bigint, total binary"
 _EVENTS: Final = pa.schema(
     [
         ("partition", pa.int32()), ("offset", pa.int64()), ("resolved", pa.bool_()),
-        ("key", pa.string()), ("seq", pa.int64()), ("index", pa.int32()), ("ts_ms", pa.int64()),
+        ("key", pa.string()), ("seq", pa.int64()), ("index", pa.int64()), ("ts_ms", pa.int64()),
         ("op", pa.string()), ("before", pa.string()), ("after", pa.string()),
-        ("txn_id", pa.string()), ("offsets", pa.string()),
+        ("txn_id", pa.string()), ("expires_ms", pa.int64()), ("offsets", pa.string()),
     ]
 )  # fmt: skip
 _RESULTS: Final = pa.schema(
@@ -80,12 +84,15 @@ def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The digest of all rows of a task (key, value, version, ts_ms) as one row of `DIGESTS`."""
+    """The digest of all rows of a task as one row of `DIGESTS`.
+
+    The rows have the columns key, value, version, ts_ms, expires_ms.
+    """
     digest = RowsDigest()
     for batch in batches:
         key, value = (batch.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value"))
-        version, ts_ms = (batch.column(name).to_pylist() for name in ("version", "ts_ms"))
-        for row in zip(key, value, version, ts_ms, strict=True):
+        numbers = (batch.column(name).to_pylist() for name in ("version", "ts_ms", "expires_ms"))
+        for row in zip(key, value, *numbers, strict=True):
             digest.add(*row)
     total = pa.array([digest.total.to_bytes(16, "little")], pa.binary())
     yield pa.record_batch([pa.array([digest.rows], pa.int64()), total], names=["rows", "total"])
@@ -107,7 +114,7 @@ def _event(partition: int, offset: int, key: bytes | None, value: bytes) -> tupl
     if isinstance(record, Resolved):
         offsets = msgspec.json.encode(record.offsets).decode()
         seq, ts_ms = record.resolved, record.ts_ms
-        return partition, offset, True, None, seq, 0, ts_ms, None, None, None, None, offsets
+        return partition, offset, True, None, seq, 0, ts_ms, None, None, None, None, 0, offsets
     return (partition, offset, False, name, *_change(record), None)
 
 
@@ -115,7 +122,7 @@ def _change(record: Change) -> tuple[Any, ...]:
     transaction = record.transaction
     return (
         record.source.seq, transaction.total_order, record.ts_ms, record.op,
-        _text(record.before), _text(record.after), transaction.id,
+        _text(record.before), _text(record.after), transaction.id, record.expires_ms or 0,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ At = int | dt.datetime | None
 
 ROWS_PER_FILE: Final = 1_000_000
 _FILES_MAX: Final = 1_000
-_NEWEST: Final = ("op", "value", "version", "ts_ms", "txn_id")
+_KEPT: Final = ("value", "version", "ts_ms", "txn_id", "expires_ms")
 
 
 class WrittenSnapshot(NamedTuple):
@@ -66,7 +66,9 @@ def read_snapshot(
     schema: str | t.DataType | None = None,
     settings: Settings | None = None,
 ) -> DataFrame:
-    """All keys that exist right after a seq: key, value (JSON text), version, ts.
+    """All keys that exist right after a seq: key, value (JSON text), version, ts, expires_ms.
+
+    ``expires_ms``: the commit time from which on the key is absent; null: it has no end.
 
     Args:
         spark: the session.
@@ -83,7 +85,7 @@ def read_snapshot(
     place = settings_of(database, bootstrap, settings)
     state = _state(spark, _cut(spark, place, at, base))
     shown = state.withColumn("ts", f.timestamp_millis("ts_ms"))
-    shown = shown.select("key", "value", "version", "ts")
+    shown = shown.select("key", "value", "version", "ts", "expires_ms")
     return shown if schema is None else shown.withColumn("value", value_as("value", schema))
 
 
@@ -206,17 +208,19 @@ def _seq_at(
 def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
     """The newest version of each key up to the seq, without those that are deleted."""
     changes = cut.events.where(~f.col("resolved") & (f.col("seq") <= cut.seq)).select(
-        "key", "op", f.col("after").alias("value"), f.col("seq").alias("version"), "ts_ms", "txn_id"
-    )
+        "key", "op", f.col("after").alias("value"), f.col("seq").alias("version"), "ts_ms",
+        "txn_id", f.nullif("expires_ms", f.lit(0)).alias("expires_ms"),
+    )  # fmt: skip
     if cut.base is not None and cut.base_folder is not None and cut.base.files:
         after = changes.where(f.col("version") > cut.base.seq)
         kept = spark.read.parquet(*[f"{cut.base_folder}/{name}" for name in cut.base.files])
-        changes = after.unionByName(kept.withColumn("op", f.lit("r")))
+        kept = kept.withColumn("op", f.lit("r"))
+        changes = after.unionByName(kept, allowMissingColumns=True)  # format 1 has no ends
     newest = changes.groupBy("key").agg(
-        f.max_by(f.struct(*_NEWEST), f.col("version")).alias("newest")
+        f.max_by(f.struct("op", *_KEPT), f.col("version")).alias("newest")
     )
     kept = newest.where(f.col("newest.op") != "d")
-    return kept.select("key", "newest.value", "newest.version", "newest.ts_ms", "newest.txn_id")
+    return kept.select("key", *(f"newest.{name}" for name in _KEPT))
 
 
 def _tails(cut: _Cut) -> tuple[dict[int, SnapshotTail], int]:
@@ -250,7 +254,7 @@ def _tail(row: Any, end: int, base: SnapshotTail | None) -> SnapshotTail:
 
 
 def _digest(frame: DataFrame) -> RowsDigest:
-    taken = frame.select("key", "value", "version", "ts_ms")
+    taken = frame.select("key", "value", "version", "ts_ms", "expires_ms")
     parts = taken.mapInArrow(rows.digests, rows.DIGESTS).collect()
     return RowsDigest().merge(
         RowsDigest(part["rows"], int.from_bytes(bytes(part["total"]), "little")) for part in parts

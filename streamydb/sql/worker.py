@@ -40,12 +40,13 @@ _REFUSED: Final = "Send one SELECT."
 
 
 class StoredRow(NamedTuple):
-    """A row that comes with the job."""
+    """A row that comes with the job; queries do not see ends."""
 
     key: str
     value: bytes
     version: int
     ts_ms: int
+    expires_ms: int | None = None
 
 
 class Job(msgspec.Struct, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from streamydb.errors import StreamyError
@@ -23,6 +23,7 @@ class MemoryEntry(NamedTuple):
     value: bytes
     version: int
     ts_ms: int
+    expires_ms: int | None = None
 
 
 class MemoryResolved(NamedTuple):
@@ -105,7 +106,8 @@ class MemorySnapshot:
 
 def _shown(entry: MemoryEntry) -> dict[str, Any]:
     """An entry as an answer has it."""
-    return {**entry._asdict(), "value": Raw(entry.value)}
+    shown = {**entry._asdict(), "value": Raw(entry.value)}
+    return {name: part for name, part in shown.items() if part is not None}
 
 
 def _inside(container: Any) -> bytes:
@@ -128,7 +130,7 @@ class MemoryModel:
         self.broken = False
         self.looks = 0
         self._resolved = MemoryResolved(0, 0, {})
-        self._history: dict[str, list[tuple[int, bytes | None, int]]] = {}
+        self._history: dict[str, list[tuple[int, bytes | None, int, int | None]]] = {}
 
     def latest(self) -> MemoryResolved:
         """Return how far it is."""
@@ -152,7 +154,9 @@ class MemoryModel:
         """Take in changes, and show them."""
         for key, change in changes:
             after = None if change.op == "d" else bytes(change.after)
-            self._history.setdefault(key, []).append((change.source.seq, after, change.ts_ms))
+            end = None if change.expires_ms is UNSET else change.expires_ms
+            version = change.source.seq, after, change.ts_ms, end
+            self._history.setdefault(key, []).append(version)
         self._resolved = resolved
 
     def _must_be_whole(self) -> None:
@@ -161,6 +165,7 @@ class MemoryModel:
 
     def _at(self, key: str, seq: int) -> MemoryEntry | None:
         past = [version for version in self._history[key] if version[0] <= seq]
-        if not past or past[-1][1] is None:
+        if not past:
             return None
-        return MemoryEntry(key, past[-1][1], past[-1][0], past[-1][2])
+        seq, value, ts_ms, end = past[-1]
+        return None if value is None else MemoryEntry(key, value, seq, ts_ms, end)

@@ -5,6 +5,7 @@ Screenshots go to the folder that STREAMYDB_SCREENSHOTS names, if it does.
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import pytest
@@ -207,6 +208,26 @@ def test_a_key_is_written_with_its_version_checked(page: Page) -> None:
     page.until(lambda: '"version"' in page.value("#editor"))
     page.press("#run-button")
     page.until(lambda: page.text("#verdict .badge") == "committed")
+
+
+def test_a_key_shows_its_end_and_keeps_it_when_it_is_written(page: Page) -> None:
+    page.go("transactions")
+    update = {"op": "put", "key": "session/1", "value": 1, "ttl_ms": 3_600_000}
+    page.type("#editor", json.dumps({"updates": [update]}))
+    page.press("#run-button")
+    page.until(lambda: page.text("#verdict .badge") == "committed")
+    page.go("data")
+    page.type("#prefix", "session/")
+    page.press("#browse [type=submit]")
+    page.until(lambda: len(page.all("#keys .row")) == 1)
+    page.press("#keys .row")
+    page.until(lambda: "(in 60 min)" in page.text("#detail .hint"))
+    page.until(lambda: " · ends 20" in page.text("#detail .history"))
+    page.press("#detail [data-write]")
+    page.until(lambda: '"ttl_ms"' in page.value("#editor"))
+    (again,) = json.loads(page.value("#editor"))["updates"]
+    assert 0 < again.pop("ttl_ms") <= 3_600_000
+    assert again == {"op": "put", "key": "session/1", "value": 1}
 
 
 def test_changes_are_followed(page: Page, site: Site) -> None:

@@ -255,6 +255,9 @@ def test_changes_come_once_each_in_batches_and_streams(
 def test_snapshots_agree_with_a_read_model_at_every_seq(
     db: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
+    ends = [("ending", 3_600_000), ("ended", 1)]
+    puts = [{"op": "put", "key": key, "value": 1, "ttl_ms": ttl_ms} for key, ttl_ms in ends]
+    db.load([{"id": "ends", "updates": puts}])
     db.load(transfers(150, prefix="s"))
     db.load([{"id": "del", "updates": [{"op": "delete", "key": "acct/3"}]}])
     first = settled(db)
@@ -287,9 +290,14 @@ def test_snapshots_agree_with_a_read_model_at_every_seq(
             assert rows == tuple((e.key, json.loads(e.value), e.version) for e in entries)
         with full.snapshot(middle) as there:
             at = dt.datetime.fromtimestamp(there.ts_ms / 1000, dt.UTC)
-        by_time = {r.key: r.version for r in read_snapshot(spark, at).collect()}
+        by_time = {r.key: (r.version, r.expires_ms) for r in read_snapshot(spark, at).collect()}
         with full.snapshot(full.seq_at(round(at.timestamp() * 1000))) as then:
-            assert by_time == {e.key: e.version for e in then.scan(limit=10_000)}
+            entries = then.scan(limit=10_000)
+        assert by_time == {e.key: (e.version, e.expires_ms) for e in entries}
+        assert by_time["ending"][1] is not None
+    left = read_changes(spark).selectExpr("key", "op", "expires_ms - unix_millis(ts) as left")
+    told = {(row.key, row.op): row.left for row in left.where("key like 'end%'").collect()}
+    assert told == {("ending", "c"): 3_600_000, ("ended", "c"): 1, ("ended", "d"): None}
     with pytest.raises(SnapshotError, match="not resolved"):
         read_snapshot(spark, last + 1)
     with pytest.raises(SnapshotError, match="time zone"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from streamydb.records import Change
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_model import MemoryModel, MemoryResolved, MemorySnapshot
@@ -19,6 +21,7 @@ class MemoryVersion(NamedTuple):
     ts_ms: int
     value: bytes | None
     txn_id: str
+    expires_ms: int | None
 
 
 class HistorySnapshot(MemorySnapshot):
@@ -51,7 +54,9 @@ class HistoryModel(MemoryModel):
         """Take in changes, and show them."""
         for key, change in changes:
             after = None if change.op == "d" else bytes(change.after)
-            line = MemoryVersion(change.source.seq, change.ts_ms, after, change.transaction.id)
+            end = None if change.expires_ms is UNSET else change.expires_ms
+            txn_id = change.transaction.id
+            line = MemoryVersion(change.source.seq, change.ts_ms, after, txn_id, end)
             self._versions.setdefault(key, []).append(line)
         super().apply(changes, resolved)
 

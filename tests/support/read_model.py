@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from streamydb.columns.addresses import address_of, bytes_at
 from streamydb.columns.table import Ragged
@@ -31,13 +31,16 @@ from tests.support.memory_topic import MemorySource, MemoryTopic
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
 
 
-def change(seq: int, value: str | None, ts_ms: int | None = None, db: str = "bank") -> bytes:
+def change(
+    seq: int, value: str | None, ts_ms: int | None = None, db: str = "bank",
+    *, expires_ms: int | None = None,
+) -> bytes:  # fmt: skip
     """A change record; ``value`` None: a deletion."""
     return encode_change(
         Change(
             "d" if value is None else "u", Raw(b"null"), Raw((value or "null").encode()),
             10 * seq if ts_ms is None else ts_ms, ChangeOrigin("streamydb", db, 0, seq, seq),
-            ChangeTransaction(f"id{seq}", 1, 1),
+            ChangeTransaction(f"id{seq}", 1, 1), UNSET if expires_ms is None else expires_ms,
         )
     )  # fmt: skip
 

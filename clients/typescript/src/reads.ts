@@ -24,6 +24,7 @@ interface WireEntry {
   value: Json;
   version: number;
   ts_ms: number;
+  expires_ms?: number;
 }
 
 /** Perform a request that changes nothing; repeat it after failures that may pass. */
@@ -183,6 +184,9 @@ function bytesOf(text: unknown): number {
   return new TextEncoder().encode(text).length;
 }
 
-function entryOf(entry: WireEntry): Entry {
-  return { key: entry.key, value: entry.value, version: entry.version, tsMs: entry.ts_ms };
+function entryOf({ key, value, version, ts_ms, expires_ms }: WireEntry): Entry {
+  return { key, value, version, tsMs: ts_ms, ...endOf(expires_ms) };
 }
+
+/** The end of a key, as entries and changes have it. */
+export const endOf = (ms: number | undefined): { expiresMs?: number } => (ms === undefined ? {} : { expiresMs: ms });

@@ -40,6 +40,8 @@ export interface Entry<T = Json> {
   readonly version: number;
   /** The commit time of that transaction, in ms since 1970. */
   readonly tsMs: number;
+  /** The commit time from which on the key is absent; not there if it has no end. */
+  readonly expiresMs?: number;
 }
 
 /** Keys that were read together. */
@@ -190,4 +192,6 @@ export interface Change<T = Json> {
   readonly number: number;
   readonly tsMs: number;
   readonly txnId: string;
+  /** The commit time from which on the key is absent; not there if it has no end. */
+  readonly expiresMs?: number;
 }

@@ -6,7 +6,7 @@
  */
 
 import { ClientError, UnexpectedAnswerError } from "./errors.js";
-import { type Context, checkBound, read } from "./reads.js";
+import { type Context, checkBound, endOf, read } from "./reads.js";
 import { invalid, type Retry } from "./session.js";
 import type { Change, Json, WatchOptions } from "./types.js";
 
@@ -218,9 +218,9 @@ function decoded({ transport }: Context, block: string): Event[] {
 
 function changeOf(parse: (text: string) => any, data: string): Change {
   try {
-    const { key, op, before, after, ts_ms, source, transaction } = parse(data);
+    const { key, op, before, after, ts_ms, expires_ms, source, transaction } = parse(data);
     const place = { seq: source.seq, number: transaction.total_order, tsMs: ts_ms, txnId: transaction.id };
-    return { key, op, before: before ?? undefined, value: after ?? undefined, ...place };
+    return { key, op, before: before ?? undefined, value: after ?? undefined, ...place, ...endOf(expires_ms) };
   } catch {
     throw new UnexpectedAnswerError("The stream is not one of changes.", 200);
   }

@@ -51,6 +51,14 @@ test("values, versions, ranges", async () => {
   assert.equal((await client.entry(key)).version, made.seq);
   assert.equal(await client.get("kv/nothing"), undefined);
   assert.deepEqual(await client.entry("kv/nothing"), { key: "kv/nothing", value: undefined, version: 0, tsMs: 0 });
+  const ending = await client.put("kv/ending", 1, { ttl_ms: 60_000 });
+  const entry = { key: "kv/ending", value: 1, version: ending.seq, tsMs: ending.tsMs, expiresMs: ending.tsMs + 60_000 };
+  assert.deepEqual(await client.entry("kv/ending"), entry);
+  for await (const each of client.scan("kv/ending")) assert.deepEqual(each, entry);
+  for await (const each of client.watch("kv/ending", { since: ending.seq - 1 })) {
+    assert.equal(each.expiresMs, entry.expiresMs);
+    break;
+  }
   for (const number of [1, 2, 3, 4]) await client.put(`kv/${number}`, number);
   assert.deepEqual((await collect(client.scan<number>("kv/", { end: "kv/9" }))).map((e) => e.value), [1, 2, 3, 4]);
   assert.equal((await collect(client.scan("kv/", { limit: 3 }))).length, 3);

@@ -16,6 +16,7 @@ __all__ = ["RowsDigest"]
 
 _MODULUS = 1 << 128
 _head = struct.Struct("<QQqq").pack
+_end = struct.Struct("<q").pack
 
 
 class RowsDigest:
@@ -31,11 +32,15 @@ class RowsDigest:
         self.rows = rows
         self.total = total
 
-    def add(self, key: bytes, value: bytes, version: int, ts_ms: int) -> None:
-        """Add a row."""
+    def add(
+        self, key: bytes, value: bytes, version: int, ts_ms: int, expires_ms: int | None = None
+    ) -> None:
+        """Add a row; one without an end has the hash that it had before there were ends."""
         hashed = hashlib.blake2b(_head(len(key), len(value), version, ts_ms), digest_size=16)
         hashed.update(key)
         hashed.update(value)
+        if expires_ms is not None:
+            hashed.update(_end(expires_ms))
         self.total = (self.total + int.from_bytes(hashed.digest(), "little")) % _MODULUS
         self.rows += 1
 

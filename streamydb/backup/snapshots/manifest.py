@@ -27,8 +27,10 @@ __all__ = [
     "read_manifest",
 ]
 
-FORMAT: Final = 1
-"""Version of the layout; raised when an older program would misread it."""
+FORMAT: Final = 2
+"""Version of the layout; raised when an older program would misread it. Format 1 has no ends."""
+
+_FORMATS: Final = range(1, FORMAT + 1)
 
 MANIFEST: Final = "manifest.json"
 
@@ -101,10 +103,10 @@ def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
     """
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format", FORMAT) != FORMAT:
+        if found.get("format", FORMAT) not in _FORMATS:
             raise SnapshotError(
                 f"the snapshot in {folder} has format {found['format']}, this program reads "
-                f"{FORMAT}: use the release that wrote it, or a newer one"
+                f"formats up to {FORMAT}: use the release that wrote it, or a newer one"
             )
         seal = found.pop(_SEAL, None)  # an earlier release wrote none
         if seal is not None and seal != _seal(found):

@@ -3,13 +3,16 @@
 The transactions are a function of the snapshot: chunks of rows in the order of the keys, named by
 the snapshot's seq, its digest and their number. So a load that was interrupted goes on where it
 was: what is in the log already is recognised by its id, and sending it twice would be harmless.
+
+A key with an end gets the time that it had left at the snapshot, from the commit time of its put
+on. The end itself cannot be kept: a put says how long, and nobody knows its commit time before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -31,7 +34,7 @@ CHUNK_BYTES_MAX: Final = 500_000
 """Bytes of a transaction, unless one row alone is larger."""
 
 
-_PUT_BYTES: Final = 40
+_PUT_BYTES: Final = 72
 """Bytes of a put, besides its key, as it is written with its escapes, and its value."""
 
 
@@ -87,9 +90,7 @@ def chunks(folder: Path | str, manifest: SnapshotManifest) -> Iterator[tuple[int
     """The transactions, each with its number of rows."""
     rows = (row for batch in read_rows(folder, manifest) for row in batch)
     for number, group in enumerate(_groups(rows)):
-        updates = [
-            {"op": "put", "key": row.key.decode(), "value": msgspec.Raw(row.value)} for row in group
-        ]
+        updates = [_put(row, manifest.ts_ms) for row in group]
         payload = msgspec.json.encode({"id": f"{_name(manifest)}{number}", "updates": updates})
         found = decode(payload)
         if isinstance(found, Rejection):
@@ -112,6 +113,12 @@ def _groups(rows: Iterable[SnapshotRow]) -> Iterator[list[SnapshotRow]]:
         size += needed
     if group:
         yield group
+
+
+def _put(row: SnapshotRow, now_ms: int) -> dict[str, Any]:
+    """The update that puts a row; ``now_ms``: the commit timestamp of the snapshot."""
+    put = {"op": "put", "key": row.key.decode(), "value": msgspec.Raw(row.value)}
+    return put if row.expires_ms is None else {**put, "ttl_ms": row.expires_ms - now_ms}
 
 
 def _name(manifest: SnapshotManifest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,17 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["SnapshotRow", "read_rows", "require_whole"]
 
 BATCH_ROWS: Final = 4_096
-COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id"]
+COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id", "expires_ms"]
+_ALWAYS: Final = 5
+"""Columns without nulls: the first ones, which format 1 has alone."""
 
 
 class SnapshotRow(NamedTuple):
-    """A key that exists; texts as UTF-8."""
+    """A key that exists; texts as UTF-8; ``expires_ms`` None: it has no end."""
 
     key: bytes
     value: bytes
     version: int
     ts_ms: int
     txn_id: bytes
+    expires_ms: int | None = None
 
 
 def read_rows(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[SnapshotRow]]:
@@ -42,7 +46,7 @@ def read_rows(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[S
     last = b""
     for batch in _batches(folder, manifest):
         for row in batch:
-            digest.add(row.key, row.value, row.version, row.ts_ms)
+            digest.add(row.key, row.value, row.version, row.ts_ms, row.expires_ms)
             if row.key <= last:
                 raise SnapshotError(f"{folder}: keys are out of order; take another snapshot")
             last = row.key
@@ -69,24 +73,25 @@ def _batches(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[Sn
     from pyarrow import parquet
 
     system, path = file_system(folder)
+    columns = COLUMNS if manifest.format > 1 else COLUMNS[:_ALWAYS]
     for name in manifest.files:
         try:
             with parquet.ParquetFile(
                 posixpath.join(path, name), filesystem=system, page_checksum_verification=True
             ) as file:
-                for batch in file.iter_batches(BATCH_ROWS, columns=COLUMNS):
-                    yield _rows(batch)
+                for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+                    yield _rows(batch, columns)
         except (OSError, pa.ArrowException, KeyError, ValueError) as fault:
             raise SnapshotError(
                 f"{folder}/{name} cannot be read ({fault}); take another snapshot"
             ) from fault
 
 
-def _rows(batch: pa.RecordBatch) -> list[SnapshotRow]:
+def _rows(batch: pa.RecordBatch, columns: list[str]) -> list[SnapshotRow]:
     import pyarrow as pa
 
-    kinds = [pa.binary(), pa.binary(), pa.int64(), pa.int64(), pa.binary()]
-    plain = [batch.column(name).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)]
-    if any(part.null_count for part in plain):
+    kinds = [pa.binary(), pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()]
+    plain = [batch.column(name).cast(kind) for name, kind in zip(columns, kinds, strict=False)]
+    if any(part.null_count for part in plain[:_ALWAYS]):
         raise ValueError("a column lacks values")
-    return list(map(SnapshotRow._make, zip(*(part.to_pylist() for part in plain), strict=True)))
+    return list(starmap(SnapshotRow, zip(*(part.to_pylist() for part in plain), strict=True)))

@@ -51,6 +51,10 @@ class HistoryLine(Protocol):
     def txn_id(self) -> str:
         """The id of the transaction that wrote it."""
 
+    @property
+    def expires_ms(self) -> int | None:
+        """The commit time (ms) from which on the key is absent; None: it has no end."""
+
 
 class KeepsHistory(Protocol):
     """A snapshot that knows more than the last version of a key."""
@@ -121,10 +125,12 @@ def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[HistoryLi
 
 def _shown(version: HistoryLine) -> dict[str, Any]:
     """A version in an answer; its value is a part of the JSON as it is."""
+    ends = {} if version.expires_ms is None else {"expires_ms": version.expires_ms}
     return {
         "version": version.version,
         "ts_ms": version.ts_ms,
         "txn_id": version.txn_id,
         "deleted": version.value is None,
         "value": None if version.value is None else msgspec.Raw(version.value),
+        **ends,
     }

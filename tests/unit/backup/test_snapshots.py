@@ -19,7 +19,7 @@ from streamydb.backup.snapshots import (
     read_manifest,
     read_rows,
 )
-from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
+from streamydb.backup.snapshots.manifest import FORMAT, MANIFEST, encode_manifest
 from streamydb.backup.snapshots.restoring import CHUNK_ROWS_MAX, chunks
 from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.read_model import ReadModel, ReadModelError, StoreMismatchError, load
@@ -35,21 +35,22 @@ def make(
     (folder / "data").mkdir(parents=True)
     digest, names = RowsDigest(), []
     for row in rows:
-        digest.add(row.key, row.value, row.version, row.ts_ms)
+        digest.add(row.key, row.value, row.version, row.ts_ms, row.expires_ms)
+    names_of = COLUMNS if changes.get("format", FORMAT) != 1 else COLUMNS[:-1]
     for number in range(files):
         part = rows[number * len(rows) // files : (number + 1) * len(rows) // files]
         columns = list(zip(*part, strict=True)) or [()] * len(COLUMNS)
-        kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string()]
+        kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string(), pa.int64()]
         arrays = [
             pa.array([c.decode() if isinstance(c, bytes) else c for c in column], kind)
             for column, kind in zip(columns, kinds, strict=True)
         ]
         names.append(f"data/part-{number:05}.parquet")
-        table = pa.table(arrays, names=COLUMNS)
+        table = pa.table(arrays, names=COLUMNS).select(names_of)
         parquet.write_table(table, folder / names[-1], write_page_checksum=True)  # as Spark does
     fields: dict[str, object] = {
-        "format": 1, "database": "bank", "cluster": None, "topic": "memory", "seq": 5, "ts_ms": 50,
-        "rows": digest.rows, "digest": digest.hex(), "files": names,
+        "format": FORMAT, "database": "bank", "cluster": None, "topic": "memory", "seq": 5,
+        "ts_ms": 50, "rows": digest.rows, "digest": digest.hex(), "files": names,
         "changes": {0: SnapshotTail(4, 5, {0: 6}), 1: SnapshotTail(4, 5, {0: 6})},
     }  # fmt: skip
     manifest = SnapshotManifest(**{**fields, **changes})  # type: ignore[arg-type]
@@ -169,11 +170,40 @@ def test_what_is_loaded_is_checked_and_leaves_nothing_behind(tmp_path: Path) -> 
     refused("cut", "cannot be read")
     (tmp_path / "cut" / MANIFEST).write_bytes(b"{")
     refused("cut", "damaged")
-    make(tmp_path / "later", rows, format=2)
-    refused("later", "format 2")
+    make(tmp_path / "later", rows, format=3)
+    refused("later", "format 3, this program reads formats up to 2")
+    make(tmp_path / "column", rows, format=1)
+    with_ends = msgspec.structs.replace(read_manifest(tmp_path / "column"), format=2)
+    (tmp_path / "column" / MANIFEST).write_bytes(encode_manifest(with_ends))
+    refused("column", "cannot be read")
     load(tmp_path / "right", tmp_path / "loaded", "bank")
     with pytest.raises(ReadModelError, match="not empty"):
         load(tmp_path / "right", tmp_path / "loaded", "bank")
+
+
+def test_a_snapshot_of_an_earlier_release_has_no_ends(tmp_path: Path) -> None:
+    old, new = make(tmp_path / "old", B, format=1), make(tmp_path / "new", B)
+    assert old.digest == new.digest
+    assert list(read_rows(tmp_path / "old", old)) == list(read_rows(tmp_path / "new", new)) == [B]
+    load(tmp_path / "old", tmp_path / "loaded", "bank")
+    with ReadModel.open(tmp_path / "loaded", "bank") as model, model.snapshot() as shown:
+        assert [(entry.key, entry.expires_ms) for entry in shown.scan()] == [("b", None)]
+
+
+def test_ends_are_kept_in_read_models_and_new_databases_get_the_time_that_was_left(
+    tmp_path: Path,
+) -> None:
+    rows = [*B, SnapshotRow(b"c", b"5", 5, 50, b"id5", 57)]
+    manifest = make(tmp_path / "s", rows, ts_ms=52)
+    other = make(tmp_path / "other", [*B, rows[1]._replace(expires_ms=58)], ts_ms=52)
+    assert manifest.digest != other.digest
+    load(tmp_path / "s", tmp_path / "loaded", "bank")
+    with ReadModel.open(tmp_path / "loaded", "bank") as model, model.snapshot() as shown:
+        assert [(e.key, e.expires_ms) for e in shown.scan()] == [("b", None), ("c", 57)]
+    ((_, payload),) = chunks(tmp_path / "s", manifest)
+    transaction = decode(payload)
+    assert isinstance(transaction, Transaction)
+    assert transaction.updates == (Put("b", b"[4]"), Put("c", b"5", 5))
 
 
 def test_an_empty_snapshot(tmp_path: Path) -> None:

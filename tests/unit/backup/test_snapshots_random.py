@@ -31,6 +31,7 @@ from streamydb.backup.snapshots import (
 from streamydb.backup.snapshots.manifest import MANIFEST
 from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
 from streamydb.records import canonical
+from streamydb.records.expiry import end_of
 from streamydb.spark.snapshot import moment, shown
 from streamydb.verify.oracle.core import Oracle
 from tests.support.generators import VALUES
@@ -39,8 +40,9 @@ from tests.unit.read_model.test_read_model_history import ODD_KEYS
 
 MARKER = b'{"marker":1,"partitions":1,"sequencer":"s"}'
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
+ENDS = st.none() | st.integers(1, 2**63 - 1)
 ROWS = st.lists(
-    st.tuples(st.binary(max_size=9), st.binary(max_size=9), NUMBERS, NUMBERS),
+    st.tuples(st.binary(max_size=9), st.binary(max_size=9), NUMBERS, NUMBERS, ENDS),
     unique_by=lambda row: row[0], max_size=12,
 )  # fmt: skip
 
@@ -55,7 +57,10 @@ def state(rng: random.Random, most: int = 60) -> list[SnapshotRow]:
         value = rng.choice([version, "v" * rng.randrange(40), [True, {"é\n": 0.5}], {}])
         ts_ms = rng.choice([10 * version, 2**62])
         made.append(
-            SnapshotRow(key.encode(), canonical(value), version, ts_ms, f"t{version}".encode())
+            SnapshotRow(
+                key.encode(), canonical(value), version, ts_ms, f"t{version}".encode(),
+                rng.choice([None, None, 51, 1_000]),
+            )
         )
     return made
 
@@ -63,13 +68,13 @@ def state(rng: random.Random, most: int = 60) -> list[SnapshotRow]:
 def digest_of(rows: Sequence[tuple[Any, ...]]) -> RowsDigest:
     digest = RowsDigest()
     for row in rows:
-        digest.add(*row[:4])
+        digest.add(*row)
     return digest
 
 
 @given(ROWS, st.randoms(use_true_random=False), st.integers(1, 4))
 def test_a_digest_is_that_of_the_rows_whatever_their_order_and_division(
-    rows: list[tuple[bytes, bytes, int, int]], rng: random.Random, count: int
+    rows: list[tuple[bytes, bytes, int, int, int | None]], rng: random.Random, count: int
 ) -> None:
     whole = digest_of(rows)
     mixed = rng.sample(rows, len(rows))
@@ -79,11 +84,13 @@ def test_a_digest_is_that_of_the_rows_whatever_their_order_and_division(
     assert (merged.rows, merged.hex()) == (whole.rows, whole.hex())
     if rows:
         at = rng.randrange(len(rows))
-        key, value, version, ts_ms = rows[at]
+        key, value, version, ts_ms, end = rows[at]
         others = [
-            (key + b"\0", value, version, ts_ms), (key, value + b"\0", version, ts_ms),
-            (key, value, version ^ 1, ts_ms), (key, value, version, ts_ms ^ 1),
-            (key + value[:1], value[1:], version, ts_ms),
+            (key + b"\0", value, version, ts_ms, end), (key, value + b"\0", version, ts_ms, end),
+            (key, value, version ^ 1, ts_ms, end), (key, value, version, ts_ms ^ 1, end),
+            (key + value[:1], value[1:], version, ts_ms, end),
+            (key, value, version, ts_ms, (end or 0) ^ 1), (key, value, version, ts_ms, None),
+            (key, value + (end or 7).to_bytes(8, "little"), version, ts_ms, None),
         ]  # fmt: skip
         other = rng.choice([each for each in others if each != rows[at]])
         for changed in ([*rows[:at], other, *rows[at + 1 :]], [*rows, other], rows[1:]):
@@ -179,7 +186,8 @@ def test_other_rows_than_those_of_the_manifest_are_refused(seed: int) -> None:
     row = rows[at]
     other = rng.choice([
         [], [row, row], [row._replace(value=b'"?"')], [row._replace(version=row.version + 1)],
-        [row._replace(ts_ms=row.ts_ms - 1)], [row._replace(key=row.key + b"\0")],
+        [row._replace(ts_ms=row.ts_ms - 1)], [row._replace(expires_ms=(row.expires_ms or 1) + 1)],
+        [row._replace(key=row.key + b"\0")],
     ])  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         manifest = make(Path(folder), rows, files=1)
@@ -243,8 +251,11 @@ def test_a_load_that_fails_again_and_again_puts_every_value(
     for offset, value in enumerate(log.records):
         if value != MARKER:
             oracle.apply(value, 0, offset, 1)
-    found = {key.encode(): value for key, (value, *_) in oracle.state.items()}
-    assert found == {row.key: row.value for row in rows}
+    found = {
+        key.encode(): (bytes(value), end_of(value)) for key, (value, *_) in oracle.state.items()
+    }
+    left = {row.key: row.expires_ms and row.expires_ms - 50 + 1 for row in rows}  # all at 1 ms
+    assert found == {row.key: (row.value, left[row.key]) for row in rows}
     again = restore(tmp_path / "s", {}, "second")
     assert (again.transactions, again.appended) == (done.transactions, 0)
     log.records.insert(

@@ -64,12 +64,22 @@ def test_a_value_is_read_as_it_was_written(client: Any) -> None:
     assert isinstance(written, Committed)
     assert (written.seq, written.repeated, written.reads) == (1, False, {})
     assert client.get("a") == {"b": [1, None, "é"], "n": 2**63 - 1}
-    assert client.entry("a") == Entry("a", client.get("a"), 1, written.ts_ms)
+    assert client.entry("a") == Entry("a", client.get("a"), 1, written.ts_ms, None)
     assert client.get("absent") is None
     assert client.get("absent", 7) == 7
     assert not client.entry("absent").exists
     assert client.delete("a").seq == 2
     assert client.get("a") is None
+
+
+def test_an_entry_tells_the_end_of_its_key(client: Any) -> None:
+    written = client.put("a", 1, ttl_ms=60_000)
+    entry = Entry("a", 1, 1, written.ts_ms, written.ts_ms + 60_000)
+    client.put("b", 2)
+    assert client.entry("a") == client.entry("a", at=1) == entry
+    assert client.read(["a", "b"]).entries["a"] == entry
+    assert [each.expires_ms for each in client.scan()] == [entry.expires_ms, None]
+    assert client.run(lambda view: view.get("a")) == 1
 
 
 @pytest.mark.parametrize("key", STRANGE)

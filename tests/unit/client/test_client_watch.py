@@ -40,11 +40,14 @@ def test_changes_come_in_order_with_all_that_is_known(connect: Connect) -> None:
         client.put("a", 3)
         client.delete("a")
         first, second, third, fourth = take(watch, 4)
+        ending = client.put("b", 5, ttl_ms=60_000)
+        assert take(watch, 1)[0].expires_ms == ending.ts_ms + 60_000
+        assert {each.expires_ms for each in (first, second, third, fourth)} == {None}
         assert first == Change("a", "c", None, [1], 1, 1, made.ts_ms, made.id)
         assert (second.key, second.number) == ("é/\n", 2)
         assert (third.op, third.before, third.value) == ("u", [1], 3)
         assert (fourth.op, fourth.before, fourth.value, fourth.seq) == ("d", 3, None, 3)
-        assert watch.seq == 3
+        assert watch.seq == 4
 
 
 def test_one_host_serves_watches_of_both_kinds(host: MemoryHost) -> None:

@@ -83,6 +83,21 @@ def test_refusals_say_why() -> None:
         client.transaction(constrain={"drop": "x"})
 
 
+def test_verify_leaves_ends_about_where_they_were() -> None:
+    with MemoryHost() as host, host.connect() as client:
+        client.put("user/1", {"email": "a"}, ttl_ms=3_600_000)
+        client.put("user/2", {"email": "b"})
+        before = client.entry("user/1")
+        declare(client, **EMAIL)
+        assert verify(client).indexed == 2
+        after = client.entry("user/1")
+        assert after.version > before.version
+        assert before.expires_ms is not None
+        assert after.expires_ms is not None
+        assert before.expires_ms <= after.expires_ms <= after.ts_ms + 3_600_000
+        assert client.entry("user/2").expires_ms is None
+
+
 def test_verify_finds_fills_the_index_and_notes_what_is_valid() -> None:
     with MemoryHost() as host, host.connect() as client:
         for number, email in enumerate(["a", "b", "b", None]):

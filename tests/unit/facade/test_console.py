@@ -127,6 +127,10 @@ async def test_a_history_has_all_versions_newest_first() -> None:
             (4, {"n": 12345678901234567}, False), (3, None, True), (1, 1, False),
         ]  # fmt: skip
         assert shown["versions"][-1]["txn_id"] == "first"
+        assert not any("expires_ms" in version for version in shown["versions"])
+        await client.request("PUT", "/v1/kv/c?ttl_ms=5000", b"1")
+        (ending,) = (await history(client, "c"))["versions"]
+        assert ending["expires_ms"] == ending["ts_ms"] + 5_000
         past = await history(client, "a?at=3")
         assert [version["version"] for version in past["versions"]] == [3, 1]
         assert (await history(client, "never"))["versions"] == []

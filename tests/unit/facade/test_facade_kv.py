@@ -61,6 +61,25 @@ def test_a_value_is_given_back_with_its_version(client: Client) -> None:
     assert got.headers["streamydb-snapshot"] == "1"
 
 
+def test_reads_tell_the_end_of_a_key_and_only_of_one_that_has_an_end(client: Client) -> None:
+    put = client.put("/v1/kv/a?ttl_ms=60000", content=b"1").json()
+    client.put("/v1/kv/b", content=b"2")
+    end = put["ts_ms"] + 60_000
+    assert client.get("/v1/kv/a").headers["streamydb-expires"] == str(end)
+    assert client.get("/v1/kv/a?at=1").headers["streamydb-expires"] == str(end)
+    assert "streamydb-expires" not in client.get("/v1/kv/b").headers
+    listed = client.get("/v1/kv").json()["entries"]
+    read = client.post("/v1/read", json={"keys": ["a", "b"]}).json()["entries"]
+    for one, other in (listed, (read["a"], read["b"])):
+        assert one == {
+            "key": "a", "value": 1, "version": 1, "ts_ms": put["ts_ms"], "expires_ms": end,
+        }  # fmt: skip
+        assert other.keys() == {"key", "value", "version", "ts_ms"}
+    touched = client.post("/v1/transactions", json={"updates": [{"op": "touch", "key": "a"}]})
+    assert touched.json()["status"] == "committed"
+    assert "streamydb-expires" not in client.get("/v1/kv/a").headers
+
+
 def test_head_is_a_get_without_its_body(client: Client) -> None:
     client.put("/v1/kv/a", content=b"12345")
     head = client.head("/v1/kv/a")

@@ -69,7 +69,8 @@ ASKED = st.tuples(
 def append(database: MemoryDatabase) -> None:
     """Write some keys, and delete one of them."""
     for n, key in enumerate(KEYS):
-        update = {"op": "put", "key": key, "value": {"n": [n]}}
+        ends = {"ttl_ms": 10**9} if n % 2 else {}
+        update = {"op": "put", "key": key, "value": {"n": [n]}, **ends}
         database.log.records.append(json.dumps({"id": f"t{n}", "updates": [update]}).encode())
     database.log.records.append(b'{"id":"last","updates":[{"op":"delete","key":"x"}]}')
     database.run()

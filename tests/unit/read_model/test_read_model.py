@@ -55,6 +55,36 @@ def test_every_seq_of_the_past_can_be_read(model: ReadModel, topic: MemoryTopic)
         assert snapshot.history("c") == snapshot.history("a", limit=0) == []
 
 
+def test_reads_tell_the_end_of_a_key(model: ReadModel) -> None:
+    topic = MemoryTopic(1)
+    for seq, value, end in [(1, "1", 500), (2, "2", None), (3, "3", 900), (4, None, None)]:
+        topic.append(0, b"k", change(seq, value, expires_ms=end))
+    topic.append(0, b"\xc3\xa9", change(3, "3", expires_ms=7))
+    resolve(topic, 4)
+    follow(model, topic)
+    ends = {1: 500, 2: None, 3: 900}
+    for seq, end in ends.items():
+        entry = Entry("k", b"%d" % seq, seq, 10 * seq, end)
+        with model.snapshot(seq) as snapshot:
+            assert snapshot.get("k") == snapshot.get_many(["k"])[0] == snapshot.scan()[0] == entry
+            told = b'{"key":"k","value":%d,"version":%d,"ts_ms":%d' % (seq, seq, 10 * seq)
+            told += b"}" if end is None else b',"expires_ms":%d}' % end
+            assert snapshot.get_json(["k"], 100) == b'"k":' + told
+            assert snapshot.scan_json(limit=1, bytes_max=100).items == told
+    with model.snapshot() as snapshot:
+        assert snapshot.scan() == [Entry("é", b"3", 3, 30, 7)]
+        assert [line.expires_ms for line in snapshot.history("k")] == [None, 900, None, 500]
+
+
+def test_a_repetition_with_another_end_is_found(model: ReadModel) -> None:
+    topic = MemoryTopic(1)
+    topic.append(0, b"k", change(1, "1", expires_ms=500))
+    resolve(topic, 1)
+    topic.append(0, b"k", change(1, "1"))
+    with pytest.raises(InvariantViolation, match="another change"):
+        follow(model, topic)
+
+
 def test_times_name_seqs(model: ReadModel, topic: MemoryTopic) -> None:
     assert model.seq_at(0) == model.seq_at(99) == 0
     follow(model, topic)

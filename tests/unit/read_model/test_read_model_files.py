@@ -83,7 +83,7 @@ def test_what_is_no_read_model_of_the_database_is_refused(
         ReadModel.open(tmp_path / "model", "../x")
     with monkeypatch.context() as patch:
         patch.setattr(store, "FORMAT", 1)
-        with pytest.raises(StoreMismatchError, match="has format 2, this program writes format 1"):
+        with pytest.raises(StoreMismatchError, match="has format 3, this program writes format 1"):
             ReadModel.open(tmp_path / "model", "bank")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "data.mdb").write_bytes(b"no LMDB file" * 1000)

@@ -10,7 +10,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from streamydb.read_model import ReadModel, StoreMissingError, format_one
+from streamydb.read_model import ReadModel, StoreMismatchError, StoreMissingError, format_one
 from streamydb.read_model.identity import identity
 from streamydb.read_model.rows import Row
 from tests.support.read_model import check_stored, rows_in, small_parts
@@ -43,6 +43,7 @@ def test_a_file_of_format_1_is_taken_over_and_goes_on(
     small_parts(monkeypatch, rng)
     monkeypatch.setattr(format_one, "_ROWS", rng.choice([1, 7, 4_096]))
     history = History(rng, 2)
+    history.ends = 0  # there were none
     reader = Reader(history, tmp_path / "m", Retained(rng.choice([0, 1, 1e9]), 0))
     for _ in range(8):
         history.plan()
@@ -53,6 +54,7 @@ def test_a_file_of_format_1_is_taken_over_and_goes_on(
     with pytest.raises(StoreMissingError, match="has format 1, of an earlier release"):
         ReadModel.open(tmp_path / "m", "bank")
     reader.restart()
+    history.ends = 0.3
     assert sorted(rows_in(reader.model)) == sorted(rows)
     reader.check()
     history.finish()
@@ -63,3 +65,15 @@ def test_a_file_of_format_1_is_taken_over_and_goes_on(
     reader.model.close()
     with lmdb.open(str(tmp_path / "m"), max_dbs=4) as env, pytest.raises(lmdb.NotFoundError):
         env.open_db(b"superseded", create=False)
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_a_file_that_does_not_know_ends_is_refused(
+    tmp_path: Path, write: bool  # noqa: FBT001 - a case
+) -> None:
+    ReadModel.open(tmp_path / "m", "bank", write=True).close()
+    with lmdb.open(str(tmp_path / "m"), max_dbs=4) as env, env.begin(write=True) as txn:
+        txn.put(b"identity", identity(2, "bank"), db=env.open_db(b"about", txn))
+    for _ in range(2):
+        with pytest.raises(StoreMismatchError, match=r"has format 2, .*delete the folder"):
+            ReadModel.open(tmp_path / "m", "bank", write=write)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw, structs
 
 from streamydb.read_model import (
     Entry,
@@ -67,6 +67,7 @@ class History:
         points: (seq, timestamp) of everything that tells a time; what goes back tells none, so that
             the time of a seq never changes.
         resolved: per partition, (offset, seq) of its resolved records.
+        ends: the part of the writes that leave their key with an end.
     """
 
     def __init__(self, rng: random.Random, partitions: int) -> None:
@@ -77,6 +78,7 @@ class History:
         self.points: set[tuple[int, int]] = {(0, 0)}
         self.resolved: dict[int, list[tuple[int, int]]] = {n: [] for n in range(partitions)}
         self.seq, self.ts_ms = 0, 1000
+        self.ends = 0.3
         self._plans: list[tuple[int, int, list[tuple[int, bytes, bytes | None]]]] = []
 
     def plan(self) -> None:
@@ -116,7 +118,7 @@ class History:
         for key, versions in self.truth.items():
             last = next((v for v in reversed(versions) if v.version <= seq), None)
             if last is not None and last.value is not None:
-                found.append(Entry(key, last.value, last.version, last.ts_ms))
+                found.append(Entry(key, last.value, last.version, last.ts_ms, last.expires_ms))
         return sorted(found, key=lambda entry: entry.key.encode())
 
     def _write(self, key: str) -> Iterator[tuple[int, bytes, bytes | None]]:
@@ -124,12 +126,14 @@ class History:
         exists = bool(versions) and versions[-1].value is not None
         deleted = exists and self.rng.random() < 0.4
         value = None if deleted else b'"%d"' % self.seq
-        versions.append(Version(self.seq, self.ts_ms, value, f"t{self.seq}"))
+        ends = not deleted and self.rng.random() < self.ends
+        end = self.ts_ms + self.rng.choice([1, 7, 10**15]) if ends else None
+        versions.append(Version(self.seq, self.ts_ms, value, f"t{self.seq}", end))
         self.points.add((self.seq, self.ts_ms))
         change = Change(
             "d" if deleted else "u" if exists else "c", Raw(b"1" if exists else b"null"),
             Raw(value or b"null"), self.ts_ms, ChangeOrigin("streamydb", "bank", 0, 7, self.seq),
-            ChangeTransaction(f"t{self.seq}", 1, 1),
+            ChangeTransaction(f"t{self.seq}", 1, 1), UNSET if end is None else end,
         )  # fmt: skip
         partition = zlib.crc32(key.encode()) % len(self.topic.records)
         yield partition, key.encode(), encode_change(change)
@@ -270,9 +274,7 @@ def check_snapshot(history: History, snapshot: Snapshot, oldest: int) -> None:
 
 def in_memory(entries: list[Entry]) -> MemorySnapshot:
     """A snapshot that makes its JSON of objects."""
-    return MemorySnapshot(
-        0, {e.key: MemoryEntry(e.key, e.value, e.version, e.ts_ms) for e in entries}
-    )
+    return MemorySnapshot(0, {e.key: MemoryEntry(*structs.astuple(e)) for e in entries})
 
 
 def expected_oldest(history: History, retained: Retained, latest: int) -> int:

@@ -61,7 +61,10 @@ def snapshot(history: History, folder: Path, at: int, files: int) -> dict[int, S
     """Write a snapshot at a seq."""
     tails, ts_ms = positions(history, at)
     rows = [
-        SnapshotRow(each.key.encode(), each.value, each.version, each.ts_ms, b"t%d" % each.version)
+        SnapshotRow(
+            each.key.encode(), each.value, each.version, each.ts_ms, b"t%d" % each.version,
+            each.expires_ms,
+        )
         for each in history.at(at)
     ]
     make(folder, rows, files, seq=at, ts_ms=ts_ms, changes=tails)
@@ -155,7 +158,10 @@ def damage(rng: random.Random, history: History, model: ReadModel) -> set[str]:
             ts_ms = entry.ts_ms + rng.choice([0, 1])
             same = [] if ts_ms == entry.ts_ms else [entry.value]
             data = rng.choice([b'"?"', b"", *same])
-            others.append(Row(key.encode(), entry.version, ts_ms, b"t", data))
+            end = entry.expires_ms or 0
+            if rng.random() < 0.3:
+                ts_ms, data, end = entry.ts_ms, entry.value, end ^ 1
+            others.append(Row(key.encode(), entry.version, ts_ms, b"t", data, end))
     names = {(row.key, row.seq) for row in others}
     rewritten(
         model, lambda rows: [*others, *(row for row in rows if (row.key, row.seq) not in names)]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from streamydb.columns.addresses import bytes_at
 from streamydb.errors import RecordError
 from streamydb.read_model.core import single_change
 from streamydb.read_model.recognise import UNRECOGNISED, recognised
-from streamydb.read_model.rows import row_bytes
+from streamydb.read_model.rows import row_bytes, unpack_row
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, encode_change
 from streamydb.records.formats import UNREADABLE
 
@@ -32,7 +34,7 @@ CHANGES = st.builds(
         st.integers(0, 3), NUMBERS, NUMBERS,
     ),
     st.builds(ChangeTransaction, TEXTS, st.integers(1, 3), st.integers(1, 3)),
-    st.one_of(st.just(UNSET), NUMBERS),
+    st.one_of(st.just(UNSET), st.sampled_from([0, -1, 2**63]), NUMBERS),
 )  # fmt: skip
 KEYS = st.one_of(PLAIN.map(str.encode), TEXTS.map(str.encode), st.binary(max_size=9))
 
@@ -70,8 +72,10 @@ def test_what_is_damaged_is_taken_only_if_a_single_record_is(
     assert found is None or found == slow(b"k", value)
 
 
-@given(VALUES, st.sampled_from([UNSET, 0, 1_700_000_000_000]))
+@given(VALUES, st.sampled_from([UNSET, 1, 1_700_000_000_000]))
 def test_plain_values_are_taken(value: bytes, expires_ms: int | UnsetType) -> None:
+    if value == b"null":
+        expires_ms = UNSET
     change = Change(
         "d" if value == b"null" else "u", Raw(value), Raw(value), 5,
         ChangeOrigin("streamydb", "bank", 0, 7, 9), ChangeTransaction("t-1", 1, 2), expires_ms,
@@ -80,6 +84,17 @@ def test_plain_values_are_taken(value: bytes, expires_ms: int | UnsetType) -> No
     plain = all(32 <= byte < 127 for byte in value) and b"\\u" not in value
     assert (found is not None) == plain
     assert found is None or found == slow(b"acct/1", encode_change(change))
+    assert found is None or unpack_row(found).expires_ms == (expires_ms or 0)
+
+
+@pytest.mark.parametrize(("op", "expires_ms"), [("d", 5), ("u", 0), ("u", -1), ("u", 2**63)])
+def test_what_cannot_be_an_end_is_refused(op: Literal["d", "u"], expires_ms: int) -> None:
+    after = Raw(b"null" if op == "d" else b"1")
+    source, transaction = ChangeOrigin("streamydb", "bank", 0, 7, 9), ChangeTransaction("t", 1, 1)
+    change = Change(op, Raw(b"1"), after, 5, source, transaction, expires_ms)
+    assert fast(b"k", encode_change(change)) is None
+    with pytest.raises(RecordError, match="its end is"):
+        single_change(b"k", encode_change(change), "bank")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from streamydb.errors import INVALID_KEY, ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model.merging import distinct, kept, merged, rows_of, sorted_rows, written
-from streamydb.read_model.rows import Row, compare_rows, key_bytes, pack_row, unpack_row
+from streamydb.read_model.rows import (
+    Row,
+    compare_rows,
+    expires_of,
+    key_bytes,
+    pack_row,
+    ts_of,
+    unpack_row,
+)
 from tests.support.read_model import Held, held
 
 KEYS = st.one_of(
@@ -22,6 +30,7 @@ SEQS = st.one_of(st.integers(0, 3), st.integers(0, 2**62))
 ROWS = st.builds(
     Row, KEYS, SEQS, st.integers(0, 2**62), st.binary(max_size=128),
     st.one_of(st.just(b""), st.binary(max_size=50)),
+    st.one_of(st.just(0), st.integers(1, 2**63 - 1)),
 )  # fmt: skip
 
 
@@ -37,7 +46,13 @@ def distinct_rows(rows: list[Row]) -> list[Row]:
 
 @given(ROWS)
 def test_rows_come_back(row: Row) -> None:
-    assert unpack_row(pack_row(*row)) == row
+    data = pack_row(*row)
+    assert unpack_row(data) == row
+    texts = len(row.key) + len(row.txn_id) + len(row.value)
+    assert len(data) == 24 + texts + (8 if row.expires_ms else 0), "without an end as before"
+    memory = held([row])
+    (placed,) = memory.rows.tolist()
+    assert (ts_of(placed), expires_of(placed)) == (row.ts_ms, row.expires_ms)
 
 
 @given(ROWS, ROWS)
@@ -62,9 +77,9 @@ def test_rows_are_sorted_and_equal_ones_stay_in_their_order(
     assert given_rows.read(found) == sorted(rows, key=name)
 
 
-@given(st.lists(ROWS, max_size=20), st.lists(st.integers(0, 19), max_size=20))
+@given(st.lists(ROWS, max_size=20), st.lists(st.integers(0, 19), max_size=20), st.data())
 def test_repetitions_are_left_out_and_contradictions_found(
-    rows: list[Row], again: list[int]
+    rows: list[Row], again: list[int], data: st.DataObject
 ) -> None:
     rows = distinct_rows(rows)
     repeated = [*rows, *(rows[i] for i in again if i < len(rows))]
@@ -72,7 +87,11 @@ def test_repetitions_are_left_out_and_contradictions_found(
     found, wrong = distinct(sorted_rows(given_rows.rows))
     assert (given_rows.read(found), wrong) == (rows, -1)
     if rows:
-        other = rows[0]._replace(value=rows[0].value + b"1")
+        others = [
+            rows[0]._replace(value=rows[0].value + b"1"),
+            rows[0]._replace(expires_ms=rows[0].expires_ms ^ 1),
+        ]
+        other = data.draw(st.sampled_from(others))
         contrary = held([*repeated, other])
         _, wrong = distinct(sorted_rows(contrary.rows))
         assert name(contrary.read([wrong])[0]) == name(other)

@@ -46,7 +46,8 @@ class Versions:
             self.seq += self.rng.choice([1, 1, 2])
             value = b"" if self.rng.random() < 0.3 else b"%d" % self.seq
             key = self.rng.choice(self.keys)
-            made.append(Row(key, self.seq, self.seq // 3, b"t%d" % self.seq, value))
+            end = self.rng.choice([0, 0, self.seq + 1000]) if value else 0
+            made.append(Row(key, self.seq, self.seq // 3, b"t%d" % self.seq, value, end))
         self.rng.shuffle(made)
         self.rows += made
         placed = held(made)
@@ -96,27 +97,35 @@ class Versions:
         first, stop = sorted([rng.choice(self.keys), rng.choice([*self.keys, b""])])
         limit = rng.choice([1, 3, 1000])
         bounds = first + stop + SPARE
-        data, numbers = scanned(view, bounds, len(first), len(stop), seq, limit)
+        data, numbers, told = scanned(view, bounds, len(first), len(stop), seq, limit)
         expected = sorted(k for k in truth if k >= first and (not stop or k < stop))[:limit]
         assert read(data, numbers) == [
-            (key, truth[key].seq, truth[key].ts_ms, truth[key].value) for key in expected
+            (key, *truth[key][1:3], truth[key].value) for key in expected
         ]
+        check_ends(told, [truth[key].expires_ms for key in expected])
         asked = rng.sample(self.keys, min(3, len(self.keys)))
         ends = np.cumsum([len(key) for key in asked])
-        values, found = found_many(view, b"".join(asked) + SPARE, ends, seq)
+        values, found, told = found_many(view, b"".join(asked) + SPARE, ends, seq)
         assert [int(n) for n in found[:, 2]] == [
             truth[key].seq if key in truth else NONE for key in asked
         ]
         assert values.tobytes() == b"".join(truth[key].value for key in asked if key in truth)
+        check_ends(told, [truth[key].expires_ms if key in truth else 0 for key in asked])
         for key in asked:
-            row, length, start, found_seq, ts_ms = find(view, key + SPARE, len(key), seq)
+            row, length, start, found_seq, ts_ms, end = find(view, key + SPARE, len(key), seq)
             exists = row != NONE and start < length
             assert exists == (key in truth)
             assert not exists or (found_seq, ts_ms) == truth[key][1:3]
+            assert not exists or end == truth[key].expires_ms
         newer = held([row for row in self.rows if row.seq > self.horizon])
         assert newer.read(find_each(view, newer.rows)) == newer.read(newer.rows)
         strange = held([row._replace(seq=10**9) for row in self.rows[:5]])
         assert (find_each(view, strange.rows) == NONE).all()
+
+
+def check_ends(told: Ints, expected: list[int]) -> None:
+    """Nothing is told if there are none."""
+    assert told.tolist() == (expected if any(expected) else [])
 
 
 def read(data: Bytes, numbers: Ints) -> list[tuple[bytes, int, int, bytes]]:

@@ -26,7 +26,8 @@ KEY = (
 ROW = (
     '"optional":true,"fields":[{"type":"string","optional":false,"field":"key"},'
     '{"type":"string","optional":false,"name":"io.debezium.data.Json","version":1,'
-    '"field":"value"},{"type":"int64","optional":true,"field":"version"}],'
+    '"field":"value"},{"type":"int64","optional":true,"field":"version"},'
+    '{"type":"int64","optional":true,"field":"expires_ms"}],'
     '"name":"streamydb.Value"'
 )
 VALUE = (
@@ -47,8 +48,8 @@ VALUE = (
     '{"type":"int64","optional":false,"field":"data_collection_order"}],'
     '"name":"event.block","version":1,"field":"transaction"}],'
     '"optional":false,"name":"streamydb.Envelope","version":1},'
-    '"payload":{"before":{"key":"k","value":"1","version":null},'
-    '"after":{"key":"k","value":"{\\"a\\":\\"\\\\n\\"}","version":7},'
+    '"payload":{"before":{"key":"k","value":"1","version":null,"expires_ms":null},'
+    '"after":{"key":"k","value":"{\\"a\\":\\"\\\\n\\"}","version":7,"expires_ms":null},'
     '"source":{"connector":"streamydb","db":"bank","partition":2,"offset":5,"seq":7},'
     '"op":"u","ts_ms":1000,'
     '"transaction":{"id":"t","total_order":1,"data_collection_order":1}}}'
@@ -92,6 +93,14 @@ def test_what_is_not_there_is_null(op: str, before: str, after: str) -> None:
     for name, value in (("before", before), ("after", after)):
         assert (found[name] or {"value": "null"})["value"] == value
     assert found["op"] == op
+
+
+def test_an_end_is_a_field_of_what_is_left() -> None:
+    ending = change()
+    ending.expires_ms = 1500
+    found = json.loads(connect_value("k", ending))
+    assert [found["payload"][name]["expires_ms"] for name in ("before", "after")] == [None, 1500]
+    assert fits(found["schema"], found["payload"])
 
 
 @given(key=st.text(min_size=1), value=st.recursive(

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from streamydb.backup.snapshots import RowsDigest, SnapshotError
 from streamydb.errors import RecordError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
+from streamydb.records import Change, decode_change, encode_change, encode_resolved
 from streamydb.records import Resolved as ResolvedRecord
-from streamydb.records import encode_resolved
+from streamydb.records.expiry import EXPIRY_ID, removal_number
 from streamydb.spark import payloads, rows
 from streamydb.spark.repetitions import SeenRecords
 from streamydb.spark.snapshot import moment
@@ -62,14 +63,25 @@ def test_markers_and_huge_rows_are_no_transactions() -> None:
     assert len(told["payload"]) == DEAD_LETTER_PAYLOAD_BYTES_MAX
 
 
+def removal() -> bytes:
+    """The change that tells that the key k has ended."""
+    made = decode_change(change(8, None))
+    assert isinstance(made, Change)
+    made.transaction.id, made.transaction.total_order = EXPIRY_ID, removal_number(b"k")
+    return encode_change(made)
+
+
 def test_changes_become_columns() -> None:
     resolved = encode_resolved(ResolvedRecord(7, 70, {"0": 8}))
     given = batch(
-        partition=[0, 0, 1, 1], offset=[0, 1, 0, 1], key=["é".encode(), b"k", b"k", None],
-        value=[change(3, '{"a":1e16}'), change(4, None), None, resolved],
+        partition=[0, 0, 1, 1, 1], offset=[0, 1, 0, 1, 2],
+        key=["é".encode(), b"k", b"k", None, b"k"],
+        value=[change(3, '{"a":1e16}'), change(4, None), None, resolved, removal()],
     )  # fmt: skip
     (made,) = rows.events([given])
-    first, second, third = made.to_pylist()
+    first, second, third, last = made.to_pylist()
+    assert [row["expires_ms"] for row in (first, second, third)] == [0, 0, 0]
+    assert (last["op"], last["index"]) == ("d", removal_number(b"k"))
     assert (first["key"], first["seq"], first["index"], first["after"]) == ("é", 3, 1, '{"a":1e16}')
     assert (second["op"], second["before"], second["after"]) == ("d", None, None)
     assert (third["resolved"], third["seq"], third["offsets"]) == (True, 7, '{"0":8}')
@@ -96,9 +108,12 @@ def test_results_become_columns() -> None:
 def test_digests_of_parts_add_up() -> None:
     whole = RowsDigest()
     for n in range(10):
-        whole.add(b"k%d" % n, b"1", n, n)
+        whole.add(b"k%d" % n, b"1", n, n, n or None)
     parts = [
-        batch(key=[f"k{n}" for n in part], value=["1"] * 5, version=list(part), ts_ms=list(part))
+        batch(
+            key=[f"k{n}" for n in part], value=["1"] * 5, version=list(part), ts_ms=list(part),
+            expires_ms=[n or None for n in part],
+        )
         for part in (range(5), range(5, 10))
     ]
     found = [next(rows.digests([part])).to_pylist()[0] for part in parts]

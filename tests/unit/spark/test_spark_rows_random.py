@@ -62,6 +62,8 @@ def test_rows_say_what_the_records_say(seed: int) -> None:
     for row, (key, told) in zip(events.to_pylist(), kept, strict=True):
         assert (row["key"], row["seq"]) == ((key or b"").decode(), told["source"]["seq"])
         assert (row["op"], row["ts_ms"]) == (told["op"], told["ts_ms"])
+        assert row["index"] == told["transaction"]["total_order"]
+        assert row["expires_ms"] == told.get("expires_ms", 0)
         for name in ("before", "after"):
             assert json.loads(row[name] or "null") == told[name]
     routed = [payloads.fault_of(text) for text in sent]

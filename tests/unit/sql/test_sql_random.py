@@ -156,7 +156,7 @@ def test_every_way_to_a_state_gives_the_same_answers(seed: int, tmp_path: Path) 
     for row in sorted(rows, key=lambda row: row.version):
         write(topic, row.version % 2, row.version, row.key, row.value.decode())
     resolve(topic, len(rows))
-    made = [SnapshotRow(row.key.encode(), *row[1:], b"t") for row in rows]
+    made = [SnapshotRow(row.key.encode(), *row[1:4], b"t") for row in rows]
     make(tmp_path / "s", made, rng.choice([1, 3]), seq=len(rows))
     with ReadModel.open(tmp_path / "m", "bank", write=True) as model:
         follow(model, topic, retention_seqs=1e9).close()

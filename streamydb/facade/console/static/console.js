@@ -166,9 +166,9 @@ startTheme();
 startToken();
 startLive();
 startData({
-  write: (key, version, text) => {
+  write: (key, entry, text) => {
     go("transactions");
-    editWrite(key, version, text);
+    editWrite(key, entry, text);
   },
   lookUp: (id) => {
     go("transactions");

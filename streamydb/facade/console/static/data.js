@@ -3,7 +3,7 @@
 import { READ_S, database, words } from "./database.js";
 import { byId, el, put, say, visible } from "./dom.js";
 import { facts, fresh, known } from "./facts.js";
-import { exact, moment, preview } from "./format.js";
+import { distant, exact, moment, preview } from "./format.js";
 import { extend, mark } from "./history.js";
 import { pretty } from "./json.js";
 
@@ -15,7 +15,7 @@ let opening = 0;
 let opened = null;
 let actions;
 
-/** Wires the forms; `actions` has write(key, version, text) and lookUp(id). */
+/** Wires the forms; `actions` has write(key, entry, text) and lookUp(id). */
 export function startData(given) {
   actions = given;
   byId("browse").addEventListener("submit", (event) => {
@@ -138,7 +138,8 @@ const title = (key) => el("h3", { class: "key" }, visible(key));
 
 function detail(key, entry, seq, at) {
   const absent = entry.value === undefined;
-  const state = absent ? `absent at seq ${seq}` : `version ${entry.version} · written ${moment(entry.tsMs)}`;
+  const ends = entry.expiresMs === undefined ? "" : ` · ends ${distant(entry.expiresMs)}`;
+  const state = absent ? `absent at seq ${seq}` : `version ${entry.version} · written ${moment(entry.tsMs)}${ends}`;
   return [
     title(key),
     el("p", { class: "hint" }, `${state} · ${at === undefined ? "now, at" : "as of"} seq ${seq}`),
@@ -147,6 +148,6 @@ function detail(key, entry, seq, at) {
     el("div", { class: "buttons" },
       at === undefined ? null : el("button", { type: "button", class: "quiet", onclick: () => choose("") }, "Show now"),
       el("button", { type: "button", "data-write": true, hidden: !facts.writes,
-        onclick: () => actions.write(key, entry.version, absent ? "0" : entry.value.text) }, "Write…")),
+        onclick: () => actions.write(key, entry, absent ? "0" : entry.value.text) }, "Write…")),
   ];
 }

@@ -17,6 +17,7 @@ export function examples(prefix) {
       checks: [{ key: key("door"), ne: "locked" }],
       updates: [{ op: "put", key: key("door"), value: "open" }],
     },
+    "For a minute": { updates: [{ op: "put", key: key("session"), value: "ann", ttl_ms: 60_000 }] },
     "Next id": {
       updates: [
         { op: "next_id", key: key("orders") },

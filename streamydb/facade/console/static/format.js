@@ -31,5 +31,11 @@ export function moment(ms) {
   return time.toISOString().replace("T", " ").replace("Z", " UTC");
 }
 
+/** A time to come, or just past, and how far it is from now. */
+export function distant(ms) {
+  const left = ms - Date.now();
+  return `${moment(ms)} (${left < 0 ? `${duration(-left)} ago` : `in ${duration(left)}`})`;
+}
+
 /** The beginning of a text. */
 export const preview = (text) => (text.length > PREVIEW ? text.slice(0, PREVIEW) + " …" : text);

@@ -48,9 +48,10 @@ function line(version, { choose, lookUp }) {
   const seq = version.get("version").text;
   const id = version.get("txn_id").plain();
   const deleted = version.get("deleted").plain();
+  const ends = version.get("expires_ms");
   return el("li", { class: "line", "data-version": seq },
     el("button", { type: "button", class: "link seq", title: "Show the state at this seq", onclick: () => choose(seq) }, `seq ${seq}`),
-    el("span", { class: "meta" }, moment(version.get("ts_ms").plain())),
+    el("span", { class: "meta" }, moment(version.get("ts_ms").plain()), ends ? ` · ends ${moment(ends.plain())}` : ""),
     el("span", { class: deleted ? "preview deleted" : "preview" }, deleted ? "deleted" : preview(version.get("value").text)),
     el("button", { type: "button", class: "link id", title: "Look up the transaction", onclick: () => lookUp(id) }, visible(id)));
 }

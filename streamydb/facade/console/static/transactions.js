@@ -51,10 +51,11 @@ export function edit(text) {
   put(byId("verdict"));
 }
 
-/** Prepares a write of a key that holds only while nobody else has written it. */
-export function editWrite(key, version, text) {
+/** Prepares a write of a key that holds only while nobody else has written it; an end stays about where it was. */
+export function editWrite(key, { version, expiresMs }, text) {
   const name = JSON.stringify(key);
-  edit(`{"checks":[{"key":${name},"version":${version}}],"updates":[{"op":"put","key":${name},"value":${text}}]}`);
+  const ttl = expiresMs === undefined ? "" : `,"ttl_ms":${Math.max(1, expiresMs - Date.now())}`;
+  edit(`{"checks":[{"key":${name},"version":${version}}],"updates":[{"op":"put","key":${name},"value":${text}${ttl}}]}`);
   editor().focus();
 }
 

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/reads.ts (a5d2f68cf99b590296ccf095eb2d7d323a83a49161f73cc2b5f2cc770d8eefd6): python -m tools.console_client
+// Made of clients/typescript/src/reads.ts (0ce1560ec7c6316afe96f0a38843f0e93e349a040f12fec7f7d259eb0b55f24e): python -m tools.console_client
 /** Reads and scans; each is tried again after whatever may pass. */
 import { ClientError, RequestError } from "./errors.js";
 import { invalid } from "./session.js";
@@ -141,6 +141,8 @@ function bytesOf(text) {
         return Number.NaN;
     return new TextEncoder().encode(text).length;
 }
-function entryOf(entry) {
-    return { key: entry.key, value: entry.value, version: entry.version, tsMs: entry.ts_ms };
+function entryOf({ key, value, version, ts_ms, expires_ms }) {
+    return { key, value, version, tsMs: ts_ms, ...endOf(expires_ms) };
 }
+/** The end of a key, as entries and changes have it. */
+export const endOf = (ms) => (ms === undefined ? {} : { expiresMs: ms });

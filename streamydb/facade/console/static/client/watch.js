@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/watch.ts (3d852134bb465d07153f9b4ecd066391eedcc8432194e5a2c2434135bec587f0): python -m tools.console_client
+// Made of clients/typescript/src/watch.ts (d1f9e0310ebb7cecbc7ffc41f220718060b0a4f240eb6a1270c39468c22d6312): python -m tools.console_client
 /**
  * Following the changes: one unbroken sequence made of as many streams as it takes.
  *
@@ -6,7 +6,7 @@
  * begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
  */
 import { ClientError, UnexpectedAnswerError } from "./errors.js";
-import { checkBound, read } from "./reads.js";
+import { checkBound, endOf, read } from "./reads.js";
 import { invalid } from "./session.js";
 /** No event of a facade is nearly as long: two values, and what is around them. */
 const BUFFER_MAX = 16_777_216;
@@ -201,9 +201,9 @@ function decoded({ transport }, block) {
 }
 function changeOf(parse, data) {
     try {
-        const { key, op, before, after, ts_ms, source, transaction } = parse(data);
+        const { key, op, before, after, ts_ms, expires_ms, source, transaction } = parse(data);
         const place = { seq: source.seq, number: transaction.total_order, tsMs: ts_ms, txnId: transaction.id };
-        return { key, op, before: before ?? undefined, value: after ?? undefined, ...place };
+        return { key, op, before: before ?? undefined, value: after ?? undefined, ...place, ...endOf(expires_ms) };
     }
     catch {
         throw new UnexpectedAnswerError("The stream is not one of changes.", 200);
