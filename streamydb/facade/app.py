@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -131,9 +132,12 @@ def _lifespan(services: Services) -> Callable[[Litestar], Any]:
     @asynccontextmanager
     async def run(_: Litestar) -> AsyncGenerator[None, None]:
         await services.log.start()
+        ticks = asyncio.create_task(services.ticker.run())
         try:
             yield
         finally:
+            ticks.cancel()
+            await asyncio.wait([ticks])
             await services.statements.stop()
             await services.queries.stop()
             await services.changes.stop()

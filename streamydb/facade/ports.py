@@ -107,6 +107,9 @@ class Snapshot(Scannable, Protocol):
     def ts_ms(self) -> int:
         """Its commit timestamp."""
 
+    def first_end(self) -> int | None:
+        """Return the earliest end of its keys (ms); None: no key ends. It may take a second."""
+
     def get(self, key: str) -> StoredEntry | None:
         """Return a key's entry, if it is there."""
 

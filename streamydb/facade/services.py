@@ -22,6 +22,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
 from streamydb.facade.sql_statements import StatementRunner
 from streamydb.facade.stream_pages import StreamFeed
+from streamydb.facade.ticks import Ticker
 from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
@@ -80,6 +81,7 @@ class Services:
     emitted: StreamFeed
     streams: Limiter
     health: HealthMonitor
+    ticker: Ticker
 
 
 def make_services(
@@ -111,6 +113,7 @@ def make_services(
         emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
         health=HealthMonitor(model, log, changes, settings, pipeline),
+        ticker=Ticker(model, log, settings),
     )
     _show(services)
     return services
@@ -167,6 +170,7 @@ def _show(services: Services) -> None:
     show("queries", "Queries in SQL", lambda: services.queries.running.total)
     show("streams", "Event streams", lambda: services.streams.total)
     show("body_bytes", "Bytes of bodies held", lambda: services.bodies.held)
+    show("ticks", "Transactions that let time go on", lambda: services.ticker.appended)
     show("feed_seq", "Last seq of the change feed", lambda: services.feed.latest)
     services.metrics.counts("Results of the database that were seen", services.log.counts)
     show("log_faulty", "1 if Kafka does not answer", lambda: float(bool(services.log.fault())))

@@ -110,6 +110,9 @@ class FacadeSettings(BaseSettings):
     body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
     send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
     heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")
+    tick_s: float = Field(
+        default=0.5, ge=0, description="Pause between looks whether a key has ended; 0: none."
+    )
     poll_s: float = Field(default=0.01, gt=0, description="Pause between looks at the read model.")
 
     @model_validator(mode="after")

@@ -30,7 +30,8 @@ from streamydb.read_model.rows import (
 )
 
 __all__ = [
-    "BEHIND_ALL", "DAMAGED", "NONE", "find", "find_each", "find_row", "found_many", "gathered",
+    "BEHIND_ALL", "DAMAGED", "NONE", "find", "find_each", "find_row", "first_end", "found_many",
+    "gathered",
     "part_place", "place_of", "row_in",
 ]  # fmt: skip
 
@@ -142,6 +143,29 @@ def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, in
     if row <= NONE:
         return row, 0, 0, 0, 0, 0
     return row, row_bytes(row), value_of(row) - row, seq_of(row), ts_of(row), expires_of(row)
+
+
+@brief
+def first_end(view: Ints, parts: tuple[int, int], seq: int, known: int) -> int:
+    """The earliest end of the keys that exist at ``seq`` (ms); `NONE` if none ends; `DAMAGED`.
+
+    ``parts``: the first to look at, and the end; ``known``: what was found in others.
+    """
+    first = known
+    for part in range(parts[0], min(parts[1], view[1 + view[0]])):
+        for i in range(view[part_place(view, part) + 2]):
+            row = row_in(view, part, i)
+            if row == DAMAGED:
+                return DAMAGED
+            end = expires_of(row)
+            if end == 0 or (first != NONE and end >= first) or seq_of(row) > seq:
+                continue
+            found = find_row(view, key_of(row), key_bytes_of(row), seq)
+            if found == DAMAGED:
+                return DAMAGED
+            if seq_of(found) == seq_of(row):
+                first = end
+    return first
 
 
 @kernel

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from streamydb.columns.addresses import SPARE_BYTES, bytes_at
 from streamydb.read_model.json_entries import TOO_LARGE, named_as_json, page_as_json
-from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many
+from streamydb.read_model.lookup import DAMAGED, NONE, find, first_end, found_many
 from streamydb.read_model.ports import JsonPage
 from streamydb.read_model.rows import Ints, key_bytes, pack_seq, row_named, unpack_row
 from streamydb.read_model.scanning import scanned
@@ -28,6 +28,7 @@ __all__ = ["Entry", "Snapshot", "Version"]
 
 _SPARE: Final = bytes(SPARE_BYTES)
 _PAGE: Final = 1_000
+_PARTS: Final = 64
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -227,6 +228,23 @@ class Snapshot:
             start = end
         _tell(found, told)
         return found
+
+    def first_end(self) -> int | None:
+        """The earliest commit time (ms) from which on one of its keys is absent; None: no key ends.
+
+        It looks at every row, a few parts at a time, so that other threads go on.
+
+        Raises:
+            StoreFailedError: as `get`.
+        """
+        found = NONE
+        runs = int(self._view[0])
+        for part in range(0, int(self._view[1 + runs]), _PARTS):
+            self._id()
+            found = first_end(self._view, (part, part + _PARTS), self.seq, found)
+            if found == DAMAGED:
+                raise self._store.damaged()
+        return None if found == NONE else found
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
         """Versions of a key up to ``seq``, newest first, as far back as snapshots are kept.

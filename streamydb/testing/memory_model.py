@@ -43,6 +43,11 @@ class MemorySnapshot:
         self.ts_ms = max((entry.ts_ms for entry in entries.values()), default=0)
         self._entries = entries
 
+    def first_end(self) -> int | None:
+        """Return the earliest end of its keys."""
+        ends = (entry.expires_ms for entry in self._entries.values())
+        return min((end for end in ends if end is not None), default=None)
+
     def get(self, key: str) -> MemoryEntry | None:
         """Return a key's entry."""
         return self._entries.get(key)

@@ -10,7 +10,7 @@ import pytest
 
 from streamydb.columns.table import Bytes
 from streamydb.read_model import runs as module
-from streamydb.read_model.lookup import NONE, find, find_each, found_many
+from streamydb.read_model.lookup import NONE, find, find_each, first_end, found_many
 from streamydb.read_model.merging import sorted_rows
 from streamydb.read_model.rows import Ints, Row, pack_row
 from streamydb.read_model.runs import Runs
@@ -117,6 +117,10 @@ class Versions:
             assert exists == (key in truth)
             assert not exists or (found_seq, ts_ms) == truth[key][1:3]
             assert not exists or end == truth[key].expires_ms
+        earliest = min((row.expires_ms for row in truth.values() if row.expires_ms), default=NONE)
+        cut = rng.randint(0, 3)
+        some = first_end(view, (0, cut), seq, NONE)
+        assert first_end(view, (cut, 1 << 30), seq, some) == earliest
         newer = held([row for row in self.rows if row.seq > self.horizon])
         assert newer.read(find_each(view, newer.rows)) == newer.read(newer.rows)
         strange = held([row._replace(seq=10**9) for row in self.rows[:5]])
