@@ -13,6 +13,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 from streamydb.testing.database import TestingError, wait_for
 from tests.campaign.world import World
 from tests.support.hostile import HOSTILE
@@ -145,7 +146,7 @@ def _newest(world: World, topic: str, partition: int) -> list[bytes]:
     consumer = Consumer({**world.settings.client_config(), "group.id": "campaign"})
     try:
         place = TopicPartition(topic, partition)
-        low, high = consumer.get_watermark_offsets(place, timeout=30)
+        low, high = watermarks(consumer, topic, partition, 30)
         place.offset = max(low, high - _COPIES)
         consumer.assign([place])
         return [m.value() or b"" for m in consumer.consume(_COPIES, timeout=3)]

@@ -15,6 +15,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model.verify import verify
 from streamydb.testing.database import Database, TestingError, wait_for
@@ -216,7 +217,7 @@ class World(Served):
         consumer = Consumer({**self.settings.client_config(), "group.id": "campaign"})
         place = TopicPartition(topic, 0, 0)
         consumer.assign([place])
-        _, end = consumer.get_watermark_offsets(place, timeout=30)
+        _, end = watermarks(consumer, topic, 0, 30)
         taken = 0
         while taken < end:
             for message in consumer.consume(1000, timeout=1):

@@ -24,6 +24,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 from streamydb.testing.database import wait_for
 from tests.support.overload import Tally, run_load
 from tests.support.serving import Served
@@ -176,7 +177,7 @@ def times_in_the_log(db: Served) -> Counter[str]:
     consumer = Consumer({"bootstrap.servers": db.broker.bootstrap, "group.id": "overload"})
     place = TopicPartition(topic, 0, 0)
     consumer.assign([place])
-    _, end = consumer.get_watermark_offsets(place, timeout=30)
+    _, end = watermarks(consumer, topic, 0, 30)
     found: Counter[str] = Counter()
     last = -1
     while last < end - 1:

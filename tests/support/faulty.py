@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 from streamydb.local.launcher import wait_until
 from streamydb.testing.database import Database, TestingError, wait_for
 from tests.support.bank import appending, transfers
@@ -84,7 +85,7 @@ def records_of(db: Database, topic: str, partition: int = 0) -> list[bytes]:
     consumer = Consumer({**config, "isolation.level": "read_uncommitted"})
     try:
         place = TopicPartition(topic, partition)
-        low, high = consumer.get_watermark_offsets(place, timeout=30)
+        low, high = watermarks(consumer, topic, partition, 30)
         place.offset = low
         consumer.assign([place])
         found: list[bytes] = []
