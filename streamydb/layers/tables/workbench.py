@@ -62,13 +62,14 @@ class Workbench:
     ) -> str:
         """Make a table of columns (name and type); return its name, in quotes."""
         name = f'"__{len(self._made)}"'
-        shape = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns)
-        self._connection.execute(f"create temp table {name} ({shape})")
-        self._made.append(f"table {name}")
         if rows:
-            lists = ", ".join(f"unnest(?::{kind}[])" for _, kind in columns)
+            lists = ", ".join(f"unnest(?::{kind}[]) as {_quoted(each)}" for each, kind in columns)
             values = [list(column) for column in zip(*rows, strict=True)]
-            self._connection.execute(f"insert into {name} select {lists}", values)
+            self._connection.execute(f"create temp table {name} as select {lists}", values)
+        else:
+            shape = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns)
+            self._connection.execute(f"create temp table {name} ({shape})")
+        self._made.append(f"table {name}")
         return name
 
     def define(self, columns: Sequence[str], sql: str) -> str:
@@ -110,8 +111,8 @@ class Workbench:
 
     def clear(self) -> None:
         """Remove all tables and views."""
-        for made in self._made:
-            self._connection.execute(f"drop {made}")
+        if self._made:
+            self._connection.execute("; ".join(f"drop {made}" for made in self._made))
         self._made.clear()
 
     def close(self) -> None:
