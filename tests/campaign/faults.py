@@ -207,8 +207,12 @@ def _jump(world: World, rng: random.Random) -> int:
 
 
 def _hand_over(world: World, _: random.Random) -> int:
-    followers = [p for p in world.pipelines if p.status().role == "following"]
-    wait_for(lambda: any(p.status().ready for p in followers), "a standby that is ready", 120)
+    def ready() -> bool:
+        """Whoever follows now: the lead may move by itself meanwhile."""
+        told = [pipeline.status() for pipeline in world.pipelines]
+        return any(each.role == "following" and each.ready for each in told)
+
+    wait_for(ready, "a standby that is ready", 120)
     command = [sys.executable, "-m", "streamydb.cli", "handover", "--database", world.name]
     command += ["--bootstrap", world.broker.bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
