@@ -20,6 +20,7 @@ READY_DEV := $(VENV)/.ready-dev
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
 SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
+FOLLOW := $(BIN)/python -m streamydb.read_model.warmup
 SHORT := not long and not docker and not browser and not clients and not connect and not stores
 
 # Images often tell Python to keep no bytecode; then every process of ours would compile everything
@@ -49,6 +50,7 @@ jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 .PHONY: kernels
 kernels: $(READY)
 	@$(SIMULATE)
+	@$(FOLLOW)
 
 # What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
 .PHONY: class-data
@@ -182,7 +184,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
 # which needs a few packages only; the other packages come meanwhile.
-NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|typer|rich|pydantic-settings|psutil)\b
+NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|confluent-kafka|typer|rich|pydantic-settings|psutil)\b
 .PHONY: install-pyspark install-first install-others install-kernels install-this
 install-pyspark:
 	@$(PIP) --no-deps pyspark
@@ -192,6 +194,7 @@ install-others: install-first
 	@$(PIP) $$($(BIN)/python tools/requirements.py server test | grep -v '^pyspark')
 install-kernels: install-first
 	-@PYTHONPATH=. $(SIMULATE)
+	-@PYTHONPATH=. $(FOLLOW)
 install-this: install-pyspark install-others
 	@$(PIP) -e '.[server]'
 

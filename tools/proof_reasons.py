@@ -21,6 +21,7 @@ _FRAMES: Final = (
     "runs on a Spark session, see `tests/spark/test_frames.py`; what it decides of rows is in "
     "`spark.rows`, `payloads` and `repetitions`"
 )
+_WARMS: Final = "compiles what is run later; its results are thrown away"
 _TOPICS: Final = "refuses topics with other settings; case 18 of docs/reliability.md tries them"
 
 REASONS: Final[dict[str, str]] = {
@@ -93,11 +94,12 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.standby.handover": _REAL,
     "streamydb.pipeline.standby.kafka": _REAL,
     "streamydb.pipeline.standby.pause": "measures a pause for people; decides nothing",
-    "streamydb.pipeline.warmup": "compiles what is run later; its results are thrown away",
+    "streamydb.pipeline.warmup": _WARMS,
     "streamydb.read_model.metrics": _SHOWS,
     "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
     "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",
     "streamydb.read_model.service": _REAL,
+    "streamydb.read_model.warmup": _WARMS,
     "streamydb.spark.folders": _FRAMES,
     "streamydb.spark.operations": _FRAMES,
     "streamydb.spark.readers": _FRAMES,

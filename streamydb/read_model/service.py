@@ -12,6 +12,7 @@ from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.load import load
 from streamydb.read_model.metrics import registry_of
 from streamydb.read_model.model import ReadModel
+from streamydb.read_model.warmup import warm_up
 from streamydb.settings import Settings
 
 __all__ = ["run"]
@@ -44,6 +45,7 @@ def run(
     elif copy_from is not None and not folder.exists():
         with ReadModel.open(copy_from, settings.database) as original:
             copy_to(original, folder)
+    warm_up()  # takes twenty seconds the first time on a machine
     with ReadModel.open(folder, settings.database, write=True) as model:
         follower = Follower(
             model, settings, retention_s=retention_s, retention_seqs=retention_seqs

@@ -112,8 +112,12 @@ class Stack:
             f"http://127.0.0.1:{self.port}{path}", data, method=method,
             headers={"Authorization": f"Bearer {self._token}"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            return json.loads(answer.read())
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            error.add_note(error.read().decode())
+            raise
 
     def answers(self, method: str, path: str, body: Any = None) -> bool:
         """Whether the facade answers without an error."""

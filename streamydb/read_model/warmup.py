@@ -1,0 +1,115 @@
+"""Compile all that follows and reads, in one process, so that others find it in the cache.
+
+    python -m streamydb.read_model.warmup
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from msgspec import UNSET, Raw
+
+from streamydb.kafka.source import Fetched, Topic, TopicSpan
+from streamydb.read_model.follower import Follower
+from streamydb.read_model.model import ReadModel
+from streamydb.records import (
+    Change,
+    ChangeOrigin,
+    ChangeTransaction,
+    Resolved,
+    encode_change,
+    encode_resolved,
+)
+from streamydb.settings import Settings
+
+__all__ = ["warm_up"]
+
+_DATABASE: Final = "warm-up"
+_SEQS: Final = 12
+_BYTES_MAX: Final = 1_000
+
+
+class _Record(NamedTuple):
+    """See `kafka.source.Record`."""
+
+    at: int
+    name: bytes | None
+    data: bytes
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return self.name
+
+    def value(self) -> bytes | None:
+        return self.data
+
+
+class _Changes:
+    """A topic in memory: a few changes a fetch, some with an end, all of them repeated."""
+
+    def __init__(self) -> None:
+        self._records: list[_Record] = []
+        before = b"", b""
+        for seq in range(1, _SEQS + 1):
+            source = ChangeOrigin("streamydb", _DATABASE, 0, seq, seq)
+            change = Change(
+                "u", Raw(b"1"), Raw(b'"two"'), seq, source,
+                ChangeTransaction(f"t{seq}", 1, 1), 9 * seq if seq % 2 else UNSET,
+            )  # fmt: skip
+            key, value = b"key/%d" % (seq % 5), encode_change(change)
+            self._add(key, value)
+            if seq > 1:
+                self._add(*before)
+            before = key, value
+            if seq % 3 == 0:
+                self._add(None, encode_resolved(Resolved(seq, seq, {"0": seq})))
+
+    def _add(self, key: bytes | None, value: bytes) -> None:
+        self._records.append(_Record(len(self._records), key, value))
+
+    def describe(self) -> Topic:
+        return Topic(_DATABASE, compacted=False, spans={0: TopicSpan(0, len(self._records))})
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        del self._records[: positions[0]]
+
+    def fetch(self, timeout_s: float) -> Fetched:  # noqa: ARG002 - the port
+        found, self._records = self._records[:3], self._records[3:]
+        return Fetched(found, {})
+
+    def close(self) -> None:
+        self._records.clear()
+
+
+def warm_up() -> None:
+    """Follow a few changes into a read model that is thrown away, and read them."""
+    settings = Settings(database=_DATABASE, bootstrap="127.0.0.1:1")
+    with TemporaryDirectory(prefix="streamydb-warm-up-") as home:
+        folder = Path(home) / "read-model"
+        with ReadModel.open(folder, _DATABASE, write=True) as model:
+            follower = Follower(
+                model, settings, retention_s=0, retention_seqs=1, source=_Changes()
+            )
+            while model.latest().seq < _SEQS:
+                follower.step(0)
+            with model.snapshot() as shown:
+                keys = ["key/1", "key/2", "absent"]
+                shown.get(keys[0])
+                shown.get_many(keys)
+                shown.get_json(keys, _BYTES_MAX)
+                shown.scan(prefix="key/")
+                shown.scan_json(prefix="key/", limit=9, bytes_max=_BYTES_MAX)
+                shown.history(keys[0])
+                shown.first_end()
+
+
+if __name__ == "__main__":
+    warm_up()
