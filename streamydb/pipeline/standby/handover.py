@@ -21,7 +21,7 @@ __all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
 
 _TURN_S: Final = 0.05
 _LISTEN_S: Final = 1.5
-_STANDBY_S: Final = 3.0
+_STANDBY_S: Final = 8.0
 _IDLE_S: Final = 3.0
 _VERDICTS_MAX: Final = 2_000_000
 
