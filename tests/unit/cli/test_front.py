@@ -111,7 +111,10 @@ def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
         processes.stop(folder, PIPELINE)
 
 
-def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
+def test_suggested_commands_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STREAMYDB_HOME", raising=False)
     home = tmp_path / "it's a home"
     command = find_target(Named("shop", home)).command("up")
     assert shlex.split(command) == ["streamydb", "up", "--database", "shop", "--home", str(home)]
