@@ -19,6 +19,7 @@ import msgspec
 
 from streamydb.errors import StreamyError
 from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
 
 __all__ = ["Ticker"]
@@ -66,7 +67,7 @@ class Ticker:
         if seq != before:
             return False
         if self._looked != seq:
-            self._end = await asyncio.to_thread(self._first_end)
+            self._end = await in_thread(self._first_end)
             self._looked = seq
         return self._end is not None and self._end <= self._log.time_ms()
 
