@@ -41,7 +41,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.kafka_tail": _REAL,
     "streamydb.facade.life.endpoint": _SHOWS,
-    "streamydb.facade.ticks": "appends transactions without updates; the rest decides what they do",
     "streamydb.facade.openapi_details": _SHOWS,
     "streamydb.facade.openapi_types": _SHOWS,
     "streamydb.facade.operations": _SHOWS,

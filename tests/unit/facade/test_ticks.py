@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 from collections.abc import Callable
 
 import httpx
@@ -33,12 +34,18 @@ class World:
         self.database.clock = lambda: self.now_ms
         self.ticker = Ticker(self.database.model, self.database.log, SETTINGS)
 
-    async def put(self, ttl_ms: int | None) -> None:
-        """Write the key."""
+    async def put(self, ttl_ms: int | None, key: str = "k") -> None:
+        """Write a key."""
         number = len(self.database.log.records)
         ends = {} if ttl_ms is None else {"ttl_ms": ttl_ms}
-        record = {"id": f"t{number}", "updates": [{**PUT, **ends}]}
+        record = {"id": f"t{number}", "updates": [{**PUT, "key": key, **ends}]}
         await self.database.log.append(f"t{number}", json.dumps(record).encode())
+
+    def over(self) -> bool:
+        """True while readers see a key that has ended."""
+        with self.database.model.snapshot() as snapshot:
+            ends = (entry.expires_ms for entry in snapshot.scan())
+            return any(end is not None and end <= self.now_ms for end in ends)
 
     @property
     def there(self) -> bool:
@@ -117,6 +124,28 @@ def test_a_tick_that_fails_is_tried_again(fault: str) -> None:
         assert await world.until(lambda: not world.there, during_s=0.3) == (fault == "unknowing")
         setattr(world.database.log, fault, False)
         assert await world.until(lambda: not world.there)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_reads_what_has_ended(seed: int) -> None:
+    """Whatever is written and however time passes, and nothing is appended without need."""
+    dice = random.Random(seed)
+
+    async def run() -> None:
+        world = World()
+        for _ in range(15):
+            for _ in range(dice.choice([0, 0, 1, 3])):
+                await world.put(dice.choice([None, 1, 5, 20, 1_000]), dice.choice("abc"))
+            world.now_ms += dice.choice([0, 1, 4, 30, 2_000])
+            over = world.over()
+            before = world.ticker.appended
+            assert await world.until(lambda: not world.over(), during_s=5)
+            assert world.ticker.appended - before == bool(over)
+            settled = world.ticker.appended
+            await asyncio.sleep(0.05)
+            assert world.ticker.appended == settled
 
     asyncio.run(run())
 
