@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.core import execute
 from streamydb.client.errors import ClosedError
@@ -53,6 +55,7 @@ class Attempt:
         self._freshness = freshness
         self._seen: dict[str, Stored | None] = {}
         self._writes: dict[str, bytes | None] = {}
+        self._ttls: dict[str, int] = {}
         self._scans: list[RangeScan] = []
         self._ended = False
 
@@ -93,8 +96,10 @@ class Attempt:
                 return page
         return []
 
-    def put(self, key: str, value: Any) -> None:
+    def put(self, key: str, value: Any, ttl_ms: int | UnsetType = UNSET) -> None:
         """Write a value when the function has ended; reads see it from now on.
+
+        The key ends `ttl_ms` after the commit, or never.
 
         Raises:
             InvalidKeyError, InvalidJsonError, InvalidTransactionError: key or value cannot be.
@@ -106,6 +111,8 @@ class Attempt:
         if value is None:
             raise refusal(NULL_VALUE)
         self._write(key, data)
+        if ttl_ms is not UNSET:
+            self._ttls[key] = ttl_ms
 
     def delete(self, key: str) -> None:
         """Remove a key when the function has ended; raises as `put`."""
@@ -128,15 +135,16 @@ class Attempt:
         txn = prepare(
             self._session.new_id(),
             checks=checks,
-            updates=[
-                {"op": "delete", "key": key}
-                if data is None
-                else {"op": "put", "key": key, "value": decode_value(data)}
-                for key, data in self._writes.items()
-            ],
+            updates=[self._update(key, data) for key, data in self._writes.items()],
             deadline_ms=self._session.deadline_ms(),
         )
         yield from execute(self._session, txn, fresh=True)
+
+    def _update(self, key: str, data: bytes | None) -> dict[str, Any]:
+        if data is None:
+            return {"op": "delete", "key": key}
+        ends = {"ttl_ms": self._ttls[key]} if key in self._ttls else {}
+        return {"op": "put", "key": key, "value": decode_value(data), **ends}
 
     def end(self) -> None:
         """Allow nothing more: the function has ended."""
@@ -169,6 +177,7 @@ class Attempt:
         self._check_open()
         check_key(key)
         self._writes[key] = data
+        self._ttls.pop(key, None)
 
     def _check_open(self) -> None:
         if self._ended:

@@ -29,6 +29,7 @@ export class View {
   readonly #freshness: Freshness;
   readonly #seen = new Map<string, Entry | undefined>();
   readonly #writes = new Map<string, Value | undefined>();
+  readonly #ends = new Map<string, { ttl_ms?: number }>();
   readonly #scans: RangeScan[] = [];
   #ended = false;
 
@@ -78,10 +79,14 @@ export class View {
     }
   }
 
-  /** Store a value when the function has ended; reads see it from now on. */
-  put(key: string, value: Value): void {
+  /**
+   * Store a value when the function has ended; reads see it from now on. The key ends `ttl_ms`
+   * after the commit, or never.
+   */
+  put(key: string, value: Value, ends: { ttl_ms?: number } = {}): void {
     if (value === undefined || value === null) throw refusal("null-value");
     this.#write(key, structuredClone(value));
+    this.#ends.set(key, { ...ends });
   }
 
   /** Remove a key when the function has ended. */
@@ -96,7 +101,8 @@ export class View {
     const versions = [...this.#seen].map(([key, entry]): Check => ({ key, version: entry?.version ?? 0 }));
     const checks: (Check | RangeCheck)[] = [...versions, ...this.#scans.flatMap((scan) => rangeChecks(scan, this.seq ?? 0))];
     const updates = [...this.#writes].map(
-      ([key, value]): Update => (value === undefined ? { op: "delete", key } : { op: "put", key, value }),
+      ([key, value]): Update =>
+        value === undefined ? { op: "delete", key } : { op: "put", key, value, ...this.#ends.get(key) },
     );
     const txn = prepare(this.#context, session.newId(), { checks, updates }, session.deadlineMs());
     await execute(this.#context, txn, undefined, true);

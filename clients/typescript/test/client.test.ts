@@ -59,6 +59,15 @@ test("values, versions, ranges", async () => {
     assert.equal(each.expiresMs, entry.expiresMs);
     break;
   }
+  await client.run((view) => {
+    view.put("kv/ending", 2, { ttl_ms: 30_000 });
+    view.put("kv/lasting", 1, { ttl_ms: 30_000 });
+    view.put("kv/lasting", 2);
+  });
+  const again = await client.entry("kv/ending");
+  assert.deepEqual([again.value, again.expiresMs], [2, again.tsMs + 30_000]);
+  assert.equal((await client.entry("kv/lasting")).expiresMs, undefined);
+  await client.delete("kv/lasting");
   for (const number of [1, 2, 3, 4]) await client.put(`kv/${number}`, number);
   assert.deepEqual((await collect(client.scan<number>("kv/", { end: "kv/9" }))).map((e) => e.value), [1, 2, 3, 4]);
   assert.equal((await collect(client.scan("kv/", { limit: 3 }))).length, 3);

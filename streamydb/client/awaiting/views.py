@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET, UnsetType
+
 from streamydb.client.attempts import Attempt
 from streamydb.client.awaiting.driving import Perform, drive
 from streamydb.client.requests import Entry
@@ -76,9 +78,12 @@ class AsyncView:
             for stored in page:
                 yield stored.entry()
 
-    def put(self, key: str, value: Any) -> None:
-        """Store a value when the function has ended; reads and later scans see it."""
-        self._attempt.put(key, value)
+    def put(self, key: str, value: Any, *, ttl_ms: int | UnsetType = UNSET) -> None:
+        """Store a value when the function has ended; reads and later scans see it.
+
+        The key ends ``ttl_ms`` after the commit, or never.
+        """
+        self._attempt.put(key, value, ttl_ms)
 
     def delete(self, key: str) -> None:
         """Remove a key when the function has ended."""

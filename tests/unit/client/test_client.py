@@ -82,6 +82,22 @@ def test_an_entry_tells_the_end_of_its_key(client: Any) -> None:
     assert client.run(lambda view: view.get("a")) == 1
 
 
+def test_a_function_gives_keys_an_end(client: Any) -> None:
+    client.put("b", 1, ttl_ms=60_000)
+
+    def function(view: Any) -> None:
+        view.put("a", 1)
+        view.put("a", 2, ttl_ms=30_000)
+        view.put("b", view.get("b") + 1)
+        view.put("c", 1, ttl_ms=5)
+        view.delete("c")
+        view.put("c", 3)
+
+    client.run(function)
+    ends = {each.key: (each.value, each.expires_ms) for each in client.scan()}
+    assert ends == {"a": (2, client.entry("a").ts_ms + 30_000), "b": (2, None), "c": (3, None)}
+
+
 @pytest.mark.parametrize("key", STRANGE)
 def test_strange_keys(client: Any, key: str) -> None:
     client.put(key, key)

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/run.ts (c1ff3aa4f07af7b240a1af903344ff583b2c24122e3b6acb6a58ba5ab799a026): python -m tools.console_client
+// Made of clients/typescript/src/run.ts (0a15e6373b401006ad32e2c592f39183fccf65ed03f4da807f26d39ac5729e3d): python -m tools.console_client
 /**
  * Functions as transactions: reads become version checks, writes become updates.
  *
@@ -20,6 +20,7 @@ export class View {
     #freshness;
     #seen = new Map();
     #writes = new Map();
+    #ends = new Map();
     #scans = [];
     #ended = false;
     /** @internal */
@@ -63,11 +64,15 @@ export class View {
             yield* page;
         }
     }
-    /** Store a value when the function has ended; reads see it from now on. */
-    put(key, value) {
+    /**
+     * Store a value when the function has ended; reads see it from now on. The key ends `ttl_ms`
+     * after the commit, or never.
+     */
+    put(key, value, ends = {}) {
         if (value === undefined || value === null)
             throw refusal("null-value");
         this.#write(key, structuredClone(value));
+        this.#ends.set(key, { ...ends });
     }
     /** Remove a key when the function has ended. */
     delete(key) {
@@ -80,7 +85,7 @@ export class View {
         const { session } = this.#context;
         const versions = [...this.#seen].map(([key, entry]) => ({ key, version: entry?.version ?? 0 }));
         const checks = [...versions, ...this.#scans.flatMap((scan) => rangeChecks(scan, this.seq ?? 0))];
-        const updates = [...this.#writes].map(([key, value]) => (value === undefined ? { op: "delete", key } : { op: "put", key, value }));
+        const updates = [...this.#writes].map(([key, value]) => value === undefined ? { op: "delete", key } : { op: "put", key, value, ...this.#ends.get(key) });
         const txn = prepare(this.#context, session.newId(), { checks, updates }, session.deadlineMs());
         await execute(this.#context, txn, undefined, true);
     }
