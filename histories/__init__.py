@@ -10,7 +10,8 @@ that. An operation whose outcome is unknown may have happened, at any time since
 
 `linearizability` judges single keys, `serializability` (with `lists`, `views`, `graph`)
 transactions and read-only transactions over lists and ranges of them, `bounds` how many keys ranges
-have, `versions` the numbers, sessions and scans, `watches` the change streams. `workload` chooses
+have, `ends` keys that end, `versions` the numbers, sessions and scans, `watches` the change
+streams. `workload` chooses
 the operations, `recorder` does them over HTTP, `campaign` runs many clients.
 """
 

@@ -122,7 +122,7 @@ def _told_write(
     if not committed and fields.get("code", "check-failed") != "check-failed":
         raise ValueError(f"{fields['code']} for {request}")
     seen = {key: Seen(value) for key, value in fields.get("reads", {}).items()}
-    answer = Answer(status, committed, fields["seq"], seen)
+    answer = Answer(status, committed, fields["seq"], fields.get("ts_ms"), seen)
     for found in fields.get("ranges", ()):
         entries = {entry["key"]: _seen(entry) for entry in found["entries"]}
         answer.ranges[found["range"]["prefix"]] = entries
@@ -139,7 +139,8 @@ def _told_read(
         seq = int(headers["streamydb-snapshot"])
         seen = Seen(None, 0)
         if status == 200:
-            seen = Seen(msgspec.json.decode(body), int(headers["etag"].strip('"')))
+            version, end = int(headers["etag"].strip('"')), headers.get("streamydb-expires")
+            seen = Seen(msgspec.json.decode(body), version, None if end is None else int(end))
         return AttemptAnswer("ok", str(status), Answer(status, seq=seq, seen={request.key: seen}))
     fields: dict[str, Any] = msgspec.json.decode(body)
     if isinstance(request, ReadOperation):
@@ -166,10 +167,13 @@ def _write_call(request: WriteOperation) -> HttpCall:
 
 def _fields(request: AppendOperation) -> dict[str, Any]:
     """The transaction of a request."""
-    updates = [{"op": "append", "key": key, "value": element}
+    ttls = {key: {"ttl_ms": ttl_ms} for key, ttl_ms in request.ttls.items()}
+    updates = [{"op": "append", "key": key, "value": element, **ttls.get(key, {})}
                for key, new in request.appends.items() for element in new]  # fmt: skip
+    updates += [{"op": "touch", "key": key, **ttls[key]} for key in request.touches]
     updates += [{"op": "delete", "key": key} for key in request.removes]
-    checks: list[dict[str, Any]] = [{"key": key, "exists": True} for key in request.removes]
+    present = [*request.removes, *request.touches]
+    checks: list[dict[str, Any]] = [{"key": key, "exists": True} for key in present]
     checks += [
         {"range": {"prefix": prefix}, "count": len(known.seen), "version_le": known.seq}
         for prefix, known in request.unchanged.items()
@@ -191,7 +195,9 @@ def _wanted(request: Get | ReadOperation | ScanOperation) -> dict[str, str | int
 
 
 def _seen(entry: dict[str, Any] | None) -> Seen:
-    return Seen(None, 0) if entry is None else Seen(entry["value"], entry["version"])
+    if entry is None:
+        return Seen(None, 0)
+    return Seen(entry["value"], entry["version"], entry.get("expires_ms"))
 
 
 def _slug(body: bytes) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from histories.records import Answer, AppendOperation, Seen, WriteOperation
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.transactions import Committed
@@ -29,10 +31,16 @@ async def called(view: AsyncView, request: WriteOperation | AppendOperation) -> 
         if await view.get(key) is None:
             return Answer(committed=False)
         view.delete(key)
+    for key in request.touches:
+        value = await view.get(key)
+        if value is None:
+            return Answer(committed=False)
+        view.put(key, value, ttl_ms=request.ttls[key])
     keys = sorted({*request.appends, *request.reads})
     for key, value in (await view.read(keys)).items():
         if key in request.appends:
-            view.put(key, [*(value or []), *request.appends[key]])
+            new = [*(value or []), *request.appends[key]]
+            view.put(key, new, ttl_ms=request.ttls.get(key, UNSET))
     after = await view.read(request.reads)
     return Answer(seen={key: Seen(value) for key, value in after.items()}, ranges=ranges)
 
@@ -61,7 +69,9 @@ async def _scanned(
 
 def writes(request: WriteOperation | AppendOperation) -> bool:
     """Return True if a request writes."""
-    return isinstance(request, WriteOperation) or bool(request.appends or request.removes)
+    if isinstance(request, WriteOperation):
+        return True
+    return bool(request.appends or request.removes or request.touches)
 
 
 def built(txn: AsyncAtomic, request: WriteOperation | AppendOperation) -> AsyncAtomic:
@@ -69,9 +79,11 @@ def built(txn: AsyncAtomic, request: WriteOperation | AppendOperation) -> AsyncA
     if isinstance(request, AppendOperation):
         for key, new in request.appends.items():
             for element in new:
-                txn.append(key, element)
+                txn.append(key, element, ttl_ms=request.ttls.get(key, UNSET))
         for key in request.removes:
             txn.check(key, exists=True).delete(key)
+        for key in request.touches:
+            txn.check(key, exists=True).touch(key, ttl_ms=request.ttls[key])
         for prefix, known in request.unchanged.items():
             txn.check(Range(prefix=prefix), count=len(known.seen), version_le=known.seq)
         for prefix, most in request.most.items():
@@ -91,4 +103,4 @@ def answer_of(made: Committed) -> Answer:
         for named, entries in made.ranges.items()
     }
     seen = {key: Seen(value) for key, value in made.reads.items()}
-    return Answer(seq=made.seq, seen=seen, ranges=ranges)
+    return Answer(seq=made.seq, ts_ms=made.ts_ms, seen=seen, ranges=ranges)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from histories.bounds import check_bounds
+from histories.ends import check_ends, with_ends
 from histories.linearizability import check_registers
 from histories.records import History
 from histories.serializability import check_lists
@@ -22,6 +23,7 @@ CHECKERS: Final[dict[str, Callable[[History], list[Anomaly]]]] = {
     "linearizability": check_registers,
     "strict serializability": check_lists,
     "bounds of ranges": check_bounds,
+    "ends of keys": check_ends,
     "sessions": check_sessions,
     "scan pages": check_pages,
     "seqs and versions": check_numbers,
@@ -65,5 +67,6 @@ def check_history(history: History) -> HistoryReport:
         name = type(operation.request).__name__.lower()
         kinds[f"{name} {operation.outcome}"] += 1
     delivered = sum(len(d.changes) for all_of in history.deliveries.values() for d in all_of)
-    found = {name: checker(history) for name, checker in CHECKERS.items()}
+    whole = with_ends(history)
+    found = {name: checker(whole) for name, checker in CHECKERS.items()}
     return HistoryReport(dict(kinds), delivered, found)

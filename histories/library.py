@@ -43,6 +43,7 @@ from streamydb.client.problems import (
     SnapshotGoneError,
     TransactionUnknownError,
 )
+from streamydb.client.requests import Entry
 from streamydb.client.session import Options, Session
 from streamydb.client.transactions import Committed
 
@@ -151,8 +152,7 @@ class _LibraryRecorder(Recorder):
             return await self._scan(request)
         keys = [request.key] if isinstance(request, Get) else request.keys
         found = await self._client().read(keys, consistency=request.consistency)
-        seen = {key: Seen(entry.value, entry.version) for key, entry in found.entries.items()}
-        return Answer(seq=found.seq, seen=seen)
+        return Answer(seq=found.seq, seen={key: _seen(e) for key, e in found.entries.items()})
 
     async def _scan(self, request: ScanOperation) -> Answer:
         """Scan the snapshot of a read of nothing, through any facade."""
@@ -162,7 +162,7 @@ class _LibraryRecorder(Recorder):
         keys = [entry.key for entry in entries]
         pages = [(snapshot.seq, keys[n : n + request.limit])
                  for n in range(0, len(keys) or 1, request.limit)]  # fmt: skip
-        seen = {entry.key: Seen(entry.value, entry.version) for entry in entries}
+        seen = {entry.key: _seen(entry) for entry in entries}
         return Answer(seq=snapshot.seq, seen=seen, pages=pages)
 
 
@@ -224,6 +224,10 @@ class FunctionRecorder(_LibraryRecorder):
             return Answer(seq=view.seq, seen={key: Seen(values[key]) for key in keys})
 
         return await self._client().run(function, consistency=request.consistency)
+
+
+def _seen(entry: Entry) -> Seen:
+    return Seen(entry.value, entry.version, entry.expires_ms)
 
 
 @asynccontextmanager

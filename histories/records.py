@@ -51,10 +51,14 @@ class HistoryError(ValueError):
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True):
-    """A key as an answer shows it: its value (None: absent), its version if the answer tells."""
+    """A key as an answer shows it: its value (None: absent), its version if the answer tells.
+
+    With a version, reads and scans also tell the commit time at which it ends (None: never).
+    """
 
     value: Any = None
     version: int | None = None
+    expires_ms: int | None = None
 
 
 class WriteOperation(msgspec.Struct, tag="write", tag_field="kind", omit_defaults=True):
@@ -86,6 +90,9 @@ class AppendOperation(msgspec.Struct, tag="append", tag_field="kind", omit_defau
         reads: keys.
         removes: lists that it deletes; one that is not there keeps the whole from happening. Nobody
             appends to them but who makes them.
+        touches: lists that it gives another end, by ``ttls``; one that is not there keeps the whole
+            from happening.
+        ttls: how long after its commit lists end that it makes or touches (ms).
         scans: ranges that it reads.
         unchanged: ranges that must be before it as the client saw them.
         most: how many keys ranges may have before it.
@@ -95,6 +102,8 @@ class AppendOperation(msgspec.Struct, tag="append", tag_field="kind", omit_defau
     appends: dict[str, list[Any]] = {}
     reads: list[str] = []
     removes: list[str] = []
+    touches: list[str] = []
+    ttls: dict[str, int] = {}
     scans: list[str] = []
     unchanged: dict[str, RangeSeen] = {}
     most: dict[str, int] = {}
@@ -135,6 +144,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
         status: of HTTP.
         committed: False if a condition kept the write from happening.
         seq: of the verdict, or of the snapshot that was read.
+        ts_ms: the commit time, of a verdict.
         seen: what was read.
         pages: of a scan: the snapshot and the keys of each page, in order.
         ranges: of a transaction: what was read of each range.
@@ -143,6 +153,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     status: int = 200
     committed: bool = True
     seq: int | None = None
+    ts_ms: int | None = None
     seen: dict[str, Seen] = {}
     pages: list[tuple[int, list[str]]] = []
     ranges: dict[str, dict[str, Seen]] = {}

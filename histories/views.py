@@ -122,6 +122,8 @@ class ListWrites:
         for key in request.removes:
             elements = (*self._all_of(key), *self.own[operation.index][key])
             yield key, View(operation.index, elements)
+        for key in request.touches:
+            yield key, View(operation.index, tuple(self._all_of(key)))
         for prefix, known in request.unchanged.items():
             for key in self._under(prefix):
                 mine = self.own[operation.index].get(key, [])

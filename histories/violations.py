@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,10 @@ from histories.records import (
     WriteOperation,
 )
 
-__all__ = ["Anomaly", "shown", "shown_request"]
+__all__ = ["NOBODY", "Anomaly", "shown", "shown_request"]
+
+NOBODY: Final = -1
+"""The client that removes keys when they end."""
 
 _TEXT_MAX = 160
 
@@ -39,6 +42,8 @@ class Anomaly(msgspec.Struct, frozen=True):
 
 def shown(operation: Operation) -> str:
     """Return an operation in a line: who, when (ms), what, and the answer."""
+    if operation.client == NOBODY and isinstance(operation.request, AppendOperation):
+        return f"#{operation.index} the end of {', '.join(operation.request.removes)}"
     end = "?" if operation.returned_ns is None else f"{operation.returned_ns / 1e6:.3f}"
     began = operation.invoked_ns / 1e6
     answer = operation.outcome if operation.answer is None else _answer(operation)
@@ -70,6 +75,8 @@ def _shown_parts(request: AppendOperation) -> str:
     demands += [f"at most {most} keys {prefix}*" for prefix, most in request.most.items()]
     parts = [f"{key} += {_short(new)}" for key, new in request.appends.items()]
     parts += [f"delete {key}" for key in request.removes]
+    parts += [f"touch {key}" for key in request.touches]
+    parts += [f"{key} ends after {ttl_ms} ms" for key, ttl_ms in request.ttls.items()]
     parts = [f"if {each}" for each in demands] + [", ".join(parts) or "read-only"]
     if request.reads or not request.scans:
         parts.append(f"reads {_short(request.reads)}")

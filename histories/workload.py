@@ -49,6 +49,8 @@ class Shape(msgspec.Struct, frozen=True):
         session: operations of one session.
         keys_max: keys in one transaction or read.
         page: entries in a page of a scan.
+        ending: share of the keys of sets that are made with an end; 0: nothing ends.
+        ttl_ms: how long they live at the most; most live far shorter.
         impatient: share of writes that the client cuts off before the answer.
         put_off: share of the other writes that ask for an answer within a second, or for none.
         give_up: share of writes whose client does not ask again when it was not told the verdict.
@@ -64,6 +66,8 @@ class Shape(msgspec.Struct, frozen=True):
     session: int = 60
     keys_max: int = 4
     page: int = 3
+    ending: float = 0.4
+    ttl_ms: int = 8000
     impatient: float = 0.04
     put_off: float = 0.06
     give_up: float = 0.15
@@ -87,7 +91,8 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 _WEIGHTS: Final = {"append": 30, "put": 12, "swap": 12, "delete": 4, "get": 20, "read": 14,
-                   "scan": 6, "read-write": 2, "make": 6, "remove": 6, "range": 20}  # fmt: skip
+                   "scan": 6, "read-write": 2, "make": 6, "remove": 6, "touch": 4,
+                   "range": 20}  # fmt: skip
 
 
 class HistoryClient:
@@ -142,6 +147,8 @@ class HistoryClient:
                 return self._make(self._set())
             case "remove":
                 return self._remove(self._set())
+            case "touch":
+                return self._touch(self._set())
             case "range":
                 return self._ranged()
             case _:
@@ -182,6 +189,8 @@ class HistoryClient:
         value = self._value()
         made = AppendOperation(self._new_id(), {f"{prefix}{value}": [value]})
         made.most[prefix] = self._shape.room - 1
+        if self._rng.random() < self._shape.ending:
+            made.ttls[f"{prefix}{value}"] = self._ttl_ms()
         return made
 
     def _remove(self, prefix: str) -> AppendOperation:
@@ -190,6 +199,18 @@ class HistoryClient:
         if known is None or not known.seen:
             return self._make(prefix)
         return AppendOperation(self._new_id(), removes=[self._rng.choice(sorted(known.seen))])
+
+    def _touch(self, prefix: str) -> AppendOperation:
+        """Give a key of a set that this client has seen another end; else make one."""
+        known = self._sets.get(prefix)
+        if known is None or not known.seen or not self._shape.ending:
+            return self._make(prefix)
+        key = self._rng.choice(sorted(known.seen))
+        return AppendOperation(self._new_id(), touches=[key], ttls={key: self._ttl_ms()})
+
+    def _ttl_ms(self) -> int:
+        """A time to live, as often within 10 ms as from 10 to 100 ms."""
+        return int(self._shape.ttl_ms ** self._rng.random())
 
     def _ranged(self) -> AppendOperation:
         """Change something if a set is as this client has seen it, and scan a set."""

@@ -70,20 +70,37 @@ class Script:
     def txn(
         self, began: int, ended: int | None, appends: dict[str, Any], reads: dict[str, Any],
         *, scans: dict[str, dict[str, Any]] | None = None, before: dict[str, Any] | None = None,
-        removes: Sequence[str] = (), most: dict[str, int] | None = None, **more: Any,
+        removes: Sequence[str] = (), most: dict[str, int] | None = None,
+        touches: Sequence[str] = (), ttls: dict[str, int] | None = None,
+        at: tuple[int, int] | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        """Append elements (one, or a list of them), remove lists, and read lists and ranges, which
-        must have been as ``before``.
+        """Append elements (one, or a list of them), remove and touch lists, and read lists and
+        ranges, which must have been as ``before``; ``at``: its seq and commit time.
         """
         new = {key: e if isinstance(e, list) else [e] for key, e in appends.items()}
         known = {p: RangeSeen(0, _seen(entries)) for p, entries in (before or {}).items()}
         request = AppendOperation(
-            f"t{len(self.lines)}", new, list(reads), list(removes), list(scans or {}), known,
-            most or {},
+            f"t{len(self.lines)}", new, list(reads), list(removes), list(touches), ttls or {},
+            list(scans or {}), known, most or {},
         )  # fmt: skip
         ranges = {prefix: _seen(entries) for prefix, entries in (scans or {}).items()}
-        answer = Answer(seen=_seen(reads), ranges=ranges)
+        seq, ts_ms = at or (None, None)
+        answer = Answer(seq=seq, ts_ms=ts_ms, seen=_seen(reads), ranges=ranges)
         self.add(began, ended, request, None if ended is None else answer, **more)
+
+    def scan(self, began: int, ended: int, seq: int, prefix: str, seen: dict[str, Seen]) -> None:
+        """Scan a range at a seq."""
+        self.add(began, ended, ScanOperation(prefix, consistency="snapshot"),
+                 Answer(seq=seq, seen=seen))  # fmt: skip
+
+    def watched(self, *changes: tuple[int, str, Any, Any]) -> None:
+        """What a watcher from the beginning is told: seqs, keys, values before and after."""
+        self.lines.append(WatchOperation(watcher=0, prefix="", since=0, began_ns=0))
+        for seq, together in itertools.groupby(changes, key=lambda change: change[0]):
+            told = [Delivered(*change[1:]) for change in together]
+            self.lines.append(
+                Delivery(watcher=0, seq=seq, received_ns=seq, connection=1, changes=told)
+            )
 
     def read(
         self, began: int, ended: int, reads: dict[str, Any], kind: Any = "strong",
@@ -144,11 +161,11 @@ def anomalies_of(case: Case) -> set[str]:
 
 
 class Store:
-    """A correct serial store with versions, snapshots of the past, and unreliable answers."""
+    """A correct serial store with versions, ends, snapshots of the past, and unreliable answers."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.seq = 0
+        self.seq = self.now_ms = 0
         self.data: dict[str, Seen] = {}
         self.past: list[dict[str, Seen]] = [{}]
 
@@ -167,9 +184,19 @@ class Store:
         keys = [request.key] if isinstance(request, Get) else request.keys
         return Answer(seq=seq, seen={key: state.get(key, Seen(None, 0)) for key in keys})
 
+    def end(self) -> None:
+        """Remove what has ended."""
+        for key in [key for key, seen in self.data.items() if self.has_ended(seen)]:
+            del self.data[key]
+
+    def has_ended(self, seen: Seen) -> bool:
+        return seen.expires_ms is not None and seen.expires_ms <= self.now_ms
+
     def _write(self, request: WriteOperation | AppendOperation) -> Answer:
         self.seq += 1
-        answer = Answer(seq=self.seq)
+        self.now_ms += self.rng.choice([0, 0, 1, 1, 2, 5])
+        self.end()
+        answer = Answer(seq=self.seq, ts_ms=self.now_ms)
         if isinstance(request, AppendOperation):
             answer.committed = self.holds(request)
             if answer.committed:
@@ -188,7 +215,7 @@ class Store:
     def holds(self, request: AppendOperation) -> bool:
         """Whether the checks of a transaction hold."""
         return (
-            all(key in self.data for key in request.removes)
+            all(key in self.data for key in (*request.removes, *request.touches))
             and all(self.is_unchanged(p, known) for p, known in request.unchanged.items())
             and all(len(self.range(p)) <= most for p, most in request.most.items())
         )
@@ -204,8 +231,15 @@ class Store:
 
     def _append(self, request: AppendOperation, answer: Answer) -> None:
         for key, new in request.appends.items():
-            old = self.data.get(key, Seen([])).value
-            self.data[key] = Seen([*old, *new], self.seq)
+            old = self.data.get(key, Seen([]))
+            end_ms = old.expires_ms
+            if key in request.ttls:
+                end_ms = self.now_ms + request.ttls[key]
+            self.data[key] = Seen([*old.value, *new], self.seq, end_ms)
+        for key in request.touches:
+            if key in self.data:
+                end_ms = self.now_ms + request.ttls[key]
+                self.data[key] = Seen(self.data[key].value, self.seq, end_ms)
         for key in request.removes:
             self.data.pop(key, None)
         answer.seen = {k: Seen(self.data.get(k, Seen()).value) for k in request.reads}
@@ -216,13 +250,15 @@ class Simulation:
     """Clients with overlapping operations on a `Store`, some answers lost, and a watcher."""
 
     def __init__(
-        self, seed: int, clients: int = 6, store: type[Store] = Store, lost: float = 0.1
-    ) -> None:
+        self, seed: int, clients: int = 6, store: type[Store] = Store, lost: float = 0.1,
+        ending: float = 0.4,
+    ) -> None:  # fmt: skip
         self.rng = random.Random(seed)
         self.store = store(self.rng)
         self.lost = lost
         self.ids = itertools.count()
-        shape = Shape(registers=2, lists=4, generation=30, session=25)
+        shape = Shape(registers=2, lists=4, generation=30, session=25, ttl_ms=100,
+                      ending=ending)  # fmt: skip
         self.clients = [
             HistoryClient(n, shape, self.rng, lambda: f"t{next(self.ids)}") for n in range(clients)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,18 @@ from histories import (
     Get,
     HistoryError,
     RangeSeen,
+    ReadOperation,
+    ScanOperation,
     Seen,
     WriteOperation,
     check_history,
     read_history,
     write_history,
 )
+from histories.ends import with_ends
 from histories.linearizability import linearize, register_steps
 from histories.records import History, Line, Request
+from histories.serializability import check_lists
 from histories.steps import RegisterStep
 from histories.zones import clashing
 from tests.support.histories import Script, Simulation, Store
@@ -112,6 +117,80 @@ class Repeating(Store):
         return super().execute(request)
 
 
+class Undying(Store):
+    """Reads show what has ended until something is written there."""
+
+    def end(self) -> None:
+        if self.rng.random() < 0.5:
+            super().end()
+
+
+class Hasty(Store):
+    """Keys end a little before their time."""
+
+    def has_ended(self, seen: Seen) -> bool:
+        return seen.expires_ms is not None and seen.expires_ms <= self.now_ms + 3
+
+
+class Clocked(Store):
+    """Reads end keys by a clock, which is ahead of commit times."""
+
+    def execute(self, request: Request) -> Answer:
+        answer = super().execute(request)
+        if isinstance(request, ReadOperation | ScanOperation | Get):
+            ahead = self.now_ms + 4
+            answer.seen = {
+                key: Seen(None, 0) if seen.expires_ms and seen.expires_ms <= ahead else seen
+                for key, seen in answer.seen.items()
+                if not isinstance(request, ScanOperation) or (seen.expires_ms or ahead + 1) > ahead
+            }
+            if isinstance(request, ScanOperation):
+                answer.pages = [(answer.seq or 0, list(answer.seen))]
+                request.limit = 10**6
+        return answer
+
+
+class Reviving(Store):
+    """A touch brings back what has ended, or was removed."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.gone: dict[str, Seen] = {}
+
+    def end(self) -> None:
+        self.gone |= {key: seen for key, seen in self.data.items() if self.has_ended(seen)}
+        super().end()
+
+    def holds(self, request: AppendOperation) -> bool:
+        self.data |= {key: self.gone[key] for key in request.touches if key in self.gone}
+        return super().holds(request)
+
+
+@pytest.mark.parametrize(
+    ("store", "anomalies"),
+    [
+        (Undying, {"there-after-its-end", "end-told-late"}),
+        (Hasty, {"gone-before-its-end", "end-told-early"}),
+        (Clocked, {"gone-before-its-end"}),
+        (Reviving, {"there-after-its-end"}),
+    ],
+)
+def test_stores_that_end_keys_at_a_wrong_time_are_caught(
+    store: type[Store], anomalies: set[str]
+) -> None:
+    found = check_history(Simulation(1, 6, store).run(1500)).violations["ends of keys"]
+    assert anomalies <= {one.anomaly for one in found}
+
+
+def test_an_end_that_is_undone_is_a_cycle_without_any_number() -> None:
+    history = Simulation(1, 6, Reviving).run(1500)
+    for operation in history.operations:
+        if operation.answer is not None:
+            operation.answer.ts_ms = None
+    names = {one.anomaly.removesuffix("-realtime") for one in check_lists(with_ends(history))}
+    assert names & ANOMALIES_OF_RANGES
+
+
 @pytest.mark.parametrize(
     ("store", "checkers"),
     [
@@ -135,7 +214,7 @@ def test_broken_stores_are_caught(store: type[Store], checkers: set[str]) -> Non
 def test_stores_without_checks_of_ranges_are_said_to_have_phantoms(
     store: type[Store], anomalies: set[str]
 ) -> None:
-    found = check_history(Simulation(1, 6, store).run(1500)).violations
+    found = check_history(Simulation(1, 6, store, ending=0).run(1500)).violations
     names = {one.anomaly.removesuffix("-realtime") for one in found["strict serializability"]}
     assert anomalies <= names <= ANOMALIES_OF_RANGES
     others = set(found) - {"strict serializability"}

@@ -32,7 +32,7 @@ from streamydb.facade import FacadeSettings
 from streamydb.facade.server import listen, make_server
 from streamydb.testing.memory import MemoryDatabase
 
-RESTLESS = Shape(impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
+RESTLESS = Shape(ttl_ms=500, impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
 """Of 600 operations some 30 stay unknown, over 100 are cut off or put off: never none by chance."""
 
 
@@ -88,6 +88,11 @@ def test_a_campaign_is_recorded_and_judged(url: str, tmp_path: Path) -> None:
         connections = {delivery.connection for delivery in history.deliveries[watch.watcher]}
         assert len(connections) > 1, "no watcher was cut off"
     assert report.deliveries > 600
+    asked = [op.request for op in history.operations if isinstance(op.request, AppendOperation)]
+    removed = {key for request in asked for key in request.removes}
+    gone = {c.key for some in history.deliveries.values() for d in some for c in d.changes
+            if c.after is None} - removed  # fmt: skip
+    assert any(gone & request.ttls.keys() for request in asked), "no key has ended"
 
     said = CliRunner().invoke(app, ["check", str(folder), "--json"])
     assert (said.exit_code, json.loads(said.stdout)["operations"]) == (0, report.operations)

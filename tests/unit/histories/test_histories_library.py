@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from histories.workload import HistoryClient, Shape
 from streamydb.client import InvalidKeyError, Options, Session, attempts
 from streamydb.client.transactions import prepare
 from streamydb.testing.clients import Kind, MemoryHost
+from streamydb.verify.oracle.expiry import OracleExpiry
 from streamydb.verify.oracle.ranges import OracleRanges
 
 SHAPE = Shape(registers=2, lists=3, impatient=0.05, give_up=0.5, prefix="here/")
@@ -60,7 +62,8 @@ def record(host: MemoryHost, kind: Kind, shape: Shape = SHAPE) -> History:
 @pytest.mark.parametrize("kind", ["http", "direct"])
 def test_what_the_library_does_is_explained(kind: Kind) -> None:
     with MemoryHost() as host:
-        history = record(host, kind)
+        host.database.tick_by_record(time.time_ns() // 1_000_000)
+        history = record(host, kind, msgspec.structs.replace(SHAPE, ttl_ms=60))
     report = check_history(history)
     assert report.ok, report.text()
     kinds = {(type(op.request), op.outcome) for op in history.operations}
@@ -72,6 +75,8 @@ def test_what_the_library_does_is_explained(kind: Kind) -> None:
     } <= kinds
     assert {(WriteOperation, "unknown"), (AppendOperation, "unknown")} & kinds
     assert any(op.told and not op.told.committed for op in history.operations)
+    made = [op for op in history.operations if op.told and op.told.committed]
+    assert any(isinstance(op.request, AppendOperation) and op.request.ttls for op in made)
 
 
 def test_functions_without_checks_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +92,9 @@ def test_functions_without_checks_are_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 def anomalies(kind: Kind) -> set[str]:
     """What is found in a history over one small set."""
+    shape = msgspec.structs.replace(SHAPE, sets=1, room=4, ending=0)
     with MemoryHost() as host:
-        report = check_history(record(host, kind, msgspec.structs.replace(SHAPE, sets=1, room=4)))
+        report = check_history(record(host, kind, shape))
     return {one.anomaly for some in report.violations.values() for one in some}
 
 
@@ -108,6 +114,21 @@ def test_functions_without_checks_of_ranges_are_noticed(monkeypatch: pytest.Monk
 def test_a_database_without_checks_of_ranges_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OracleRanges, "failed", lambda *_: [])
     assert is_noticed("direct")
+
+
+@pytest.mark.parametrize(("late_ms", "anomaly"), [(9, "there-after-its-end"),
+                                                  (-9, "gone-before-its-end")])  # fmt: skip
+def test_a_database_that_ends_keys_at_a_wrong_time_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, late_ms: int, anomaly: str
+) -> None:
+    over = OracleExpiry.over
+    monkeypatch.setattr(OracleExpiry, "over", lambda self, ts_ms, state: over(
+        self, ts_ms - late_ms, state))  # fmt: skip
+    with MemoryHost() as host:
+        host.database.tick_by_record(time.time_ns() // 1_000_000)
+        shape = msgspec.structs.replace(SHAPE, sets=1, ending=1, ttl_ms=60)
+        report = check_history(record(host, "direct", shape))
+    assert anomaly in {one.anomaly for one in report.violations["ends of keys"]}
 
 
 def test_what_nothing_explains_is_raised() -> None:
