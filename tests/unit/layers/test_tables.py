@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -24,9 +24,9 @@ from streamydb.layers.tables import (
     Tables,
     TransactionConflictError,
 )
-from streamydb.layers.tables.memory import MemoryStore
 from streamydb.layers.tables.transaction import Overlay
 from streamydb.testing.clients import MemoryHost
+from tests.support.counting import Counting, make_people
 
 ROWS = [
     (True, -5, 2**63 - 1, 0.1, Decimal("12.50"), "é\x00 \U0001f600", dt.date(1, 1, 1),
@@ -36,36 +36,6 @@ ROWS = [
      dt.datetime.fromisoformat("1969-12-31T00:00"), [[]]),
     (None,) * 9,
 ]  # fmt: skip
-
-
-class Counting(MemoryStore):
-    """Notes what transactions read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.noted: list[str] = []
-
-    def begin(self) -> Any:
-        return Noting(super().begin(), self.noted)
-
-
-class Noting:
-    """A snapshot that notes what is read of rows and entries."""
-
-    def __init__(self, inner: Any, noted: list[str]) -> None:
-        self.inner, self.noted = inner, noted
-
-    def read(self, keys: Sequence[str]) -> Any:
-        self.noted += [f"get {key.split('/')[2]}" for key in keys if "/table/" not in key]
-        return self.inner.read(keys)
-
-    def scan(self, start: str, end: str) -> Iterable[tuple[str, Any]]:
-        found = self.inner.scan(start, end)
-        self.noted.append(f"scan {start.split('/')[2]} {len(found)}")
-        return list(found)
-
-    def commit(self, writes: Any) -> None:
-        self.inner.commit(writes)
 
 
 @pytest.fixture
@@ -173,11 +143,7 @@ def test_a_statement_reads_what_its_conditions_leave(
     store: Counting, where: str, read: list[str]
 ) -> None:
     with Tables(store) as tables:
-        tables.sql("create table p (id int primary key, mail text unique, city text, born int)")
-        tables.sql("create index by_city on p (city, born)")
-        for number in range(10):
-            city = "Bonn" if number % 2 else "Köln"
-            tables.sql("insert into p values (?, ?, ?, ?)", [number, f"m{number}", city, number])
+        make_people(tables, "city, born")
         store.noted.clear()
         found = tables.sql(f"select id from p where {where}").rows
         assert store.noted == read

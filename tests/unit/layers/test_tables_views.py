@@ -19,7 +19,8 @@ from streamydb.layers.tables import (
 )
 from streamydb.layers.tables.reading import VIEWS_DEEP_MAX
 from streamydb.testing.clients import MemoryHost
-from tests.unit.layers.test_tables import Counting, refused, state
+from tests.support.counting import Counting, make_people
+from tests.unit.layers.test_tables import refused, state
 
 SCHEMA = (
     "create table t (id int primary key, n int, x text)",
@@ -134,11 +135,7 @@ def test_views_are_read_within_a_function_and_over_rest() -> None:
 def test_a_condition_narrows_what_a_view_reads(view: str, where: str, read: list[str]) -> None:
     store = Counting()
     with Tables(store) as tables:
-        tables.sql("create table p (id int primary key, mail text unique, city text, born int)")
-        tables.sql("create index by_city on p (city)")
-        for number in range(10):
-            city = "Bonn" if number % 2 else "Köln"
-            tables.sql("insert into p values (?, ?, ?, ?)", [number, f"m{number}", city, number])
+        make_people(tables, "city")
         tables.sql(f"create view v as {view}")
         tables.sql("create view w as select * from v")
         for name in ("v", "w"):
