@@ -17,7 +17,6 @@ from typing import Final
 
 import msgspec
 
-from streamydb.errors import StreamyError
 from streamydb.facade.ports import ReadModel, TransactionLog
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
@@ -55,7 +54,7 @@ class Ticker:
                 if await self._is_due():
                     await self._tick()
                 pause_s = least_s
-            except (StreamyError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is: ticks must not end
                 if pause_s == least_s:
                     _LOG.warning("a tick failed with %s; it is tried again", type(error).__name__)
                 pause_s = min(2 * pause_s, max(_PAUSE_S_MAX, least_s))

@@ -128,6 +128,22 @@ def test_a_tick_that_fails_is_tried_again(fault: str) -> None:
     asyncio.run(run())
 
 
+def test_a_fault_that_nobody_foresaw_does_not_end_ticks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        world = World()
+        await world.put(10)
+        world.now_ms = 2_000
+        with monkeypatch.context() as broken:
+            broken.setattr(world.ticker, "_tick", lambda: 1 / 0)
+            assert not await world.until(lambda: not world.there, during_s=0.2)
+        assert await world.until(lambda: not world.there)
+
+    asyncio.run(run())
+    assert "a tick failed with ZeroDivisionError" in caplog.text
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_nobody_reads_what_has_ended(seed: int) -> None:
     """Whatever is written and however time passes, and nothing is appended without need."""
