@@ -33,6 +33,7 @@ from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel, core, follower
 from streamydb.read_model.runs import Runs
 from streamydb.read_model.store import Store
+from streamydb.read_model.warmup import warm_up
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -250,7 +251,7 @@ def main() -> None:
             with TopicAppender(settings.client_config(), names.changes, StreamyError) as appender:
                 for number, key, value in records():
                     appender.append(value, key=key, partition=number)
-            follow(settings, Path(home) / "warm-up")  # compiles what is not compiled yet
+            warm_up()
             clock = watch()
             runs = []
             for turn in range(TURNS):
