@@ -1,7 +1,9 @@
 """Evaluate queries by DuckDB over the rows that a statement has read.
 
 A workbench is a database in memory, shut off from files, network and extensions. A statement lays
-its rows out in temporary tables, asks, and clears them away.
+its rows out, asks, and clears them away. A few rows go with each query that names them, in its
+WITH, as to make and drop a table takes DuckDB far longer than to run a small query; many rows, and
+what views name, become temporary tables.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamydb.layers.tables.errors import (
     DataRefusedError,
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Workbench", "Workbenches"]
 
 _HINTS = ("Candidate bindings", "Candidate tables", "Did you mean")
+_FEW_MAX: Final = 50
+"""How many rows of a table go with a query; each query that names them carries them."""
+
+_BEGIN: Final = re.compile(r"(with recursive |with )|(?=select |\()", re.IGNORECASE)
 _NAME = re.compile(r'"([^"]+)"|\b(?:name|function) (\w+)')
 
 
@@ -43,6 +49,13 @@ class Answer(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
+class _Rows(NamedTuple):
+    """A query that has rows as its result, and its parameters: a list for each column."""
+
+    sql: str
+    values: list[list[Any]]
+
+
 class Workbench:
     """One database in memory, for one thread at a time."""
 
@@ -55,21 +68,20 @@ class Workbench:
         self._connection = connect({"threads": "1"})
         self._connection.execute("set timezone = 'UTC'")
         lock(self._connection)
+        self._names = 0
+        self._few: dict[str, _Rows] = {}
         self._made: list[str] = []
 
     def lay_out(
         self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]
     ) -> str:
         """Make a table of columns (name and type); return its name, in quotes."""
-        name = f'"__{len(self._made)}"'
-        if rows:
-            lists = ", ".join(f"unnest(?::{kind}[]) as {_quoted(each)}" for each, kind in columns)
-            values = [list(column) for column in zip(*rows, strict=True)]
-            self._connection.execute(f"create temp table {name} as select {lists}", values)
-        else:
-            shape = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns)
-            self._connection.execute(f"create temp table {name} ({shape})")
-        self._made.append(f"table {name}")
+        name = self._new_name()
+        values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
+        lists = ", ".join(f"unnest(?::{kind}[]) as {_quoted(each)}" for each, kind in columns)
+        self._few[name] = _Rows(f"select {lists}", values)
+        if len(rows) > _FEW_MAX:
+            self._settle()
         return name
 
     def define(self, columns: Sequence[str], sql: str) -> str:
@@ -78,7 +90,8 @@ class Workbench:
         Raises:
             SqlError: as for `ask`.
         """
-        name = f'"__{len(self._made)}"'
+        self._settle()
+        name = self._new_name()
         self.ask(f"create temp view {name} ({', '.join(map(_quoted, columns))}) as {sql}")
         self._made.append(f"view {name}")
         return name
@@ -98,7 +111,7 @@ class Workbench:
         import duckdb
 
         try:
-            done = self._connection.execute(sql)
+            done = self._connection.execute(*self._whole(sql))
             rows = done.fetchall()
         except duckdb.OutOfMemoryException as error:
             raise MemoryError(str(error)) from None
@@ -114,10 +127,35 @@ class Workbench:
         if self._made:
             self._connection.execute("; ".join(f"drop {made}" for made in self._made))
         self._made.clear()
+        self._few.clear()
+        self._names = 0
 
     def close(self) -> None:
         """End."""
         self._connection.close()
+
+    def _new_name(self) -> str:
+        self._names += 1
+        return f'"__{self._names}"'
+
+    def _whole(self, sql: str) -> tuple[str, list[list[Any]]]:
+        """Return a query with the few rows that it names, and their values."""
+        named = [name for name in self._few if name in sql]
+        begin = _BEGIN.match(sql)
+        if named and begin is None:
+            self._settle()
+        if not named or begin is None:
+            return sql, []
+        rows = ", ".join(f"{name} as ({self._few[name].sql})" for name in named)
+        values = [column for name in named for column in self._few[name].values]
+        return f"{begin[1] or 'with '}{rows}{', ' if begin[1] else ' '}{sql[begin.end():]}", values
+
+    def _settle(self) -> None:
+        """Make tables of the few rows."""
+        for name, rows in self._few.items():
+            self._connection.execute(f"create temp table {name} as {rows.sql}", rows.values)
+            self._made.append(f"table {name}")
+        self._few.clear()
 
 
 class Workbenches:
