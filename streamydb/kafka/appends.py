@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
-from streamydb.kafka.clients import MSG_TIMED_OUT, PURGE_INFLIGHT, UNKNOWN_PARTITION, UNKNOWN_TOPIC
+from streamydb.kafka.clients import (
+    MSG_TIMED_OUT,
+    PURGE_INFLIGHT,
+    PURGE_QUEUE,
+    UNKNOWN_PARTITION,
+    UNKNOWN_TOPIC,
+)
+from streamydb.kafka.connection import Contact
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 
@@ -91,20 +98,24 @@ def _too_large(size: int) -> TransactionRefusedError:
     return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)
 
 
-def explain(error: KafkaError, topic: str, size: int, refusal: str | None) -> AppendError:
+def explain(error: KafkaError, topic: str, size: int, contact: Contact) -> AppendError:
     """Turn Kafka's error into one that says what to do.
 
     Args:
         error: what the client library says of a record.
         topic: the log.
         size: the record's bytes; 0 if that is not known.
-        refusal: why the brokers refuse us, if they do.
+        contact: of the client; it knows why the brokers refuse us, if they do, and which error
+            ended the client, so that what it had not sent yet was dropped.
     """
-    code, text = error.code(), f"{topic}: {error.str()}"
+    code, said = error.code(), error.str()
+    if code == PURGE_QUEUE:
+        said = contact.last or said
+    text = f"{topic}: {said}"
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large(size)
     if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):
-        text = refusal or text
+        text = contact.refusal or text
         msg = f"{text}; it may be in the log or not: append the same bytes again"
         return AppendUnknownError(msg)
     if code == UNKNOWN_PARTITION:

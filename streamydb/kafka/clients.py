@@ -35,6 +35,7 @@ __all__ = [
     "NEXT_RECORDS",
     "PARTITION_EOF",
     "PURGE_INFLIGHT",
+    "PURGE_QUEUE",
     "SHARED",
     "UNKNOWN_PARTITION",
     "UNKNOWN_TOPIC",
@@ -61,6 +62,7 @@ A search by time begins so much earlier: it reads a record twice rather than mis
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
 PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 PURGE_INFLIGHT = KafkaError._PURGE_INFLIGHT  # noqa: SLF001
+PURGE_QUEUE = KafkaError._PURGE_QUEUE  # noqa: SLF001
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
 

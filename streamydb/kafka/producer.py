@@ -280,7 +280,7 @@ class Producer:
                 client.contact(error.args[0])
 
     def _explained(self, error: KafkaError, size: int = 0) -> AppendError:
-        return explain(error, self._topic, size, self._client.contact.refusal)
+        return explain(error, self._topic, size, self._client.contact)
 
 
 def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:
