@@ -14,10 +14,11 @@ from streamydb.testing.memory import MemoryDatabase
 from tests.support.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
 from tests.support.served import serving
 
-NEED_SPARK = {"dataframes"}
+NEED_MORE = {"dataframes", "past"}
+"""Those that need Spark or Kafka."""
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - NEED_SPARK))
+@pytest.mark.parametrize("name", sorted({*NAMES} - NEED_MORE))
 def test_it_prints_what_it_says(name: str, tmp_path: Path) -> None:
     database = MemoryDatabase(modules=FolderModules([tmp_path]))
     variables = {"STREAMYDB_PROCEDURES": str(tmp_path)}
