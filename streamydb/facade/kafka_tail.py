@@ -47,7 +47,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
     except RefusedError as error:
         raise LogUnavailableError(str(error)) from error
     except KafkaException as error:
-        said = consumer.contact.last or error.args[0].str()
+        said = (consumer.contact.last or error.args[0]).str()
         raise LogUnavailableError(f"{topic}: {said}") from error
 
 

@@ -158,7 +158,7 @@ def cluster(admin: ContactedAdmin) -> Any:
     try:
         return metadata(admin, None, TIMEOUT_S)
     except KafkaException as error:
-        said = admin.contact.last or error.args[0].str()
+        said = (admin.contact.last or error.args[0]).str()
         msg = (
             f"Kafka does not answer ({said}): start it with `streamydb up`, or "
             "name its address with STREAMYDB_BOOTSTRAP"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.clients import BULK, appender
@@ -63,13 +63,15 @@ class TopicAppender:
                 self._producer.produce(self._topic, value, on_delivery=tell, **placed)
             except BufferError:
                 self._producer.poll(0.1)
+            except KafkaException as ended:
+                self.fault = self.fault or ended.args[0]
             else:
                 self._producer.poll(0)
                 return
         raise self._failed()
 
     def _delivered(self, fault: KafkaError | None, _: Message) -> None:
-        self.fault = self.fault or fault
+        self.fault = self.fault or (fault and self._producer.contact.cause(fault))
 
     def _failed(self) -> StreamyError:
         return self._error(

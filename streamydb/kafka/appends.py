@@ -12,7 +12,6 @@ from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE
 from streamydb.kafka.clients import (
     MSG_TIMED_OUT,
     PURGE_INFLIGHT,
-    PURGE_QUEUE,
     UNKNOWN_PARTITION,
     UNKNOWN_TOPIC,
 )
@@ -108,10 +107,8 @@ def explain(error: KafkaError, topic: str, size: int, contact: Contact) -> Appen
         contact: of the client; it knows why the brokers refuse us, if they do, and which error
             ended the client, so that what it had not sent yet was dropped.
     """
-    code, said = error.code(), error.str()
-    if code == PURGE_QUEUE:
-        said = contact.last or said
-    text = f"{topic}: {said}"
+    error = contact.cause(error)
+    code, text = error.code(), f"{topic}: {error.str()}"
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large(size)
     if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):

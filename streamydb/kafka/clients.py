@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from streamydb.kafka.connection import Contact
@@ -35,7 +35,6 @@ __all__ = [
     "NEXT_RECORDS",
     "PARTITION_EOF",
     "PURGE_INFLIGHT",
-    "PURGE_QUEUE",
     "SHARED",
     "UNKNOWN_PARTITION",
     "UNKNOWN_TOPIC",
@@ -62,7 +61,6 @@ A search by time begins so much earlier: it reads a record twice rather than mis
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
 PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 PURGE_INFLIGHT = KafkaError._PURGE_INFLIGHT  # noqa: SLF001
-PURGE_QUEUE = KafkaError._PURGE_QUEUE  # noqa: SLF001
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
 
@@ -187,7 +185,28 @@ class ContactedConsumer(_Contacted, Consumer):
 
 
 class ContactedProducer(_Contacted, Producer):
-    """An appender that knows why it cannot connect."""
+    """An appender that knows why it cannot connect, and which error has ended it.
+
+    Confluent's client raises the error that ends it (a fatal one) out of whichever call happens to
+    serve its callbacks first, and once. Here it is told to `contact`, as every other error is;
+    each record that was not sent is told its fate, and `produce` raises the error from then on.
+    """
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve callbacks, waiting up to `timeout` seconds for the first; how many there were."""
+        try:
+            return int(super().poll(timeout))
+        except KafkaException as ended:
+            self.contact(ended.args[0])
+            return 1
+
+    def flush(self, timeout: float = -1) -> int:
+        """Wait up to `timeout` seconds until all records have their fate; how many have none."""
+        try:
+            return int(super().flush(timeout))
+        except KafkaException as ended:
+            self.contact(ended.args[0])
+            return int(super().flush(timeout))
 
 
 def reader(

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from streamydb.errors import ConfigurationError
 
 __all__ = [
+    "PURGE_QUEUE",
     "Contact",
     "RefusedError",
     "is_transient",
@@ -26,6 +27,8 @@ __all__ = [
     "passes",
     "watermarks",
 ]
+
+PURGE_QUEUE: Final = KafkaError._PURGE_QUEUE  # noqa: SLF001 - Confluent's spelling
 
 ATTEMPT_S: Final = 1.0
 """How long the first request waits before the reasons for its failure are looked at; the next ones
@@ -78,14 +81,14 @@ class Contact:
 
     Attributes:
         refusal: why no connection can succeed with these settings; None if nothing says so.
-        last: the last error in Kafka's words.
+        last: the last error; None if there was none.
         also: called with every error, too.
     """
 
     def __init__(self, connection: Mapping[str, Any]) -> None:
         """Keep what is needed to explain; no secret is among it."""
         self.refusal: str | None = None
-        self.last: str | None = None
+        self.last: KafkaError | None = None
         self.also: Callable[[KafkaError], None] | None = None
         self._bootstrap = str(connection["bootstrap.servers"])
         self._user = connection.get("sasl.username")
@@ -93,13 +96,17 @@ class Contact:
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of an error of a connection."""
-        self.last = error.str()
+        self.last = error
         if error.code() == _AUTHENTICATION:
             self.refusal = self._authentication()
         elif _of_tls(error):
             self.refusal = self._encryption(error.str())
         if self.also is not None:
             self.also(error)
+
+    def cause(self, error: KafkaError) -> KafkaError:
+        """Why a record was not written: what ended the client, if it only says "dropped"."""
+        return self.last or error if error.code() == PURGE_QUEUE else error
 
     def explained(self, error: KafkaException) -> KafkaException | RefusedError:
         """The error to raise: the refusal if there was one, else what Kafka said."""

@@ -142,5 +142,6 @@ def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
         producer.poll(0.05)
     failed = told[0] if told else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
     if failed is not None:
+        failed = producer.contact.cause(failed)
         what = f"{topic} took no record: {failed.str()}"
         raise TopicsError(what) from KafkaException(failed)

@@ -273,11 +273,7 @@ class Producer:
     def _serve(self) -> None:
         """Serve the callbacks of deliveries until closed."""
         while not self._stop.is_set():
-            client = self._client
-            try:
-                client.poll(_POLL_S)
-            except KafkaException as error:  # a fatal one: the next append meets it, too
-                client.contact(error.args[0])
+            self._client.poll(_POLL_S)
 
     def _explained(self, error: KafkaError, size: int = 0) -> AppendError:
         return explain(error, self._topic, size, self._client.contact)

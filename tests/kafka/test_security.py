@@ -17,13 +17,22 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from typer.testing import CliRunner
 
 from streamydb.cli import app
+from streamydb.errors import SnapshotError
 from streamydb.facade.kafka_tail import spans
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
 from streamydb.kafka.admin import answers
+from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.appends import AppendError
 from streamydb.kafka.changes import KafkaSource
-from streamydb.kafka.clients import FOLLOWING, administrator, reader
+from streamydb.kafka.clients import (
+    FOLLOWING,
+    LOG,
+    ContactedProducer,
+    administrator,
+    appender,
+    reader,
+)
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import add_shared, existing
 from streamydb.kafka.producer import Producer
@@ -304,6 +313,33 @@ class TestRefusals:
         source = KafkaSource(stranger.client_config(), f"{database}.changes")
         with pytest.raises(SourceError, match="does not exist"):
             source.describe()
+
+    @pytest.mark.parametrize("serve", [ContactedProducer.flush, ContactedProducer.poll])
+    def test_what_ends_an_appender_is_told_whichever_call_hears_of_it(
+        self,
+        secured: Secured,
+        as_role: Callable[[str], Settings],
+        serve: Callable[[ContactedProducer, float], int],
+    ) -> None:
+        database = as_role("client").database
+        topic = TopicNames(database).transactions
+        connection = secured.settings("nobody", database=database).client_config()
+        producer = appender(connection, LOG)
+        fates: list[KafkaError] = []
+        producer.produce(topic, b"{}", on_delivery=lambda error, _: fates.append(error))
+        said = producer.contact
+
+        def ended() -> bool:
+            serve(producer, 1)
+            return said.last is not None and said.last.fatal()
+
+        wait_for(ended, "its end")
+        assert "authorization failed" in said.cause(fates[0]).str()
+        with pytest.raises(KafkaException):
+            producer.produce(topic, b"{}")
+        copied = TopicAppender(connection, topic, SnapshotError)
+        with pytest.raises(SnapshotError, match="authorization failed"), copied:
+            copied.append(b"{}")
 
 
 def test_the_commands_show_no_secret(

@@ -106,7 +106,7 @@ class SharedTopics:
 
         def delivered(error: KafkaError | None, record: Any) -> None:
             if error is not None:
-                failed.append(error)
+                failed.append(self._producer.contact.cause(error))
             else:
                 written.append(record.offset())
 

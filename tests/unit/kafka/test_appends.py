@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamydb.kafka.appends import AppendUnknownError, explain
-from streamydb.kafka.clients import MSG_TIMED_OUT, PURGE_INFLIGHT, PURGE_QUEUE
-from streamydb.kafka.connection import Contact
+from streamydb.kafka.clients import MSG_TIMED_OUT, PURGE_INFLIGHT
+from streamydb.kafka.connection import PURGE_QUEUE, Contact
 
 TOPIC = "bank.transactions"
 
