@@ -20,16 +20,19 @@ from pyspark.sql import DataFrame, GroupedData, Row
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import LongType, StringType, StructType
 
 from bench.floor import FloorTask
 from streamydb.kafka import TopicNames
 from streamydb.local.file_lock import write_whole
 from streamydb.pipeline import query as pipeline_query
-from streamydb.pipeline.session import session
+from streamydb.pipeline.session import forget_defaults, session
 
 __all__ = ["FORMS", "main"]
 
 _RECORD: Final = "key BINARY, value BINARY"
+_NAME: Final = StructType().add("name", StringType())
+_COUNT: Final = StructType().add("count", LongType())
 _HDFS_BACKED: Final = (
     "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 )
@@ -57,7 +60,7 @@ class _Counter(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Get the state."""
-        self._state = handle.getMapState("blobs", "name STRING", "count BIGINT")
+        self._state = handle.getMapState("blobs", _NAME, _COUNT)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
@@ -111,6 +114,7 @@ def main(given: str) -> int:
     task = msgspec.json.decode(given, type=FloorTask)
     form, conf = FORMS[task.form]
     spark = session(f"streamydb floor: {task.form}", f"local[{task.cores}]", conf)
+    forget_defaults(spark)
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     names, folder = TopicNames(task.database), Path(task.folder)
     source = {

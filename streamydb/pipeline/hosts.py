@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from streamydb.backup.start import Starter
 from streamydb.columns.plans import Life
@@ -50,6 +51,9 @@ BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
+# Given as text, Spark's JVM is asked four times a batch what the text means.
+_BLOB_NAME: Final = StructType().add("name", StringType()).add("part", IntegerType())
+_BLOB: Final = StructType().add("data", BinaryType())
 _PART_BYTES: Final = 8 << 20
 
 
@@ -169,7 +173,7 @@ class ShardProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Get the state."""
-        self._state = handle.getMapState("blobs", "name STRING, part INT", "data BINARY")
+        self._state = handle.getMapState("blobs", _BLOB_NAME, _BLOB)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
@@ -216,7 +220,7 @@ class GatherProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Get the state."""
-        self._state = handle.getMapState("blobs", "name STRING, part INT", "data BINARY")
+        self._state = handle.getMapState("blobs", _BLOB_NAME, _BLOB)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002

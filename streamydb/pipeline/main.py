@@ -40,7 +40,7 @@ from streamydb.pipeline.query import build_query
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
-from streamydb.pipeline.session import session
+from streamydb.pipeline.session import forget_defaults, session
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
@@ -205,6 +205,8 @@ def _spark(parts: Parts) -> SparkSession:
             raise
         what = "Spark's JVM ended before it was ready; what it said stands above in this log"
         raise JvmEndedError(f"{what}. `streamydb doctor` looks at the Java installation") from error
+    if not config.store:
+        forget_defaults(spark)
     parts.jvm.hush(spark)
     parts.ending.signals.catch()  # PySpark has taken SIGINT for itself
     return spark

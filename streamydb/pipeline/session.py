@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -13,10 +14,11 @@ from streamydb.local.jars import class_path, resolve
 from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file, spark_defaults
 
-__all__ = ["session", "with_retries"]
+__all__ = ["forget_defaults", "session", "with_retries"]
 
 _LOCAL = re.compile(r"local(?:\[([^\],]+)\])?")
 _TASK_FAILURES_MAX = 4
+_HADOOP = "spark.hadoop."
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 """Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
@@ -45,6 +47,23 @@ def _defaults() -> dict[str, str]:
         "spark.driver.extraClassPath": class_path(jars),
         "spark.executor.extraClassPath": class_path(jars),
     }
+
+
+def forget_defaults(spark: SparkSession) -> None:
+    """Leave of Hadoop's settings only those that Spark was given (`spark.hadoop.*`).
+
+    Spark sends all of them with every micro-batch, and a thousand are Hadoop's own defaults. On one
+    machine, with a checkpoint in a folder, its code needs none of them.
+    """
+    context = spark.sparkContext
+    if not str(context.master).startswith("local"):
+        return
+    java: Any = context._jsc  # noqa: SLF001 - PySpark shows it nowhere else
+    settings = java.hadoopConfiguration()
+    settings.clear()
+    for name, value in context.getConf().getAll():
+        if name.startswith(_HADOOP):
+            settings.set(name.removeprefix(_HADOOP), value)
 
 
 def session(name: str, master: str | None, extra: dict[str, str] | None = None) -> SparkSession:

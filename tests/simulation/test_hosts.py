@@ -49,7 +49,7 @@ class State(MemoryBlobs):
 
     blobs: dict[Any, Any]
 
-    def getMapState(self, *_: str) -> State:  # noqa: N802 - Spark's name, as those below
+    def getMapState(self, *_: object) -> State:  # noqa: N802 - Spark's name, as those below
         return self
 
     def getValue(self, key: Any) -> Any:  # noqa: N802

@@ -1,10 +1,13 @@
-"""The master that a user names, with the retries that it lacks."""
+"""The session: the master that a user names, with the retries that it lacks; Hadoop's settings."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from streamydb.pipeline.session import with_retries
+from streamydb.pipeline.session import forget_defaults, with_retries
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,32 @@ from streamydb.pipeline.session import with_retries
 )
 def test_local_masters_retry_failed_tasks(given: str, used: str) -> None:
     assert with_retries(given) == used
+
+
+class Hadoop(dict[str, str]):
+    """Hadoop's settings."""
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+
+def spark(master: str, hadoop: Hadoop) -> Any:
+    """A session as far as it is asked here."""
+    given = [("spark.hadoop.fs.file.impl", "Bare"), ("spark.app.name", "bank")]
+    context = SimpleNamespace(
+        master=master, _jsc=SimpleNamespace(hadoopConfiguration=lambda: hadoop),
+        getConf=lambda: SimpleNamespace(getAll=lambda: given),
+    )
+    return SimpleNamespace(sparkContext=context)
+
+
+def test_on_one_machine_only_the_given_settings_of_hadoop_are_left() -> None:
+    hadoop = Hadoop({"io.file.buffer.size": "65536", "fs.file.impl": "Local"})
+    forget_defaults(spark("local[2,4]", hadoop))
+    assert hadoop == {"fs.file.impl": "Bare"}
+
+
+def test_on_a_cluster_all_of_them_stay() -> None:
+    hadoop = Hadoop({"dfs.replication": "3"})
+    forget_defaults(spark("spark://host:7077", hadoop))
+    assert hadoop == {"dfs.replication": "3"}
