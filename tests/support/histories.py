@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from histories import (
     Answer,
     AppendOperation,
@@ -125,6 +127,17 @@ def _seen(values: dict[str, Any]) -> dict[str, Seen]:
 Case = Callable[[Script], None]
 
 
+def _called(case: object) -> str:
+    """The name of a case."""
+    return getattr(case, "__name__", str(case))
+
+
+def _anomalies_of(case: Case) -> set[str]:
+    script = Script()
+    case(script)
+    return script.anomalies()
+
+
 class Cases:
     """Histories by hand.
 
@@ -148,16 +161,18 @@ class Cases:
         self.sound.append(case)
         return case
 
+    def tests(self) -> tuple[Callable[[str, Case], None], Callable[[Case], None]]:
+        """Two tests: each wrong one is caught by its name, and nothing is found in a sound one."""
 
-def called(case: object) -> str:
-    """The name of a case."""
-    return getattr(case, "__name__", str(case))
+        @pytest.mark.parametrize(("anomaly", "case"), self.wrong, ids=_called)
+        def caught(anomaly: str, case: Case) -> None:
+            assert anomaly in _anomalies_of(case)
 
+        @pytest.mark.parametrize("case", self.sound, ids=_called)
+        def sound(case: Case) -> None:
+            assert _anomalies_of(case) == set()
 
-def anomalies_of(case: Case) -> set[str]:
-    script = Script()
-    case(script)
-    return script.anomalies()
+        return caught, sound
 
 
 class Store:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from histories import (
     Answer,
     AppendOperation,
@@ -15,7 +13,7 @@ from histories import (
     WatchOperation,
     WriteOperation,
 )
-from tests.support.histories import Case, Cases, Script, anomalies_of, called
+from tests.support.histories import Cases, Script
 
 CASES = Cases()
 bad, good = CASES.bad, CASES.good
@@ -385,14 +383,7 @@ def a_change_of_what_was_not_executed(s: Script) -> None:
     watch(s, FIRST, SECOND, (3, [("z", None, "v")]))
 
 
-@pytest.mark.parametrize(("anomaly", "case"), CASES.wrong, ids=called)
-def test_an_anomaly_is_caught(anomaly: str, case: Case) -> None:
-    assert anomaly in anomalies_of(case)
-
-
-@pytest.mark.parametrize("case", CASES.sound, ids=called)
-def test_its_sound_twin_is_not(case: Case) -> None:
-    assert anomalies_of(case) == set()
+test_an_anomaly_is_caught, test_its_sound_twin_is_not = CASES.tests()
 
 
 def test_a_cycle_is_told_step_by_step() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from histories import Seen
-from tests.support.histories import Case, Cases, Script, anomalies_of, called
+from tests.support.histories import Cases, Script
 
 CASES = Cases()
 bad, good = CASES.bad, CASES.good
@@ -179,14 +177,7 @@ def ends_of_functions_are_known_by_what_reads_tell(s: Script) -> None:
     s.txn(4, 5, {}, {}, scans={"p/": {}}, at=(2, 110))
 
 
-@pytest.mark.parametrize(("anomaly", "case"), CASES.wrong, ids=called)
-def test_an_anomaly_is_caught(anomaly: str, case: Case) -> None:
-    assert anomaly in anomalies_of(case)
-
-
-@pytest.mark.parametrize("case", CASES.sound, ids=called)
-def test_its_sound_twin_is_not(case: Case) -> None:
-    assert anomalies_of(case) == set()
+test_an_anomaly_is_caught, test_its_sound_twin_is_not = CASES.tests()
 
 
 def test_an_end_is_told_as_what_it_is() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from histories import Answer, AppendOperation, Seen
-from tests.support.histories import Case, Cases, Script, anomalies_of, called
+from tests.support.histories import Cases, Script
 
 CASES = Cases()
 bad, good = CASES.bad, CASES.good
@@ -120,14 +118,7 @@ def a_range_with_a_key_that_was_removed(s: Script) -> None:
     s.add(2, 3, AppendOperation("u", scans=["x"]), Answer(seq=4, ranges={"x": {"x": Seen(1, 2)}}))
 
 
-@pytest.mark.parametrize(("anomaly", "case"), CASES.wrong, ids=called)
-def test_an_anomaly_is_caught(anomaly: str, case: Case) -> None:
-    assert anomaly in anomalies_of(case)
-
-
-@pytest.mark.parametrize("case", CASES.sound, ids=called)
-def test_its_sound_twin_is_not(case: Case) -> None:
-    assert anomalies_of(case) == set()
+test_an_anomaly_is_caught, test_its_sound_twin_is_not = CASES.tests()
 
 
 def test_a_phantom_is_told_with_its_range() -> None:
