@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, create
 from streamydb.pipeline import query as pipeline_query
-from streamydb.pipeline.session import session
+from streamydb.pipeline.session import forget_defaults, session
 
 __all__ = ["CopyTask", "main", "rate_of", "run"]
 
@@ -62,6 +62,7 @@ def run(task: CopyTask, note: Callable[[str], object]) -> list[float]:
     create({"bootstrap.servers": task.bootstrap}, task.database, shards=task.shards)
     conf = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
     spark = session("streamydb copy limit", f"local[{task.cores}]", conf)
+    forget_defaults(spark)
     try:
         rates = []
         for repetition in range(task.repetitions + 1):
