@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
-from streamydb.kafka.clients import (
-    MSG_TIMED_OUT,
-    PURGE_INFLIGHT,
-    UNKNOWN_PARTITION,
-    UNKNOWN_TOPIC,
-)
+from streamydb.kafka.clients import MSG_TIMED_OUT, PURGE_INFLIGHT, UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from streamydb.kafka.connection import Contact
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode

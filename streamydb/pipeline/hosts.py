@@ -51,7 +51,7 @@ BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
-# Given as text, Spark's JVM is asked four times a batch what the text means.
+# Types, not their names: what a text means, the JVM would be asked four times in each batch.
 _BLOB_NAME: Final = StructType().add("name", StringType()).add("part", IntegerType())
 _BLOB: Final = StructType().add("data", BinaryType())
 _PART_BYTES: Final = 8 << 20

@@ -37,8 +37,9 @@ __all__ = ["build_query"]
 _SOURCE_OPTIONS: Final = {
     "startingOffsets": "earliest",
     "failOnDataLoss": "true",
-    # What is asked for is there. But Kafka's client then asks on ahead, and Spark's questions for
-    # the partition's ends wait behind that on their connection, in every batch.
+    # Spark fetches only records that are there. But Kafka's client then fetches on by itself, and
+    # Spark's next question, for the ends of the partition, waits on the same connection until that
+    # fetch is answered: as long as this, if nothing new comes.
     "kafka.fetch.max.wait.ms": "1",
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": "16777216",
