@@ -220,16 +220,13 @@ def keep_rulings(
     ends = {partition: state.position for partition, state in places.items()}
     record(connection, database, Founding(log=log, begins=known.begins.cut(ends)))
     topic = RulingTopic(connection, database, log, known.begins)
-    try:
-        topic.adopt(
-            lambda: [
-                fault
-                for fault in known.faults
-                if fault.offset < places.get(fault.partition, PartitionState()).position
-            ]
-        )
-    finally:
-        topic.close()
+    topic.adopt(
+        lambda: [
+            fault
+            for fault in known.faults
+            if fault.offset < places.get(fault.partition, PartitionState()).position
+        ]
+    )
 
 
 def _compare(

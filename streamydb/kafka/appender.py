@@ -33,7 +33,7 @@ class TopicAppender:
         self, connection: Mapping[str, str], topic: str, error: type[StreamyError]
     ) -> None:
         """Nothing is sent yet."""
-        self._producer = appender(connection, BULK)
+        self._producer = appender(connection, BULK, topic)
         self._topic = topic
         self._error = error
         self.fault: object = None

@@ -14,7 +14,11 @@ snapshots hold, what lies in a topic whatever became of the Kafka transaction ar
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -167,6 +171,10 @@ MESSAGES: Final[Kind] = {"linger.ms": 0}
 """An appender of single records, which somebody waits for."""
 
 
+_ENDING: Final = "streamydb-ending"
+_MOMENT_S: Final = 0.02
+
+
 class _Contacted:
     """A client that knows why it cannot connect."""
 
@@ -176,21 +184,54 @@ class _Contacted:
         super().__init__({**config, "error_cb": self.contact})  # type: ignore[call-arg]
 
 
-class ContactedAdmin(_Contacted, AdminClient):
+class _Dropped(_Contacted):
+    """A client that ends when nobody holds it any more, and holds up nobody then.
+
+    librdkafka's threads may look up only once a second, and its end waits for them.
+    """
+
+    def __del__(self) -> None:
+        """Be held for another moment, by a thread that then waits for the end."""
+        if not sys.is_finalizing():
+            threading.Thread(target=_let_go, args=(self,), name=_ENDING, daemon=True).start()
+
+
+def _let_go(_client: _Dropped) -> None:
+    """Outlast the caller's own hold, so that this thread's is the last one."""
+    time.sleep(_MOMENT_S)
+
+
+class ContactedAdmin(_Dropped, AdminClient):
     """A client for administration that knows why it cannot connect."""
 
 
 class ContactedConsumer(_Contacted, Consumer):
-    """A reader that knows why it cannot connect."""
+    """A reader that knows why it cannot connect, and that nobody waits for when it ends."""
+
+    def close(self) -> None:
+        """Disconnect, in the background: librdkafka's threads may look up only once a second.
+
+        No reader is a member of a group, so there is nothing that an end would have to tell Kafka.
+        """
+        threading.Thread(target=super().close, name=_ENDING, daemon=True).start()
 
 
-class ContactedProducer(_Contacted, Producer):
+class ContactedProducer(_Dropped, Producer):
     """An appender that knows why it cannot connect, and which error has ended it.
 
     Confluent's client raises the error that ends it (a fatal one) out of whichever call happens to
     serve its callbacks first, and once. Here it is told to `contact`, as every other error is;
     each record that was not sent is told its fate, and `produce` raises the error from then on.
     """
+
+    def expect(self, topic: str) -> None:
+        """Have the brokers be asked about a topic as soon as they answer; waits for nothing.
+
+        librdkafka asks about all topics that it knows of when it connects. For one that it hears of
+        later it looks only once a second, and until then its first record waits.
+        """
+        with suppress(KafkaException):  # there is no connection yet, so it always fails
+            self.list_topics(topic, 0)
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, waiting up to `timeout` seconds for the first; how many there were."""
@@ -229,14 +270,18 @@ def reader(
     return consumer
 
 
-def appender(connection: Mapping[str, Any], kind: Kind) -> ContactedProducer:
+def appender(connection: Mapping[str, Any], kind: Kind, *topics: str) -> ContactedProducer:
     """Return an appender that connects in the background.
 
     Args:
         connection: of `Settings.client_config()`.
         kind: what it appends; `{**LOG, "linger.ms": 2}` adds what only the caller knows.
+        topics: where to; the first record of another one may wait for a second.
     """
-    return ContactedProducer({**_APPENDER, **kind, **connection})
+    producer = ContactedProducer({**_APPENDER, **kind, **connection})
+    for topic in topics:
+        producer.expect(topic)
+    return producer
 
 
 def administrator(connection: Mapping[str, Any]) -> ContactedAdmin:

@@ -133,7 +133,7 @@ def record(connection: Mapping[str, str], database: str, facts: Founding) -> Fou
 def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
     """Write a record and wait until it is safe."""
     told: list[KafkaError | None] = []
-    producer = appender(connection, MESSAGES)
+    producer = appender(connection, MESSAGES, topic)
     producer.produce(
         topic, value, key=_KEY, partition=0, on_delivery=lambda error, _: told.append(error)
     )

@@ -74,7 +74,9 @@ class Producer:
         self._timeout_s = timeout_s
         self._validate = validate
         timing = {"linger.ms": linger_ms, "message.timeout.ms": round(timeout_s * 1000)}
-        self._connect = functools.partial(appender, settings.client_config(), {**LOG, **timing})
+        self._connect = functools.partial(
+            appender, settings.client_config(), {**LOG, **timing}, self._topic
+        )
         self._client: ContactedProducer = self._connect()
         self._replacing = threading.Lock()
         self._stop = threading.Event()

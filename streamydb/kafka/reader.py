@@ -120,7 +120,11 @@ class TopicReader:
 
     def batch(self, timeout_s: float = POLL_S) -> list[Message]:
         """The next records of all assigned partitions, each partition's in order; may be empty."""
-        messages: list[Message] = self._consumer.consume(BATCH_RECORDS_MAX, timeout_s)
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        # what is there already: with a timeout, `consume` waits until the batch is full
+        messages: list[Message] = [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
         records: list[Message] = []
         positions = self.positions
         for message in messages:

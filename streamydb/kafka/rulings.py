@@ -41,13 +41,8 @@ class RulingTopic:
         self._names = TopicNames(database)
         self._log = log_id
         self._book = Book(log_id, begins)
-        self._reader = TopicReader(connection, self._names.rulings)
-        self._reader.assign({0: 0})
+        self._read = 0
         self._reading = threading.Lock()
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._reader.__exit__()
 
     def refresh(self) -> int:
         """Read up to the end there is now; how many rulings there are.
@@ -57,11 +52,14 @@ class RulingTopic:
             RecordError: a newer release has written one.
 
         """
-        with self._reading:
-            end = self._reader.span(0).high
-            for batch in self._reader.until({0: end}):
-                for record in batch:
-                    self._book.take(record.value())
+        with self._reading, TopicReader(self._connection, self._names.rulings) as reader:
+            end = reader.span(0).high
+            if self._read < end:
+                reader.assign({0: self._read})
+                for batch in reader.until({0: end}):
+                    for record in batch:
+                        self._book.take(record.value())
+                    self._read = reader.positions[0]
             return len(self._book)
 
     def rulings(self) -> Rulings:
@@ -110,14 +108,11 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
     if not existing(connection, [names.rulings]):
         return Rulings(aborted_before(connection, database), begins)
     topic = RulingTopic(connection, database, log_id, begins)
-    try:
-        topic.refresh()
-        if topic._book.adopted:  # noqa: SLF001 - of this module
-            return topic.rulings()
-        faults = [*topic.rulings().faults, *aborted_before(connection, database)]
-        return Rulings(faults, begins)
-    finally:
-        topic.close()
+    topic.refresh()
+    if topic._book.adopted:  # noqa: SLF001 - of this module
+        return topic.rulings()
+    faults = [*topic.rulings().faults, *aborted_before(connection, database)]
+    return Rulings(faults, begins)
 
 
 def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:

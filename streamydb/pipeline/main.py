@@ -148,7 +148,6 @@ def _run(parts: Parts, checkpoint: Checkpoint) -> int:
     ):
         code = wait(queries, parts, lambda: coordinator.failure or checkpoint.lost)
     coordinator.stop()
-    topic.close()
     spark.stop()
     if code == 0:
         parts.status.update(state="stopped")
@@ -222,12 +221,8 @@ def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
     settings, checkpoint = found.config.settings, found.config.checkpoint
     client, name = settings.client_config(), settings.database
     topic = RulingTopic(client, name, found.log_id, found.begins)
-    try:
-        topic.adopt(lambda: aborted_before(client, name))
-        return topic, Desk(topic, client, name, note_told(checkpoint, client, name))
-    except Exception:
-        topic.close()
-        raise
+    topic.adopt(lambda: aborted_before(client, name))
+    return topic, Desk(topic, client, name, note_told(checkpoint, client, name))
 
 
 def _start(
@@ -275,7 +270,8 @@ def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinat
         found.log_id, database.incarnation, config.name, standby=config.standby,
         terms=database.terms,
     )
-    shared = SharedTopics(config.settings.client_config(), database.database)
+    feedback = TopicNames(database.database).feedback_of(database.name)
+    shared = SharedTopics(config.settings.client_config(), database.database, feedback)
     coordinator = Coordinator(shared, database, member, parts.show, rulings)
     try:
         coordinator.begin()

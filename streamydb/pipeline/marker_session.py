@@ -78,7 +78,7 @@ class MarkerSession:
         self._interval_ms = settings.marker_interval_ms
         self._config = settings.client_config()
         prompt = {**LOG, "linger.ms": 0, "message.timeout.ms": round(_REQUEST_S * 1000)}
-        self._producer = appender(self._config, prompt)
+        self._producer = appender(self._config, prompt, self._topic)
         self._consumer = reader(self._config, FOLLOWING, eof=True)
         self._next: dict[int, int] = {}
         self._refreshed_at = 0.0

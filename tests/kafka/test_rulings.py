@@ -53,5 +53,3 @@ def test_rulings_are_adopted_fenced_and_read(
     assert desk.may_repeat(messages, 2, leads=True)
     with pytest.raises(TooLate):
         desk.may_repeat(messages, 2, leads=True)
-    topic.close()
-    other.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from json import loads
 
 import pytest
 from confluent_kafka.admin import (
@@ -33,7 +34,7 @@ from streamydb.kafka import (
     set_sync,
 )
 from streamydb.kafka.admin import describe_topics
-from streamydb.kafka.clients import administrator
+from streamydb.kafka.clients import MESSAGES, administrator, appender
 from streamydb.kafka.creation import existing
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.records.begins import Begins
@@ -79,6 +80,21 @@ def test_creating_again_changes_nothing(client: Client, database: str) -> None:
     before = describe(client, database)
     create(client, database, partitions=2)
     assert describe(client, database) == before
+
+
+def test_an_appender_knows_its_topic_before_the_first_record(
+    client: Client, database: str
+) -> None:
+    """Otherwise that record waits until librdkafka looks for new topics, once a second."""
+    create(client, database)
+    topic, known = TopicNames(database).transactions, set[str]()
+
+    def take(told: str) -> None:
+        known.update(name for name, about in loads(told)["topics"].items() if about["partitions"])
+
+    kind = {**MESSAGES, "statistics.interval.ms": 10, "stats_cb": take}
+    producer = appender(client, kind, topic)  # type: ignore[arg-type]
+    wait_for(lambda: producer.poll(0.05) >= 0 and topic in known, "the topic's partitions")
 
 
 def test_missing_topics_are_added(client: Client, database: str) -> None:

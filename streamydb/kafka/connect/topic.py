@@ -87,7 +87,7 @@ class KafkaCopy:
                 raise ConnectError(
                     f"there is no topic {self._topic}: `streamydb create --connect` makes it"
                 ) from error
-            producer = self._producer = appender(self._connection, self._kind)
+            producer = self._producer = appender(self._connection, self._kind, self._topic)
             with _explained(self._topic):
                 producer.init_transactions(_TIMEOUT_S)
             return _last_places(reader)

@@ -33,13 +33,20 @@ class SharedTopics:
 
     """
 
-    def __init__(self, connection: Mapping[str, str], database: str) -> None:
-        """Begin to read both topics from their beginning."""
+    def __init__(self, connection: Mapping[str, str], database: str, *told: str) -> None:
+        """Connect in the background; both topics are read from their beginning.
+
+        Args:
+            connection: settings of confluent-kafka.
+            database: its name.
+            told: the feedback topics that `tell` will append to.
+        """
         self._names = TopicNames(database)
-        self._producer = appender(connection, {**MESSAGES, "message.timeout.ms": _GIVEN_UP_MS})
+        kind = {**MESSAGES, "message.timeout.ms": _GIVEN_UP_MS}
+        self._producer = appender(connection, kind, self._names.control, *told)
         self._consumer = reader(connection, SHARED, on_error=self._note)
         self.silent = False
-        self._consumer.assign([TopicPartition(name, 0, 0) for name in self._names.shared()])
+        self._reads = False
 
     def close(self) -> None:
         """Disconnect."""
@@ -48,6 +55,9 @@ class SharedTopics:
 
     def ends(self) -> tuple[int, int]:
         """The offsets after the last control record and digest there are; 0: none (any more).
+
+        Best asked before anything is read: a broker answers one request of a connection after
+        another, and a read waits for up to a second.
 
         Raises:
             SharedTopicsError: Kafka does not answer.
@@ -65,6 +75,7 @@ class SharedTopics:
 
     def position(self) -> int:
         """The offset of the next control record to be read."""
+        self._begin_reading()
         found = self._consumer.position([TopicPartition(self._names.control, 0)])
         return max(0, int(found[0].offset))
 
@@ -72,6 +83,7 @@ class SharedTopics:
         self, timeout_s: float, digest: Callable[[bytes | None, bytes | None, int], None]
     ) -> list[Message]:
         """Messages that have come, waiting for the first; digests are passed on with offsets."""
+        self._begin_reading()
         messages: list[Message] = []
         first = self._consumer.poll(timeout_s)
         rest = self._consumer.consume(_BATCH, 0) if first is not None else []
@@ -88,6 +100,11 @@ class SharedTopics:
                 continue
         self._producer.poll(0)
         return messages
+
+    def _begin_reading(self) -> None:
+        if not self._reads:
+            self._reads = True
+            self._consumer.assign([TopicPartition(name, 0, 0) for name in self._names.shared()])
 
     def say(self, message: Message) -> None:
         """Append a message; it is given up after five seconds."""

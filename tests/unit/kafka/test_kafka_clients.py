@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +19,7 @@ READERS = [
     clients.FOLLOWING, clients.NEXT_RECORDS, clients.WHOLE_TOPICS, clients.CHANGES, clients.SHARED,
 ]  # fmt: skip
 APPENDERS = [clients.LOG, clients.BULK, clients.MESSAGES]
+REAL: list[Any] = [clients.ContactedConsumer, clients.ContactedProducer, clients.ContactedAdmin]
 
 
 class Given:
@@ -24,11 +28,15 @@ class Given:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
         self.contact = Contact(config)
+        self.expected: list[str] = []
+
+    def expect(self, topic: str) -> None:
+        self.expected.append(topic)
 
 
 @pytest.fixture(autouse=True)
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No client is made."""
+    """No client is made, but by a test that takes one of `REAL`."""
     for name in ("ContactedConsumer", "ContactedProducer", "ContactedAdmin"):
         monkeypatch.setattr(clients, name, Given)
 
@@ -66,6 +74,51 @@ def test_errors_of_a_readers_connections_are_told() -> None:
     assert found.contact.also is not None
     found.contact.also("an error")
     assert told == ["an error"]
+
+
+def test_an_appender_expects_the_topics_that_it_is_for() -> None:
+    found = clients.appender(CONNECTION, clients.MESSAGES, "a", "b")
+    assert isinstance(found, Given)
+    assert found.expected == ["a", "b"]
+
+
+def test_nobody_waits_until_a_reader_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of librdkafka's threads takes up to a second."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def close(_: object) -> None:
+        begun.set()
+        may_end.wait(30)
+
+    monkeypatch.setattr(clients._Contacted, "close", close, raising=False)
+    consumer = REAL[0]({**CONNECTION, "group.id": "g"})
+    consumer.close()
+    assert begun.wait(30)
+    assert not may_end.is_set()
+    may_end.set()
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_nobody_waits_until_an_appender_has_ended(
+    kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go, may_end = threading.Event(), threading.Event()
+
+    def end(_: object) -> None:
+        let_go.set()
+        may_end.wait(30)
+
+    monkeypatch.setattr(clients, "_let_go", end)
+    client = REAL[kind](CONNECTION)
+    gone = weakref.ref(client)
+    del client
+    assert let_go.wait(30)
+    assert gone() is not None, "another thread holds it, and waits for its end"
+    may_end.set()
+    waited_until_s = time.monotonic() + 30
+    while gone() is not None and time.monotonic() < waited_until_s:
+        time.sleep(0.01)
+    assert gone() is None
 
 
 def test_administration_gives_up_a_request_after_ten_seconds() -> None:
