@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from streamydb.kafka import clients
 from streamydb.kafka.clients import Kind
 from streamydb.kafka.connection import Contact
+from streamydb.local.launcher import wait_until
 
 CONNECTION = {"bootstrap.servers": "127.0.0.1:1"}
 READERS = [
@@ -115,10 +115,7 @@ def test_nobody_waits_until_an_appender_has_ended(
     assert let_go.wait(30)
     assert gone() is not None, "another thread holds it, and waits for its end"
     may_end.set()
-    waited_until_s = time.monotonic() + 30
-    while gone() is not None and time.monotonic() < waited_until_s:
-        time.sleep(0.01)
-    assert gone() is None
+    assert wait_until(lambda: gone() is None, 30)
 
 
 def test_administration_gives_up_a_request_after_ten_seconds() -> None:
