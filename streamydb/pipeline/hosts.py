@@ -15,8 +15,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from streamydb.backup.start import Starter
 from streamydb.columns.plans import Life
@@ -41,9 +39,9 @@ __all__ = [
     "RECORD_SCHEMA",
     "Executor",
     "Explode",
-    "GatherProcessor",
+    "GatherStep",
     "Parser",
-    "ShardProcessor",
+    "ShardStep",
     "SparkBlobs",
 ]
 
@@ -51,9 +49,6 @@ BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
-# Types, not their names: what a text means, the JVM would be asked four times in each batch.
-_BLOB_NAME: Final = StructType().add("name", StringType()).add("part", IntegerType())
-_BLOB: Final = StructType().add("data", BinaryType())
 _PART_BYTES: Final = 8 << 20
 
 
@@ -153,8 +148,8 @@ class SparkBlobs:
             self._parts[name] = 0
 
 
-class ShardProcessor(StatefulProcessor):
-    """transformWithState: the sorter and the key processor of one shard."""
+class ShardStep:
+    """The sorter and the key processor of one shard; see `stateful.Stateful`."""
 
     def __init__(
         self, config: ShardConfig, local: str, life: Life, starter: Starter | None = None,
@@ -171,20 +166,14 @@ class ShardProcessor(StatefulProcessor):
         self._local = local
         self._life = life
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Get the state."""
-        self._state = handle.getMapState("blobs", _BLOB_NAME, _BLOB)
-
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
-    ) -> Iterator[Row]:
-        """Run one step; ``key`` is the shard's token."""
+    def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
+        """Run one step."""
         _Settling.begin()
         config = self._config
-        number = tokens(config.shards).index(key[0])
+        number = tokens(config.shards).index(token)
         folder = shard_folder(Path(self._local), config.database, config.incarnation, number)
         folder.mkdir(parents=True, exist_ok=True)
-        blobs = SparkBlobs(self._state)
+        blobs = SparkBlobs(state)
         self._starter.put(blobs, config, number)
         kind = SingleShard if config.grouping == "single" else KeyTransactionProcessor
         routes = tokens(config.shards)
@@ -197,12 +186,9 @@ class ShardProcessor(StatefulProcessor):
                     block=emitted.block, ignored=emitted.ignored,
                 )
 
-    def close(self) -> None:
-        """Nothing to close: LMDB stays open for the next batch of this worker."""
 
-
-class GatherProcessor(StatefulProcessor):
-    """transformWithState of `grouping=single`: one executing partition; gives blocks of records."""
+class GatherStep:
+    """One executing partition of `grouping=single`; gives blocks of records."""
 
     def __init__(
         self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
@@ -218,26 +204,17 @@ class GatherProcessor(StatefulProcessor):
         self._modules = modules
         self._rulings = rulings
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Get the state."""
-        self._state = handle.getMapState("blobs", _BLOB_NAME, _BLOB)
-
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
-    ) -> Iterator[Row]:
-        """Run one step; ``key`` is the partition's token."""
+    def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
+        """Run one step."""
         _Settling.begin()
         config = self._config
-        number = tokens(config.shards).index(key[0])
-        blobs, partitions = SparkBlobs(self._state), self._changes_partitions
+        number = tokens(config.shards).index(token)
+        blobs, partitions = SparkBlobs(state), self._changes_partitions
         gatherer = Gatherer(
             config, number, blobs, partitions, self._modules, self._rulings
         )
         for records in gatherer.step(checks.blocks_for(number, rows)):
-            yield Row(token=key[0], dest=number, seq=0, block=output_block(records))
-
-    def close(self) -> None:
-        """Nothing to close."""
+            yield Row(token=token, dest=number, seq=0, block=output_block(records))
 
 
 class Executor:
@@ -248,7 +225,7 @@ class Executor:
         self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
         rulings: Rulings = NO_RULINGS,
     ) -> None:
-        """As `GatherProcessor`."""
+        """As `GatherStep`."""
         self._config = config
         self._processor = TransactionProcessor(
             config, config.shards, changes_partitions, modules, rulings

@@ -28,6 +28,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.stateful import Stateful
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
@@ -77,23 +78,23 @@ def build_query(
     starter = Starter(None if start is None else start.folder)
     shape = PlanShape(records_max=config.plan_limit)
     life = Life(uuid.uuid4().hex[:16], shape, rulings.begins)
-    processor = hosts.ShardProcessor(database, str(config.local), life, starter, ends)
+    step = hosts.ShardStep(database, str(config.local), life, starter, ends)
 
     blocks = _input(spark, config, database, start)
     if shards == 1:
         blocks = blocks.coalesce(1)
     blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
     grants = blocks.groupBy("token").transformWithState(
-        processor, hosts.GRANT_SCHEMA, outputMode="Append", timeMode="None"
+        Stateful(step), hosts.GRANT_SCHEMA, outputMode="Append", timeMode="None"
     )
     grants = grants.observe(
         "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved"),
         f.max("ignored").alias("ignored"),
     )
     if database.grouping == "single":
-        gatherer = hosts.GatherProcessor(database, changes_partitions, modules, rulings)
+        gather = hosts.GatherStep(database, changes_partitions, modules, rulings)
         outputs = grants.groupBy("token").transformWithState(
-            gatherer, hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
+            Stateful(gather), hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
         )
         records = outputs.mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     elif shards == 1:

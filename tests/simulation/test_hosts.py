@@ -26,6 +26,7 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.pipeline import arrow_batches, hosts
 from streamydb.pipeline.routes import spark_hash, tokens
+from streamydb.pipeline.stateful import Stateful
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 
@@ -105,7 +106,7 @@ class Hosted(sim.Cluster):
         for number in self.random.sample(shards, len(shards)):
             with self._release():
                 grants += self._stateful(
-                    hosts.ShardProcessor(self.config, str(self.local), self.life),
+                    Stateful(hosts.ShardStep(self.config, str(self.local), self.life)),
                     copies[number][0], number, inputs[number],
                 )
             self._maybe_crash(calm=calm)
@@ -171,7 +172,7 @@ class Hosted(sim.Cluster):
         """The records of one executing partition, a batch at a time."""
         rest = self.config, PARTITIONS, MODULES, self.rulings
         if self.single:
-            rows = self._stateful(hosts.GatherProcessor(*rest), gathered, number, granted)
+            rows = self._stateful(Stateful(hosts.GatherStep(*rest)), gathered, number, granted)
             made: Iterable[pa.RecordBatch] = self._batches(rows, _BLOCKS)
         else:
             blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
@@ -246,7 +247,7 @@ def _elsewhere(block_rows: Any, rows: list[tuple[int, int, bytes]], count: int) 
 @pytest.mark.no_proof
 def test_a_block_that_came_elsewhere_stops_the_batch(tmp_path: Path) -> None:
     config = ShardConfig("sim", "elsewhere", 2, 1, 100)
-    processor = hosts.ShardProcessor(config, str(tmp_path), Life("first"))
+    processor = Stateful(hosts.ShardStep(config, str(tmp_path), Life("first")))
     state: Any = State()
     processor.init(state)
     row = Row(token=tokens(2)[1], dest=1, seq=0, block=b"")
