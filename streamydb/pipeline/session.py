@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from streamydb.local.class_data import java_options
 from streamydb.local.jars import class_path, resolve
 from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file, spark_defaults
+from streamydb.local.spark_home import spark_home
 
 __all__ = ["forget_defaults", "session", "with_retries"]
 
@@ -81,6 +84,7 @@ def session(name: str, master: str | None, extra: dict[str, str] | None = None) 
     builder = SparkSession.builder.appName(name)
     if master is not None:
         os.environ.setdefault("JAVA_HOME", java_home())
+        os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))
         for key, value in _defaults().items():
             builder = builder.config(key, value)
         builder = builder.master(with_retries(master))
