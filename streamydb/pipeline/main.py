@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from streamydb.pipeline.failures import explain
 from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.foundation import founded
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
+from streamydb.pipeline.launch import SparkLaunch
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.outcome import after_jvm, wait
 from streamydb.pipeline.parts import Parts
@@ -94,10 +96,11 @@ def run(config: PipelineConfig) -> int:
             config.settings.bootstrap_servers,
         )
         parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience)
+        launch = SparkLaunch(partial(_session, config), jvm.kill)
         try:
-            spark = partial(_spark, parts)
+            spark = partial(_spark, parts, launch)
             with opened(config, spark, ending.requested.wait) as checkpoint:
-                return _run(parts, checkpoint)
+                return _run(parts, checkpoint, spark)
         except StopRequestedError:
             status.update(state="stopped")
             return 0
@@ -111,9 +114,11 @@ def run(config: PipelineConfig) -> int:
             raise
         except Exception as error:  # noqa: BLE001 - a JVM that dies has errors of every kind
             return after_jvm(parts, error)
+        finally:
+            launch.close()
 
 
-def _run(parts: Parts, checkpoint: Checkpoint) -> int:
+def _run(parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSession]) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
     ending = parts.ending
     found = parts.patience.ask(lambda: _find(parts.config))
@@ -123,7 +128,7 @@ def _run(parts: Parts, checkpoint: Checkpoint) -> int:
     log.info("compiling kernels (cached after the first time)")
     warm_up()
     _go_on(ending)
-    spark = _spark(parts)
+    spark = launched()
     _go_on(ending)
     _serve_metrics(config.settings, parts.metrics)
     topic, desk = parts.patience.ask(lambda: _rulings(found))
@@ -193,19 +198,23 @@ def _find(config: PipelineConfig) -> _Found:
     return _Found(config, database, topics, known_log, start, ends, begins)
 
 
-def _spark(parts: Parts) -> SparkSession:
-    config = parts.config
+def _session(config: PipelineConfig) -> SparkSession:
+    added = STORE_SETTINGS if config.store else {}
     name = f"streamydb {config.settings.database}"
+    spark = session(name, config.master, {**added, **config.spark_conf})
+    if not config.store:
+        forget_defaults(spark)
+    return spark
+
+
+def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:
     try:
-        added = STORE_SETTINGS if config.store else {}
-        spark = session(name, config.master, {**added, **config.spark_conf})
+        spark = launch.session()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         what = "Spark's JVM ended before it was ready; what it said stands above in this log"
         raise JvmEndedError(f"{what}. `streamydb doctor` looks at the Java installation") from error
-    if not config.store:
-        forget_defaults(spark)
     parts.jvm.hush(spark)
     parts.ending.signals.catch()  # PySpark has taken SIGINT for itself
     return spark
