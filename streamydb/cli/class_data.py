@@ -43,7 +43,7 @@ def make() -> list[Path]:
             with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as scratch:
                 _train(Path(scratch))
                 for name, file in wanted.items():
-                    _keep(Path(scratch) / f"{name}.jsa", file)
+                    _keep(Path(scratch) / f"{name}{file.suffix}", file)
     return list(wanted.values())
 
 

@@ -10,7 +10,10 @@ import pytest
 
 from streamydb.cli.class_data import ClassDataError, main, make
 from streamydb.local.class_data import archive, java_options
-from streamydb.local.java import find_java
+from streamydb.local.java import Java, find_java
+
+USED = {".jsa": "SharedArchiveFile", ".aot": "AOTCache"}
+MADE = {".jsa": "ArchiveClassesAtExit", ".aot": "AOTCacheOutput"}
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def test_an_archive_is_used_once_it_is_there(jars: list[Path]) -> None:
     file = archive("broker", jars)
     file.parent.mkdir(parents=True)
     file.write_bytes(b"classes")
-    assert java_options("broker", jars, {})[0] == f"-XX:SharedArchiveFile={file}"
+    assert java_options("broker", jars, {})[0] == f"-XX:{USED[file.suffix]}={file}"
     assert java_options("pipeline", jars, {}) == []
 
 
@@ -44,9 +47,25 @@ def test_it_belongs_to_its_jars_and_its_java(
     assert len({first, second, archive("broker", jars)}) == 3
 
 
+@pytest.mark.parametrize(("version", "kind"), [(17, ".jsa"), (21, ".jsa"), (25, ".aot")])
+def test_which_kind_of_archive_a_java_has(
+    jars: list[Path], monkeypatch: pytest.MonkeyPatch, version: int, kind: str
+) -> None:
+    java = Java(find_java().path, version)
+    monkeypatch.setattr("streamydb.local.class_data.find_java", lambda: java)
+    file = archive("broker", jars)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"classes")
+    assert file.suffix == kind
+    assert java_options("broker", jars, {})[0] == f"-XX:{USED[kind]}={file}"
+    options = java_options("broker", jars, {"STREAMYDB_CLASS_DATA_TRAINING": "/somewhere"})
+    assert options[0] == f"-XX:{MADE[kind]}=/somewhere/broker{kind}"
+
+
 def test_while_it_is_made_the_machines_write_it(jars: list[Path]) -> None:
     options = java_options("pipeline", jars, {"STREAMYDB_CLASS_DATA_TRAINING": "/somewhere"})
-    assert options[0] == "-XX:ArchiveClassesAtExit=/somewhere/pipeline.jsa"
+    kind = archive("pipeline", jars).suffix
+    assert options[0] == f"-XX:{MADE[kind]}=/somewhere/pipeline{kind}"
 
 
 @pytest.fixture
@@ -63,7 +82,7 @@ def test_all_or_nothing_and_only_once(
     def train(scratch: Path) -> None:
         runs.append(scratch)
         for name in ("pipeline", "broker"):
-            (scratch / f"{name}.jsa").write_text(name)
+            (scratch / f"{name}{archive(name, resolved).suffix}").write_text(name)
 
     monkeypatch.setattr("streamydb.cli.class_data._train", train)
     made = make()
@@ -77,7 +96,7 @@ def test_a_java_that_writes_none_is_told(
     resolved: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("streamydb.cli.class_data._train", lambda _: None)
-    with pytest.raises(ClassDataError, match=r"wrote no archive pipeline\.jsa"):
+    with pytest.raises(ClassDataError, match=r"wrote no archive pipeline\.(jsa|aot)"):
         make()
     assert main() == 1
     assert "everything works without it" in capsys.readouterr().err
