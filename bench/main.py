@@ -34,6 +34,10 @@ from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
 from bench.floor import show as show_floor
 from bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
+from bench.recovery import KINDS as RECOVERY_KINDS
+from bench.recovery import RecoveryOptions
+from bench.recovery import recovery as run_recovery
+from bench.recovery import show as show_recovery
 from bench.report import show
 from bench.rest.cases import KEYS_MIN
 from bench.rest.report import show as show_rest
@@ -50,7 +54,7 @@ from bench.sql import sql as run_sql
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "floor", "latency", "rest", "scale", "serving", "soak", "sql"]
+__all__ = ["app", "bank", "floor", "latency", "recovery", "rest", "scale", "serving", "soak", "sql"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -185,6 +189,30 @@ def floor(
         forms=named(forms, FORM_NAMES), seed=seed, parent=folder,
     )  # fmt: skip
     deliver(lambda phases: run_floor(options, phases), show_floor, output, json=json)
+
+
+@app.command()
+def recovery(
+    *,
+    turns: Annotated[int, typer.Option("--turns", min=1, help="Of each kind.")] = 10,
+    rate: Rate = 50.0,
+    shards: Shards = 1,
+    kinds: Annotated[
+        str, typer.Option("--kinds", help=f"{', '.join(RECOVERY_KINDS)}, a,b or all.")
+    ] = "all",
+    settle: Annotated[
+        float, typer.Option("--settle", min=0, help="Seconds of load before each turn.")
+    ] = 5.0,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """How long clients get no verdict: after SIGKILL, with a standby, in a planned hand-over."""
+    options = RecoveryOptions(
+        turns=turns, rate=rate, settle_s=settle, shards=shards,
+        kinds=named(kinds, RECOVERY_KINDS), parent=folder,
+    )  # fmt: skip
+    deliver(lambda phases: run_recovery(options, phases), show_recovery, output, json=json)
 
 
 @app.command()

@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from bench.sections import floor_lines, keys_lines, recovery_lines, serving_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -27,6 +30,13 @@ SOAKED = {
     "state_mb": "state on disk, MB", "checkpoint_mb": "of it the checkpoint, MB",
 }  # fmt: skip
 LITERATURE = ("tspoon", "voter", "ycsb", "sss", "tpcc")
+SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
+    "floor": ("floor-1-shard", floor_lines),
+    "keys": ("sizes-1-shard", keys_lines),
+    "recovery": ("recovery", recovery_lines),
+    "serving": ("serving", serving_lines),
+}
+"""More sections of docs/performance.md, by the name of their marks: of which answer, and how."""
 SERVERS = ("streamydb", "postgresql", "constant")
 ASKED = {
     "live": "nothing (a constant)", "get": "1 key", "strong": "1 key, strong", "read": "16 keys",
@@ -237,18 +247,26 @@ def write(page: Path, marks: tuple[str, str], section: str) -> None:
     page.write_text(text[:begin] + section + text[end:], "utf-8")
 
 
+def sections() -> dict[tuple[str, str], str]:
+    """The sections of docs/performance.md, by their marks."""
+    found = {(REST_BEGIN, REST_END): rest_table(), (SOAK_BEGIN, SOAK_END): soak_table()}
+    literature = literature_table()
+    if literature is not None:
+        found[LITERATURE_BEGIN, LITERATURE_END] = literature
+    for mark, (kept, lines) in SECTIONS.items():
+        begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+        found[begin, end] = "\n".join([begin, *lines(load(kept)), end])
+    return found
+
+
 def main() -> int:
     """Print the sections, or put them into README and docs."""
-    literature = literature_table()
     if "--write" not in sys.argv[1:]:
-        parts = (table(), rest_table(), soak_table(), literature or "not measured yet")
-        sys.stdout.write("\n\n".join(parts) + "\n")
+        sys.stdout.write("\n\n".join([table(), *sections().values()]) + "\n")
         return 0
     write(README, (BEGIN, END), table())
-    write(PERFORMANCE, (REST_BEGIN, REST_END), rest_table())
-    write(PERFORMANCE, (SOAK_BEGIN, SOAK_END), soak_table())
-    if literature is not None:
-        write(PERFORMANCE, (LITERATURE_BEGIN, LITERATURE_END), literature)
+    for marks, section in sections().items():
+        write(PERFORMANCE, marks, section)
     return 0
 
 

@@ -85,6 +85,19 @@ def test_floor_measures_every_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_recovery_measures_every_kind(tmp_path: Path) -> None:
+    short = ("--turns", "2", "--settle", "1", "--json")
+    answer = answer_of(command(tmp_path, "bench", "recovery", *short))
+    cold, standby, handed = answer["rows"]
+    for run in cold["runs"]:
+        assert run["runs_s"] + run["first_batch_s"] == pytest.approx(run["verdict_s"])
+    for row, figure in ((cold, "runs_s"), (standby, "verdict_s"), (handed, "pause_s")):
+        assert len(row["runs"]) == 2, row["kind"]
+        assert 0 < row[figure]["min"] <= row[figure]["median"] <= row[figure]["max"], row["kind"]
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.long
 def test_scale_adds_what_a_pipeline_takes_around_our_stages(tmp_path: Path) -> None:
     small = ("--transactions", "300", "--batches", "1", "--accounts", "100", "--backlog", "300")
     options = (*small, "--shards", "1,2", "--pipeline", "--json")
