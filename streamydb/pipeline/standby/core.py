@@ -8,7 +8,8 @@ falls silent, or does not move though there is something to do, or has been behi
 announces its wish and its position, waits until it reads its own message, and then for a moment
 more. If another ready follower is further, it leaves the lead to that one. So the ready follower
 that has executed most claims the next epoch. A follower that is not ready claims only after a long
-silence, in which no ready one has claimed. A leader that hears of a higher epoch stands down.
+silence, in which no ready one has claimed. A leader that hears of a higher epoch stands down; its
+shards write on until the new leader's have, so that nobody waits for their first batch.
 
 Times are milliseconds of a clock that never goes back. A wrong decision costs work, never an
 output.
@@ -40,7 +41,7 @@ class Times:
     twice as long if one of them wants it, because it may leave it to another one first. A follower
     that is not ready claims after ``alone`` of silence. A pipeline that starts listens to others
     for ``start``. A leader that has read records and resolved nothing for ``stuck`` tells its
-    shards their role again.
+    shards their role again. One that stands down writes on for ``overlap`` at most.
     """
 
     beat: int = 250
@@ -57,6 +58,7 @@ class Times:
     alone: int = 30_000
     start: int = 2_000
     stuck: int = 5_000
+    overlap: int = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,8 @@ Action: TypeAlias = Say | Play
 
 @dataclass(slots=True)
 class _Wish:
-    """That one wants the lead.
-
-    ``since_ms``: since when. ``said``: the mark on the first message that says so. ``seen_ms``:
-    when that, or a later one, came back; None: it has not.
+    """Since when one wants the lead, the mark on the first message that says so, and when that
+    one, or a later one, came back (None: it has not).
     """
 
     since_ms: int
@@ -133,6 +133,7 @@ class Member:
         self._began_ms = self._said_ms = self._tick_ms = 0
         self._beaten = -1
         self._followed = False
+        self._writes_until_ms: int | None = None
 
     @property
     def epoch(self) -> int:
@@ -273,16 +274,20 @@ class Member:
         self._others.drop(message.pipeline)
         if message.pipeline == self._me:
             return self._lead(now_ms)
+        if self.role == "leading":
+            self._writes_until_ms = now_ms + self._times.overlap
         return self._follow(now_ms) if self.role != "following" else []
 
     def _hear_beat(self, message: Beat, now_ms: int) -> list[Action]:
         actions: list[Action] = []
         self._told = max(self._told, message.resolved)
         if message.resolved > self.covered and message.pipeline != self._me:
+            if message.epoch == self.leader.epoch and message.executed > self.covered:
+                self._writes_until_ms = None  # the new leader writes
             self.covered = message.resolved
             self._own.expect(message.resolved, now_ms)
             if self.role == "following":
-                actions = [Play(leads=False, covered=self.covered)]
+                actions = self._only_execute()
         leader = self.leader
         if message.pipeline == leader.pipeline and message.epoch == leader.epoch:
             leader.heard_ms = now_ms
@@ -327,8 +332,7 @@ class Member:
         return [self.beat(now_ms)] if due else []
 
     def excuse(self, now_ms: int) -> None:
-        """Restart all silences: we did not listen, or Kafka did not answer, so nobody is to blame.
-        """
+        """Restart all silences: we did not listen, or Kafka did not answer."""
         self.leader.heard_ms = self.leader.moved_ms = now_ms
         self.leader.behind_ms = self._wish = None
 
@@ -341,6 +345,9 @@ class Member:
         if self.role == "leading":
             return self._tick_leading(now_ms)
         self._others.forget(now_ms - times.present)
+        if self._writes_until_ms is not None and now_ms >= self._writes_until_ms:
+            self._writes_until_ms = None
+            return self._only_execute()
         if self.role == "claiming":
             return self._tick_claiming(now_ms)
         if self.role == "starting":
@@ -446,7 +453,7 @@ class Member:
     def _lead(self, now_ms: int) -> list[Action]:
         if not self._followed:
             self.covered = 0
-        self.role = "leading"
+        self.role, self._writes_until_ms = "leading", None
         return [Play(leads=True, covered=self.covered), self.beat(now_ms)]
 
     def _follow(self, now_ms: int) -> list[Action]:
@@ -457,7 +464,11 @@ class Member:
         if self.role == "leading":
             self._own.mark = None
         self.role, self._followed, self._wish = "following", True, None
-        return [Play(leads=False, covered=self.covered), self._following(now_ms)]
+        return [*self._only_execute(), self._following(now_ms)]
+
+    def _only_execute(self) -> list[Action]:
+        """Have the shards write nothing, unless they write on until the new leader's have."""
+        return [Play(leads=False, covered=self.covered)] if self._writes_until_ms is None else []
 
     def _claim(self, now_ms: int) -> list[Action]:
         self.role, self._said_ms, self._wish = "claiming", now_ms, None

@@ -161,8 +161,39 @@ def test_a_handover_moves_the_lead_and_only_to_one_that_is_ready() -> None:
     for name in ("a", "b"):
         room.do(name, room.members[name].hear(Handover(log="log", pipeline=""), room.now))
     assert room.leaders() == ["b"]
-    assert room.roles["a"][-1] == Play(leads=False, covered=7)
     assert room.roles["b"][-1] == Play(leads=True, covered=7)
+
+
+def handed_over() -> Room:
+    """Where b leads since just now instead of a, both at seq 7."""
+    room = Room(a=False, b=True)
+    room.begin("a", "b")
+    room.reach("a", 7)
+    room.reach("b", 7)
+    room.pass_ms(1_000)
+    for name in ("a", "b"):
+        room.do(name, room.members[name].hear(Handover(log="log", pipeline=""), room.now))
+    assert room.leaders() == ["b"]
+    return room
+
+
+def test_one_that_stands_down_writes_until_its_successor_does() -> None:
+    room = handed_over()
+    room.reach("a", 8)
+    room.pass_ms(1_000)
+    assert room.leaders() == ["b"]
+    assert room.roles["a"][-1].leads
+    room.reach("b", 9)
+    room.pass_ms(100)
+    assert room.roles["a"][-1] == Play(leads=False, covered=9)
+
+
+def test_one_that_stands_down_does_not_wait_for_a_successor_that_has_nothing_to_do() -> None:
+    room = handed_over()
+    room.pass_ms(Times().overlap - 100)
+    assert room.roles["a"][-1].leads
+    room.pass_ms(200)
+    assert room.roles["a"][-1] == Play(leads=False, covered=7)
 
 
 def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
