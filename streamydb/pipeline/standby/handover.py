@@ -23,6 +23,7 @@ _TURN_S: Final = 0.05
 _LISTEN_S: Final = 1.5
 _STANDBY_S: Final = 8.0
 _IDLE_S: Final = 3.0
+_ASK_S: Final = 2.0
 _VERDICTS_MAX: Final = 2_000_000
 
 
@@ -170,10 +171,14 @@ def _hand_over(
     """
     begun_s = time.monotonic()
     target = to.pipeline if to.said_ms > 0 else ""
-    topics.say(Handover(log=to.log, pipeline="", to=to.name, target=target))
+    wish = Handover(log=to.log, pipeline="", to=to.name, target=target)
+    topics.say(wish)
     done: Handed | None = None
-    heard_s = begun_s
+    heard_s = asked_s = begun_s
     for message in _messages(topics, to.log, timeout_s):
+        if done is None and time.monotonic() - asked_s > _ASK_S:
+            topics.say(wish)  # it was not ready just then
+            asked_s = time.monotonic()
         if done is not None and time.monotonic() - heard_s > _IDLE_S:
             if idle():
                 break

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from streamydb.cli.handover import _pause
+from streamydb.pipeline.standby import handover
 from streamydb.pipeline.standby.handover import Handed, Standbys
+from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
-from streamydb.records.control import Beat, Following
+from streamydb.records.control import Beat, Following, Message
 
 
 def says(name: str, resolved: int, *, ready: bool, **more: Any) -> Following:
@@ -62,6 +64,32 @@ def test_one_of_the_earlier_release_is_not_believed_before_it_has_shown_it() -> 
     standbys.take(told(600))
     standbys.take(says("b", 500, ready=True, said_ms=0))
     assert standbys.best() is not None
+
+
+class Deaf:
+    """The shared topics with a standby that takes over when it is asked for the second time."""
+
+    def __init__(self) -> None:
+        self.said: list[Message] = []
+
+    def say(self, message: Message) -> None:
+        self.said.append(message)
+
+    def poll(self, *_: object) -> list[Message]:
+        epoch = min(len(self.said), 2)
+        resolved = 5 + len(self.said)
+        return [Beat(log="l", pipeline="id-b", name="b", epoch=epoch, resolved=resolved, read=1)]
+
+
+def test_one_that_was_not_ready_just_then_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "_ASK_S", -1.0)
+    monkeypatch.setattr(handover, "_IDLE_S", 0.0)
+    topics = Deaf()
+    done = handover._hand_over(
+        cast("SharedTopics", topics), says("b", 5, ready=True), 1, 10.0, lambda: True
+    )
+    assert (done.leader, done.epoch) == ("b", 2)
+    assert topics.said[0] == topics.said[1]
 
 
 def test_the_pause_is_the_longest_wait_for_a_new_verdict() -> None:
