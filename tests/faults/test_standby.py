@@ -31,12 +31,12 @@ DIGESTS = ["--digest-interval", "100"]
 
 
 def load(
-    db: Database, seed: int, *, hot: bool = True, at_once: int = 10
+    db: Database, seed: int, *, hot: bool = True, at_once: int = 10, accounts: int = 50
 ) -> AbstractContextManager[None]:
     """Append transfers in the background while the body runs; not ``hot``: hardly any conflict."""
 
     def append(part: int) -> None:
-        some = transfers(at_once, seed=seed * 100_000 + part, accounts=50 if hot else 1_000_000)
+        some = transfers(at_once, seed=seed * 100_000 + part, accounts=accounts if hot else 1_000_000)
         db.load(txn for txn in some if hot or "asserts" not in txn)
 
     return appending(append)
@@ -263,6 +263,10 @@ def test_a_driver_that_was_stopped_for_a_minute_stands_down(tmp_path: Path) -> N
         assert other.assert_serial().ok
 
 
+SPREAD = 2_000
+"""So many accounts that a micro-batch leaves most alone: what it writes is not read before."""
+
+
 def damage(db: Database, name: str) -> int:
     """Change values under a running pipeline, in the file that its executors read."""
     changed = 0
@@ -283,7 +287,7 @@ def test_a_damaged_standby_stops(tmp_path: Path, shards: int) -> None:
     with Database(tmp_path, shards=shards, options=DIGESTS) as db, db.beside("standby") as other:
         db.load(transfers(250))
         ready(other)
-        with load(db, 4):
+        with load(db, 4, accounts=SPREAD):
             wait_for(lambda: (other.status().seq or 0) > 300, "some load")
             assert damage(other, "@standby") > 20
             at = other.status().seq or 0
@@ -301,7 +305,7 @@ def test_a_damaged_active_pipeline_stops_and_the_standby_goes_on(tmp_path: Path)
     with Database(tmp_path, options=DIGESTS) as db, db.beside("standby") as other:
         db.load(transfers(250))
         ready(other)
-        with load(other, 5):
+        with load(other, 5, accounts=SPREAD):
             wait_for(lambda: (other.status().seq or 0) > 300, "some load")
             assert damage(db, "") > 20
             wait_for(lambda: db.status().state == "failed", "the end of the damaged one")
