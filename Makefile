@@ -179,22 +179,28 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(MAKE) --no-print-directory -j 3 install-this install-kernels
+	@$(MAKE) --no-print-directory -j 4 install-this install-kernels $(if $(JARS_TOO),install-jars)
 	@touch $@
 
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
 # which needs a few packages only; the other packages come meanwhile.
 NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|confluent-kafka|typer|rich|pydantic-settings|psutil)\b
-.PHONY: install-pyspark install-first install-others install-kernels install-this
+# Ivy comes with PySpark, so that one goes first; the jars come while the rest is installed. Without
+# a network they are missed later, with a message.
+JARS_TOO := $(filter up test,$(MAKECMDGOALS))
+AFTER := nice -n 10
+.PHONY: install-pyspark install-first install-others install-kernels install-this install-jars
 install-pyspark:
 	@$(PIP) --no-deps pyspark
 install-first:
-	@$(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
+	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
 install-others: install-first
-	@$(PIP) $$($(BIN)/python tools/requirements.py server test | grep -v '^pyspark')
+	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server test | grep -v '^pyspark')
 install-kernels: install-first
-	-@PYTHONPATH=. $(SIMULATE)
-	-@PYTHONPATH=. $(FOLLOW)
+	-@PYTHONPATH=. $(AFTER) $(SIMULATE)
+	-@PYTHONPATH=. $(AFTER) $(FOLLOW)
+install-jars: install-pyspark
+	-@PYTHONPATH=. $(BIN)/python -m streamydb.local.jars
 install-this: install-pyspark install-others
 	@$(PIP) -e '.[server]'
 

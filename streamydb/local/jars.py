@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,6 +51,8 @@ CONFIGURATIONS = ("pipeline", "broker")
 
 _STAMP = "resolved.json"
 _TAIL_LINES = 400
+_NOTHING_MORE = ("-Divy.maven.lookup.sources=false", "-Divy.maven.lookup.javadoc=false")
+"""Ivy else asks for the sources and the documentation of every module: a fifth of the time."""
 
 
 class JarsError(ConfigurationError):
@@ -121,7 +124,7 @@ def resolve(
     if (jars := cached(conf, cache, manifest)) is not None:
         return jars
     try:
-        with file_lock(cache / "jars.lock"):
+        with file_lock(cache / f"{conf}.lock"):
             if (jars := cached(conf, cache, manifest)) is None:
                 jars = _fetch(conf, cache, manifest, progress or (lambda _: None))
     except OSError as error:
@@ -176,14 +179,15 @@ def _fetch(
 
 
 def _command(conf: str, cache: Path, manifest: Path, into: Path) -> list[str]:
-    command = [str(find_java().path), *_proxy_options(os.environ)]
-    command += [f"-Divy.default.ivy.user.dir={cache / 'ivy'}", "-jar", str(_ivy_jar())]
+    own = cache / "ivy" / conf  # of each configuration, since they may be fetched at the same time
+    command = [str(find_java().path), *_NOTHING_MORE, *_proxy_options(os.environ)]
+    command += [f"-Divy.default.ivy.user.dir={own}", "-jar", str(_ivy_jar())]
     if settings := os.environ.get("STREAMYDB_IVY_SETTINGS"):
         if not Path(settings).is_file():
             msg = f"STREAMYDB_IVY_SETTINGS is {settings}, which is not a file. Correct or unset it."
             raise JarsError(msg)
         command += ["-settings", settings]
-    command += ["-ivy", str(manifest), "-confs", conf, "-cache", str(cache / "ivy" / "cache")]
+    command += ["-ivy", str(manifest), "-confs", conf, "-cache", str(own / "cache")]
     return [*command, "-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
 
 
@@ -264,9 +268,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{','.join(coordinates('pipeline'))}\n")
         return 0
     quiet: bool = options.class_path
+    show = None if quiet else _print_progress
+    confs = options.confs or CONFIGURATIONS
     try:
-        for conf in options.confs or CONFIGURATIONS:
-            jars = resolve(conf, options.cache, None if quiet else _print_progress)
+        with ThreadPoolExecutor(len(confs)) as pool:
+            found = [pool.submit(resolve, conf, options.cache, show) for conf in confs]
+        for conf, made in zip(confs, found, strict=True):
+            jars = made.result()
             told = class_path(jars) if quiet else f"{conf}: {len(jars)} jars in {jars[0].parent}"
             sys.stdout.write(f"{told}\n")
     except (JarsError, JavaError, ValueError) as error:
