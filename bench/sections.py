@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.recovery import figures_of
 
-__all__ = ["floor_lines", "keys_lines", "markdown", "recovery_lines", "serving_lines"]
+__all__ = ["keys_lines", "markdown", "recovery_lines", "serving_lines"]
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -34,18 +34,6 @@ def recovery_lines(answer: dict[str, Any]) -> list[str]:
         f"{answer['shards']} shard(s), {_where(answer)}. Seconds:"
     )
     return [told, "", *markdown(["", "", "least", "median", "most"], rows)]
-
-
-def floor_lines(answer: dict[str, Any]) -> list[str]:
-    """What each part of the pipeline's form costs in latency."""
-    names = ("p50", "p90", "p99", "cpu_percent")
-    rows = [[row["title"], *(f"{row[name]:,.0f}" for name in names)] for row in answer["rows"]]
-    told = (
-        f"{answer['offered_per_s']:,.0f} transfers/s, {answer['warm_up_s']:.0f} s of warm-up, "
-        f"{answer['seconds']:.0f} s, {_where(answer)}. Milliseconds, and processor time of the "
-        "query's processes, the warm-up included:"
-    )
-    return [told, "", *markdown(["", "p50", "p90", "p99", "% of a core"], rows)]
 
 
 def serving_lines(answer: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.sections import floor_lines, keys_lines, recovery_lines, serving_lines
+from bench.sections import keys_lines, recovery_lines, serving_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -31,7 +31,6 @@ SOAKED = {
 }  # fmt: skip
 LITERATURE = ("tspoon", "voter", "ycsb", "sss", "tpcc")
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
-    "floor": ("floor-1-shard", floor_lines),
     "keys": ("sizes-1-shard", keys_lines),
     "recovery": ("recovery", recovery_lines),
     "serving": ("serving", serving_lines),
@@ -41,6 +40,7 @@ SERVERS = ("streamydb", "postgresql", "constant")
 ASKED = {
     "live": "nothing (a constant)", "get": "1 key", "strong": "1 key, strong", "read": "16 keys",
     "scan": "scan of 100", "write": "write, verdict awaited",
+    "rested": "write after a second's pause",
 }  # fmt: skip
 
 
