@@ -102,6 +102,12 @@ def jvm_options(heap_mb: int, logging: Path) -> list[str]:
         "-XX:InitiatingHeapOccupancyPercent=35",
         "-XX:+ExplicitGCInvokesConcurrent",
         "-XX:+ExitOnOutOfMemoryError",
+        # Four times as long as by default until the second compiler takes a method: a start on few
+        # cores needs the processor time.
+        "-XX:Tier4InvocationThreshold=20000",
+        "-XX:Tier4MinInvocationThreshold=5000",
+        "-XX:Tier4CompileThreshold=40000",
+        "-XX:Tier4BackEdgeThreshold=120000",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={logging}",
     ]
