@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, Final
 
@@ -65,6 +65,8 @@ class KafkaLog:
         self._index = ResultIndex(facade.results_bytes_max)
         self._executor = ThreadPoolExecutor(_THREADS, "streamydb-facade")
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
+        self._lists = ThreadPoolExecutor(1, "streamydb-partitions")
+        self._numbers: tuple[int, ...] = ()
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._ends: ContactedConsumer | None = None
@@ -107,6 +109,7 @@ class KafkaLog:
         if ends is not None:
             self._looks.submit(ends.close)  # behind a look that is under way
         self._looks.shutdown(wait=False)
+        self._lists.shutdown(wait=False)
 
     async def append(
         self,
@@ -200,14 +203,19 @@ class KafkaLog:
     def _ask(self, asked_of: ContactedConsumer) -> dict[int, int] | None:
         """Ask for the ends; None if a leader is changing, or has not been chosen yet.
 
-        A reader needs half of the processor time that a client for administration does.
+        A reader needs half of the processor time that a client for administration does. Which
+        partitions there are is asked at the same time: hardly ever others than last time.
         """
         topic = self._names.transactions
+        listed = self._lists.submit(asked_of.list_topics, topic, REQUEST_S)
         try:
-            parts = asked_of.list_topics(topic, REQUEST_S).topics[topic].partitions
-            asked = [TopicPartition(topic, number, OFFSET_END) for number in parts]
-            told = asked_of.offsets_for_times(asked, REQUEST_S)
+            told = self._told(asked_of)
+            found = tuple(listed.result().topics[topic].partitions)
+            if found != self._numbers:
+                self._numbers = found
+                told = self._told(asked_of)
         except KafkaException as error:
+            wait([listed])  # so that nobody asks when the reader is closed
             if error.args[0].code() in _LEADER_CHANGES:
                 return None
             raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
@@ -216,6 +224,12 @@ class KafkaLog:
         if not told or any(each.error is not None or each.offset < 0 for each in told):
             raise LogUnavailableError(f"{topic}: its ends were not told")
         return {each.partition: each.offset for each in told}
+
+    def _told(self, asked_of: ContactedConsumer) -> list[TopicPartition]:
+        """Return the ends of the partitions that are known."""
+        topic = self._names.transactions
+        asked = [TopicPartition(topic, number, OFFSET_END) for number in self._numbers]
+        return asked_of.offsets_for_times(asked, REQUEST_S) if asked else []
 
     def _take(self, batch: ResultBatch) -> Iterator[None]:
         """Take results in; pause after each that a request waits for.

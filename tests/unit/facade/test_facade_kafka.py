@@ -337,7 +337,7 @@ class FakeEnds:
         error = KafkaError(self.errors.pop()) if self.errors else None
         return [
             SimpleNamespace(
-                partition=place.partition, offset=self.ends[place.partition], error=error
+                partition=place.partition, offset=self.ends.get(place.partition, -1), error=error
             )
             for place in asked
         ]
