@@ -43,6 +43,7 @@ class Case(NamedTuple):
         entries: how many entries every answer holds; 0: answers are not looked into.
         writes: whether it changes the database.
         make: makes a request of chance, the number of keys, and the bytes of a value.
+        rate: requests a second; 0: each client sends one when its last one was answered.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Case(NamedTuple):
     entries: int
     writes: bool
     make: _Make
+    rate: float = 0.0
 
 
 def requests(case: str, keys: int, value_bytes: int, seed: int) -> Iterator[bytes]:
@@ -116,5 +118,6 @@ CASES: Final = {
     "scan": Case(f"scan of {SCANNED}", _ALL, SCANNED, False, _scan),
     "balance": Case("1 account, strong", frozenset(), 0, False, _balance),
     "write": Case("write", _ALL, 0, True, _put),
+    "rested": Case("write after a pause", frozenset(), 0, True, _put, rate=0.7),
 }
 """All cases by name."""

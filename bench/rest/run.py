@@ -28,6 +28,9 @@ __all__ = ["RestOptions", "compared", "mixed_facts", "rest"]
 _W = TypeVar("_W")
 
 _START_S: Final = 1.2
+_RESTED: Final = 4
+"""How many times longer a case takes that mostly pauses."""
+
 _READS: Final = ("live", "get", "strong", "read", "scan")
 
 
@@ -107,6 +110,7 @@ class _Bench:
         """Measure a case on every server in turn."""
         case, options = CASES[name], self.options
         seconds = options.write_seconds if case.writes else options.seconds
+        seconds *= _RESTED if case.rate else 1
         who = "client" if clients == 1 else "clients"
         kind = "Writes" if case.writes else f"Reads, {case.title}"
         with self.phases.phase(f"{kind}, {clients} {who}") as phase:
@@ -195,7 +199,7 @@ class _Bench:
 
     def _measure(self, server: Server, case: str, clients: int, seconds: float) -> dict[str, Any]:
         """The figures of one case on one server."""
-        job = {"case": case, "clients": clients, "rate": 0.0, "seconds": seconds}
+        job = {"case": case, "clients": clients, "rate": CASES[case].rate, "seconds": seconds}
         cpu_s, store_s = server.cpu_s(), server.store_cpu_s()
         (figures,) = self._run(server, (job,))
         micro = 1e6 / sum(figures.statuses.values())
@@ -241,7 +245,7 @@ def _measured(
     bench = _Bench(options, run, servers, phases)
     bench.warm_up()
     cases = [(name, clients) for clients in options.read_clients for name in _READS]
-    cases += [("write", clients) for clients in options.write_clients]
+    cases += [*(("write", clients) for clients in options.write_clients), ("rested", 1)]
     rows = [row for case in cases if options.cases for row in bench.case(*case)]
     mixed = [bench.mixed(server) for server in servers if server.name != CONSTANT]
     return {
