@@ -34,7 +34,7 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.key_processor.state import EmittedBlock
+from streamydb.key_processor.state import NOT_YET, EmittedBlock
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
@@ -62,12 +62,16 @@ class _Crash(Exception):  # noqa: N818 - what the simulation throws at itself
 
 @dataclass(slots=True, frozen=True)
 class WrittenRecord:
-    """A record in an output topic; ``batch`` wrote it."""
+    """A record in an output topic; ``batch`` wrote it.
+
+    ``announced``: the driver did, when that batch had ended.
+    """
 
     topic: int
     key: bytes | None
     value: bytes | None
     batch: int
+    announced: bool = False
 
 
 @dataclass(slots=True)
@@ -142,6 +146,7 @@ class Cluster:
         self.clock = count() if clock is None else clock
         self._interrupted: _Batch | None = None
         self._resolving = 0
+        self._resolves = ""
 
     def limit_plans(self, records_max: int) -> None:
         """The driver was started with this plan limit."""
@@ -212,6 +217,7 @@ class Cluster:
             except (MemoryError, OSError):
                 self.start_anew()
         self._interrupted, self.resolved = None, max(self.resolved, self._resolving)
+        self._announce(batch.number)
         for node, (blobs, gathered) in zip(self.nodes, copies, strict=True):
             node.blobs, node.gathered = blobs, gathered
         self.read_log.update({q: end for q, (_, end) in batch.log.items()})
@@ -336,6 +342,7 @@ class Cluster:
     ) -> None:
         rng = self.random
         inputs = self._parse(batch)
+        self._resolves = ""
         granted: list[list[bytes]] = [[] for _ in self.nodes]
         bytes_granted = None
         if self.large:
@@ -347,6 +354,7 @@ class Cluster:
                 for emitted in node.late.take(*steps, node.caches):
                     granted[emitted.proc].append(emitted.block)
                     self._resolving = max(self._resolving, -emitted.seq)
+                    self._resolves = max(self._resolves, emitted.resolves)
                     if bytes_granted is not None:
                         bytes_granted.add(number, emitted.block)
             self._maybe_crash(calm=calm)
@@ -437,6 +445,12 @@ class Cluster:
                 self.log.append(value or b"", records.partition)
         for key, value in zip(records.keys.tolist(), records.values.tolist(), strict=True):
             self.written.append(WrittenRecord(records.topic, key or None, value or None, batch))
+
+    def _announce(self, batch: int) -> None:
+        """As the driver: say what the batch that has just been committed has resolved."""
+        if self._resolves and self._resolves != NOT_YET:
+            value = self._resolves.encode()
+            self.written.append(WrittenRecord(o.CHANGES, None, value, batch, announced=True))
 
     def _maybe_crash(self, *, calm: bool) -> None:
         if not calm and self.random.random() < self.crashes:

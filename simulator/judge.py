@@ -158,14 +158,19 @@ def _ordered_changes(written: list[WrittenRecord]) -> None:
 
 
 def _never_early(written: list[WrittenRecord], last: int) -> None:
-    """A resolved record comes after every output up to its seq; at last everything is resolved."""
+    """A resolved record comes after every output up to its seq; at last everything is resolved.
+
+    What the driver announces may be about the batch that has just ended, and is not counted on.
+    """
     firsts: dict[int, int] = {}
     resolved: list[tuple[int, int]] = []
+    announced: list[tuple[int, int]] = []
     seen = set()
     for record in written:
         value = record.value or b""
         if value.startswith(b'{"resolved"'):
-            resolved.append((record.batch, msgspec.json.decode(value)["resolved"]))
+            told = announced if record.announced else resolved
+            told.append((record.batch, msgspec.json.decode(value)["resolved"]))
         elif value and (record.topic, record.key, value) not in seen:
             seen.add((record.topic, record.key, value))
             seq = _identity(TOPICS[record.topic], value)[1]
@@ -173,7 +178,7 @@ def _never_early(written: list[WrittenRecord], last: int) -> None:
     latest = [-1] * (last + 1)
     for seq in range(1, last + 1):
         latest[seq] = max(latest[seq - 1], firsts.get(seq, -1))
-    for batch, seq in resolved:
+    for batch, seq in [*resolved, *((batch + 1, seq) for batch, seq in announced)]:
         if latest[seq] >= batch:
             raise Divergence(f"resolved {seq} was written before it was true (batch {batch})")
     if last and max((seq for _, seq in resolved), default=0) != last:

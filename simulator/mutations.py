@@ -437,6 +437,10 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "repeats-at-once": Mutation(value_mutations.repeats_at_once, ("planner",), large=_HALF),
     "repeats-untold": Mutation(value_mutations.repeats_untold, ("planner",), large=_HALF),
+    "announced-turns": Mutation(value_mutations.announce_all_turns, ("planner",), large=_HALF),
+    "announced-withdrawn": Mutation(
+        value_mutations.announce_what_is_withdrawn, ("planner",), large=_HALF
+    ),
     "values-sizes": Mutation(value_mutations.sizes_untold, ("planner",), large=_HALF),
     "ranges-planner": Mutation(range_mutations.plan_without_ranges, ("planner",), ranges=_HALF),
     "ranges-grants": Mutation(range_mutations.miss_a_key, _BOTH, ranges=_HALF),

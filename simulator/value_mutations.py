@@ -21,7 +21,7 @@ from streamydb.txn_processor import execution, outcome
 from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
-    "bounded_from_the_start", "cut_otherwise", "grant_everything", "make_anything",
+    "announce_all_turns", "announce_what_is_withdrawn", "bounded_from_the_start", "cut_otherwise", "grant_everything", "make_anything",
     "meet_anything", "read_the_cache_blindly", "remember_what_is_withdrawn", "repeats_at_once",
     "repeats_untold", "sizes_untold", "together", "uncut_plans", "write_the_cache_blindly",
 ]
@@ -145,6 +145,16 @@ def repeats_untold() -> Any:
         original(self, {**header, "more": []}, block)
 
     return mock.patch.object(feedback.PlanFeedback, "collect", collect)
+
+
+def announce_all_turns() -> Any:
+    """Progress: a plan is announced though a shard is still telling repeated results."""
+    return mock.patch.object(core, "NOT_YET", "")
+
+
+def announce_what_is_withdrawn() -> Any:
+    """Progress: a plan is announced though it may be withdrawn."""
+    return mock.patch.object(core.KeyTransactionProcessor, "_may_change", lambda *_: False)
 
 
 def sizes_untold() -> Any:

@@ -3,9 +3,9 @@
 parse to shard: ``records`` (compiled log records), ``feedback`` (what a partition of a plan
 wrote), ``token`` (that some other shard's feedback has come), ``role`` (whether to lead or follow),
 ``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``, ``results`` (known
-without execution), and ``removals`` (of what has ended). Executing partition to formatting task:
-``rows``, ``output``; ``feedback`` goes out as a record and comes back as a block. With
-`grouping=single` shards send ``single`` (payloads and grants), and the feedback is ``released``, of
+without execution), ``removals`` (of what has ended), and ``notice`` (for the driver). Executing
+partition to formatting task: ``rows``, ``output``; ``feedback`` goes out as a record and comes back
+as a block. With `grouping=single` shards send ``single`` (payloads and grants), and the feedback is ``released``, of
 which other shards are told the ``parts``, and ``swept``.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from streamydb.columns.encoding import narrowed, pack, pack_narrowed, unpack
@@ -31,6 +32,7 @@ __all__ = [
     "empty_writes",
     "feedback_block",
     "grant_block",
+    "notice_block",
     "open_block",
     "open_records",
     "parts_block",
@@ -38,6 +40,7 @@ __all__ = [
     "removals_block",
     "require_format",
     "resolved_block",
+    "resolved_value",
     "results_block",
     "role_block",
     "sizes_block",
@@ -105,6 +108,17 @@ def grant_block(
     if ranges is not None:
         arrays |= ranges.flatten("ranges.")
     return pack(arrays, **header, kind="grant", format=FORMAT)
+
+
+def resolved_value(seq: int, ts_ms: int, offsets: Mapping[int, int]) -> bytes:
+    """The value of a resolved record; ``offsets``: first ones of the log that are not covered."""
+    shown = {str(number): offset for number, offset in sorted(offsets.items())}
+    return msgspec.json.encode({"resolved": seq, "ts_ms": ts_ms, "offsets": shown})
+
+
+def notice_block() -> bytes:
+    """Nothing to execute: the row that carries it tells the driver something."""
+    return pack({}, kind="notice", format=FORMAT)
 
 
 def resolved_block(value: bytes, *, silent: bool = False) -> bytes:

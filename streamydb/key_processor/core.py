@@ -22,9 +22,11 @@ from streamydb.columns.blocks import (
     empty_verdicts,
     empty_writes,
     grant_block,
+    notice_block,
     open_block,
     open_records,
     resolved_block,
+    resolved_value,
     sizes_block,
 )
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
@@ -41,7 +43,7 @@ from streamydb.key_processor.grants import in_blocks
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.repeats import RepeatedResults, partition_of, turn_feedback
-from streamydb.key_processor.state import EmittedBlock, ShardState, load_or_begin
+from streamydb.key_processor.state import NOT_YET, EmittedBlock, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
@@ -215,8 +217,7 @@ class KeyTransactionProcessor:
         checks.applied(seq, self._meta.seq, in_flight=self._meta.open is not None)
         self._meta.resolved_offsets = offsets
         if self._shard == 0:
-            shown = {str(q): offset for q, offset in sorted(offsets.items())}
-            value = msgspec.json.encode({"resolved": seq, "ts_ms": ts, "offsets": shown})
+            value = resolved_value(seq, ts, offsets)
             block = resolved_block(value, silent=not self._meta.role.leads)
             yield EmittedBlock(0, block, -seq, self._meta.ignored)
 
@@ -280,6 +281,13 @@ class KeyTransactionProcessor:
         for proc, txns, slots in grants:
             header |= {"proc": proc, "members": members[proc]}
             yield from self._granted(meta.open, header, (txns, slots, ranges.by_proc.get(proc)))
+        if self._shard == 0 and not silent and not self._may_change(meta.open):
+            resolves = resolved_value(meta.seq, meta.ts, meta.open.offsets).decode()
+            yield EmittedBlock(0, notice_block(), meta.seq, meta.ignored, resolves)
+
+    def _may_change(self, plan: OpenPlan) -> bool:
+        """Return True if it is not sure that this micro-batch writes what the plan is about."""
+        return plan.kept
 
     def _granted(
         self, plan: OpenPlan, header: dict[str, Any], grant: tuple[Columns, Columns, Columns | None]
@@ -318,13 +326,14 @@ class KeyTransactionProcessor:
     def _turn(self, plan: OpenPlan, rows: Columns | None) -> Iterator[EmittedBlock]:
         meta = self._meta
         repeats = () if rows is None else self._repeats.blocks(rows)
+        resolves = NOT_YET if plan.turns > 1 else ""
         for block in chain(repeats, self._removals.blocks(meta.turn)):
-            yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+            yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
         plan.deltas = [*plan.deltas, *self._removals.deltas]
         if plan.turns > 1:
             header = {"incarnation": meta.config.incarnation, "proc": partition_of(self._shard)}
             for block in turn_feedback(plan, meta.turn, header, meta.config.shards):
-                yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+                yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
         meta.turn += 1
 
     def _timeline(self, released: Columns) -> Timeline | None:

@@ -19,7 +19,10 @@ from streamydb.key_processor.values import ValuesState
 from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.state import SorterState
 
-__all__ = ["CommonState", "EmittedBlock", "ShardState", "load", "load_or_begin"]
+__all__ = ["NOT_YET", "CommonState", "EmittedBlock", "ShardState", "load", "load_or_begin"]
+
+NOT_YET = "~"
+"""Greater than any JSON object: outputs of the plan come in later micro-batches, too."""
 
 
 _State = TypeVar("_State", bound="CommonState")
@@ -76,13 +79,16 @@ class ShardState(CommonState):
 class EmittedBlock:
     """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
 
-    ``ignored``: how much feedback the shard has ignored so far.
+    ``ignored``: how much feedback the shard has ignored so far. ``resolves``: the value of a resolved
+    record that is true as soon as this micro-batch has ended, or `NOT_YET`: of two texts in one
+    micro-batch the greater one counts. Empty: nothing is said.
     """
 
     proc: int
     block: bytes
     seq: int
     ignored: int = 0
+    resolves: str = ""
 
 
 def load(kind: type[_State], data: bytes) -> _State:

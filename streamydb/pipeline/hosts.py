@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
-GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT"
+GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT, resolves STRING"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
 _PART_BYTES: Final = 8 << 20
@@ -184,6 +184,7 @@ class ShardStep:
                 yield Row(
                     token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
                     block=emitted.block, ignored=emitted.ignored,
+                    resolves=emitted.resolves or None,
                 )
 
 

@@ -25,6 +25,7 @@ from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
+from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.checkpoint import STORE_SETTINGS, Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
 from streamydb.pipeline.desk import Desk, note_told
@@ -134,8 +135,9 @@ def _run(parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSessi
     topic, desk = parts.patience.ask(lambda: _rulings(found))
     checkpoint.push()
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
+    announcer = _announcer(found)
     spark.streams.addListener(
-        ProgressListener(parts.status, parts.metrics, coordinator.note)
+        ProgressListener(parts.status, parts.metrics, coordinator.note, announcer.announce)
     )
     _go_on(ending)
     start = partial(_start, parts, found, spark, coordinator, checkpoint)
@@ -145,6 +147,7 @@ def _run(parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSessi
     if not ending.requested.is_set():
         parts.status.update(state="running")
     with (
+        announcer,
         MarkerLoop(config.settings) as loop,
         LogSampler(config.settings, parts.metrics.registry, loop),
         FeedbackKeeper(
@@ -248,11 +251,20 @@ def _start(
     rulings = coordinator.give()
     parts.metrics.faults.set(len(rulings))
     parts.status.update(faults=len(rulings))
-    changes = found.topics[TopicNames(config.settings.database).changes]
+    changes = _changes(found)
     writer = build_query(
         spark, config, found.database, changes.partitions, found.start, ends, rulings
     )
     return _started(writer, config)
+
+
+def _changes(found: _Found) -> TopicDescription:
+    return found.topics[TopicNames(found.config.settings.database).changes]
+
+
+def _announcer(found: _Found) -> Announcer:
+    changes = _changes(found)
+    return Announcer(found.config.settings.client_config(), changes.name, changes.partitions)
 
 
 def _serve_metrics(settings: Settings, metrics: PipelineMetrics) -> None:

@@ -109,11 +109,16 @@ class ProgressListener(StreamingQueryListener):
     def __init__(
         self, status: StatusWriter, metrics: PipelineMetrics,
         note_position: Callable[[PipelinePosition], None] = lambda _: None,
+        announce: Callable[[str | None], None] = lambda _: None,
     ) -> None:
-        """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``."""
+        """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``.
+
+        ``announce``: is told first what a batch has resolved; see `Announcer.announce`.
+        """
         self._status = status
         self._metrics = metrics
         self._note_position = note_position
+        self._announce = announce
 
     @property
     def _jlistener(self) -> Any:
@@ -137,8 +142,9 @@ class ProgressListener(StreamingQueryListener):
     def note(self, text: str) -> None:
         """Note a batch by its progress report, a JSON object."""
         progress = json.loads(text)
-        batch_ms = progress.get("batchDuration", 0)
         seen = progress.get("observedMetrics", {}).get("progress", {})
+        self._announce(seen.get("resolves"))
+        batch_ms = progress.get("batchDuration", 0)
         seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
         rows = progress["sources"][0]["numInputRows"]
         read = sum(_offsets(progress["sources"][0].get("endOffset")).values())

@@ -89,7 +89,7 @@ def build_query(
     )
     grants = grants.observe(
         "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved"),
-        f.max("ignored").alias("ignored"),
+        f.max("ignored").alias("ignored"), f.max("resolves").alias("resolves"),
     )
     if database.grouping == "single":
         gather = hosts.GatherStep(database, changes_partitions, modules, rulings)

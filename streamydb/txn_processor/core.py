@@ -256,6 +256,8 @@ def passed_on(
         yield o.Records(_TOPICS[kind], texts["key"], texts["value"])
     elif kind == "removals":
         yield from o.removals(Columns.unflatten(arrays), spreads)
+    elif kind == "notice":  # for the driver
+        return
     elif kind != "resolved":  # shards tell each other something, through the feedback
         yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
     elif not header["silent"]:

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_block, open_records, resolved_block
+from streamydb.columns.blocks import open_block, open_records, resolved_block, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged, chunk_bounds
@@ -484,9 +484,6 @@ class SingleShard:
             return
         meta.shown = (meta.resolved, offsets)
         if self._shard == 0:
-            shown = {str(q): offset for q, offset in sorted(offsets.items())}
-            value = msgspec.json.encode(
-                {"resolved": meta.resolved, "ts_ms": meta.resolved_ts, "offsets": shown}
-            )
+            value = resolved_value(meta.resolved, meta.resolved_ts, offsets)
             block = resolved_block(value, silent=not meta.role.leads)
             yield EmittedBlock(0, block, -meta.resolved, meta.ignored)

@@ -1,0 +1,63 @@
+"""Says that a plan is written as soon as its micro-batch has ended.
+
+The shards say so with the next micro-batch, when they have read the plan's feedback. But when a
+micro-batch has ended, Kafka has acknowledged all that it wrote, so the driver may say it then, and
+readers see a write one micro-batch earlier. Nothing depends on it: what is not said, or twice, the
+shards say all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Self
+
+from confluent_kafka import KafkaException
+
+from streamydb.kafka.clients import MESSAGES, appender
+from streamydb.key_processor.state import NOT_YET
+
+__all__ = ["Announcer"]
+
+log = logging.getLogger("streamydb.pipeline")
+
+_CLOSE_S = 2.0
+
+
+class Announcer:
+    """Appends resolved records to every partition of the changes.
+
+    Args:
+        connection: settings of confluent-kafka.
+        topic: of the changes.
+        partitions: how many it has.
+    """
+
+    def __init__(self, connection: Mapping[str, str], topic: str, partitions: int) -> None:
+        """Connect in the background."""
+        self._producer = appender(connection, MESSAGES, topic)
+        self._topic = topic
+        self._partitions = partitions
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait a moment for what is under way."""
+        self._producer.flush(_CLOSE_S)
+
+    def announce(self, resolves: str | None) -> None:
+        """Append what a micro-batch that has ended has resolved; None or `NOT_YET`: nothing.
+
+        Args:
+            resolves: the value of a resolved record; see `EmittedBlock`.
+        """
+        if resolves is None or resolves == NOT_YET:
+            return
+        try:
+            for number in range(self._partitions):
+                self._producer.produce(self._topic, resolves.encode(), partition=number)
+            self._producer.poll(0)
+        except (BufferError, KafkaException) as error:
+            log.debug("the shards will say what is resolved: %s", error)
