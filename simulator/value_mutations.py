@@ -21,9 +21,10 @@ from streamydb.txn_processor import execution, outcome
 from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
-    "announce_all_turns", "announce_what_is_withdrawn", "bounded_from_the_start", "cut_otherwise", "grant_everything", "make_anything",
-    "meet_anything", "read_the_cache_blindly", "remember_what_is_withdrawn", "repeats_at_once",
-    "repeats_untold", "sizes_untold", "together", "uncut_plans", "write_the_cache_blindly",
+    "announce_all_turns", "announce_what_is_withdrawn", "bounded_from_the_start", "cut_otherwise",
+    "grant_everything", "make_anything", "meet_anything", "read_the_cache_blindly",
+    "remember_what_is_withdrawn", "repeats_at_once", "repeats_untold", "sizes_untold", "together",
+    "uncut_plans", "write_the_cache_blindly",
 ]
 
 

@@ -5,8 +5,8 @@ wrote), ``token`` (that some other shard's feedback has come), ``role`` (whether
 ``audit``. Shard to executing partition: ``grant``, ``resolved``, ``digests``, ``results`` (known
 without execution), ``removals`` (of what has ended), and ``notice`` (for the driver). Executing
 partition to formatting task: ``rows``, ``output``; ``feedback`` goes out as a record and comes back
-as a block. With `grouping=single` shards send ``single`` (payloads and grants), and the feedback is ``released``, of
-which other shards are told the ``parts``, and ``swept``.
+as a block. With `grouping=single` shards send ``single`` (payloads and grants), and the feedback is
+``released``, of which other shards are told the ``parts``, and ``swept``.
 """
 
 from __future__ import annotations

@@ -152,6 +152,8 @@ class KeyTransactionProcessor:
                 self._sizes.hear_from(header, self._meta.config.shards)
         if self._meta.open is None:
             yield from self._plan()
+            if self._meta.open is not None:
+                yield from self._notice(self._meta.open)
         else:
             yield from self._next_turn(self._meta.open)
         self._sorter.save()
@@ -281,12 +283,16 @@ class KeyTransactionProcessor:
         for proc, txns, slots in grants:
             header |= {"proc": proc, "members": members[proc]}
             yield from self._granted(meta.open, header, (txns, slots, ranges.by_proc.get(proc)))
-        if self._shard == 0 and not silent and not self._may_change(meta.open):
-            resolves = resolved_value(meta.seq, meta.ts, meta.open.offsets).decode()
-            yield EmittedBlock(0, notice_block(), meta.seq, meta.ignored, resolves)
+
+    def _notice(self, plan: OpenPlan) -> Iterator[EmittedBlock]:
+        """Tell the driver what is resolved when this micro-batch has ended, if that is sure."""
+        if self._shard or self._meta.role.is_silent(plan.after) or self._may_change(plan):
+            return
+        value = resolved_value(plan.seq, plan.ts, plan.offsets).decode()
+        yield EmittedBlock(0, notice_block(), plan.seq, self._meta.ignored, value)
 
     def _may_change(self, plan: OpenPlan) -> bool:
-        """Return True if it is not sure that this micro-batch writes what the plan is about."""
+        """Return True if a part of the plan may be withdrawn."""
         return plan.kept
 
     def _granted(

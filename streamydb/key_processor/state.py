@@ -79,9 +79,9 @@ class ShardState(CommonState):
 class EmittedBlock:
     """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
 
-    ``ignored``: how much feedback the shard has ignored so far. ``resolves``: the value of a resolved
-    record that is true as soon as this micro-batch has ended, or `NOT_YET`: of two texts in one
-    micro-batch the greater one counts. Empty: nothing is said.
+    ``ignored``: how much feedback the shard has ignored so far. ``resolves``: the value of a
+    resolved record that is true as soon as this micro-batch has ended, or `NOT_YET`: of two texts
+    in one micro-batch the greater one counts. Empty: nothing is said.
     """
 
     proc: int

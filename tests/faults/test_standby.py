@@ -36,7 +36,8 @@ def load(
     """Append transfers in the background while the body runs; not ``hot``: hardly any conflict."""
 
     def append(part: int) -> None:
-        some = transfers(at_once, seed=seed * 100_000 + part, accounts=accounts if hot else 1_000_000)
+        spread = accounts if hot else 1_000_000
+        some = transfers(at_once, seed=seed * 100_000 + part, accounts=spread)
         db.load(txn for txn in some if hot or "asserts" not in txn)
 
     return appending(append)
