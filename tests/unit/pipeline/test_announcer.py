@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamydb.key_processor.state import NOT_YET
 from streamydb.pipeline import announcer
@@ -52,13 +54,30 @@ def test_every_partition_is_told(producer: FakeProducer) -> None:
     assert producer.flushed == 1
 
 
-@pytest.mark.parametrize("nothing", [None, NOT_YET])
-def test_what_is_not_sure_is_not_said(nothing: str | None, producer: FakeProducer) -> None:
-    Announcer({}, "bank.changes", 1).announce(nothing)
-    assert not producer.taken
-
-
 REFUSED = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.just(NOT_YET) | st.integers(1, 9).map(lambda n: f'{{"resolved":{n}}}'),
+            st.sampled_from([None, BufferError("full"), REFUSED]),
+        )
+    ),
+    st.integers(1, 3),
+)
+def test_what_is_sure_is_said_to_every_partition_while_kafka_takes_it(
+    batches: list[tuple[str | None, Exception | None]], partitions: int
+) -> None:
+    made, expected = FakeProducer(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(announcer, "appender", lambda *_: made)
+        announcing = Announcer({}, "bank.changes", partitions)
+    for said, made.error in batches:
+        announcing.announce(said)
+        if said not in {None, NOT_YET} and made.error is None:
+            expected += [(number, str(said).encode()) for number in range(partitions)]
+    assert made.taken == expected
 
 
 @pytest.mark.parametrize("error", [BufferError("full"), REFUSED])
