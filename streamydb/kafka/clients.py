@@ -38,6 +38,7 @@ __all__ = [
     "MSG_TIMED_OUT",
     "NEXT_RECORDS",
     "PARTITION_EOF",
+    "PROGRESS",
     "PURGE_INFLIGHT",
     "SHARED",
     "UNKNOWN_PARTITION",
@@ -169,6 +170,11 @@ COPY: Final[Kind] = {
 
 MESSAGES: Final[Kind] = {"linger.ms": 0}
 """An appender of single records, which somebody waits for."""
+
+PROGRESS: Final[Kind] = {
+    **MESSAGES, "enable.idempotence": False, "message.timeout.ms": 2_000,
+}  # fmt: skip
+"""An appender of what is of no use later, and does no harm twice."""
 
 
 _ENDING: Final = "streamydb-ending"

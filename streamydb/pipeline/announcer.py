@@ -2,8 +2,8 @@
 
 The shards say so with the next micro-batch, when they have read the plan's feedback. But when a
 micro-batch has ended, Kafka has acknowledged all that it wrote, so the driver may say it then, and
-readers see a write one micro-batch earlier. Nothing depends on it: what is not said, or twice, the
-shards say all the same.
+readers see a write one micro-batch earlier. Nothing depends on it: what is not said, the shards say
+all the same, and who reads it late or twice keeps the highest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 
-from streamydb.kafka.clients import MESSAGES, appender
+from streamydb.kafka.clients import PROGRESS, appender
 from streamydb.key_processor.state import NOT_YET
 
 __all__ = ["Announcer"]
@@ -35,7 +35,7 @@ class Announcer:
 
     def __init__(self, connection: Mapping[str, str], topic: str, partitions: int) -> None:
         """Connect in the background."""
-        self._producer = appender(connection, MESSAGES, topic)
+        self._producer = appender(connection, PROGRESS, topic)
         self._topic = topic
         self._partitions = partitions
 
