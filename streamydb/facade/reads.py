@@ -42,12 +42,6 @@ Reached: TypeAlias = Callable[[Resolved], bool]
 
 _RETRY_AFTER_S: Final = 1
 
-_MANY: Final = 3
-"""So many who have asked for one look will soon ask again."""
-
-_GATHER_S: Final = 0.001
-"""How long they are waited for."""
-
 _STILL_S: Final = 0.1
 """How long a read model stands still before somebody finds out why."""
 
@@ -72,22 +66,16 @@ _STRONG: Final = ReadPoint()
 
 
 class LogEnds:
-    """Looks at the ends of the log, once for all who ask while a look is under way.
-
-    A look costs more than an answer, so the next one waits a little for others if many have asked
-    for the last one.
-    """
+    """Looks at the ends of the log, once for all who ask while a look is under way."""
 
     def __init__(self, log: TransactionLog) -> None:
         """Ask `log`."""
         self._log = log
         self._current: asyncio.Task[Mapping[int, int]] | None = None
         self._next: asyncio.Task[Mapping[int, int]] | None = None
-        self._asked = self._served = 0
 
     async def look(self) -> Mapping[int, int]:
         """Return the ends as of some time after this call."""
-        self._asked += 1
         if self._next is None:
             self._next = asyncio.create_task(self._look_after(self._current))
             self._next.add_done_callback(_retrieve)
@@ -99,9 +87,6 @@ class LogEnds:
         """Look as soon as the look before has ended; those who come from then on take the next."""
         if before is not None and not before.done():
             await asyncio.wait([before])
-        if self._served >= _MANY:
-            await asyncio.sleep(_GATHER_S)
-        self._served, self._asked = self._asked, 0
         self._current, self._next = self._next, None
         return await self._log.ends()
 
