@@ -14,7 +14,7 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.kafka.patience import Patience
-from streamydb.local.collector import keep_all
+from streamydb.local.collector import keep_all, often_collected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ def serve(
     _take_file_handles(settings.connections_max + _OTHER_FILES)
     _read_once(model)
     keep_all()  # a collection that walked through it would hold up all readers
-    with listen(settings) as listener:
+    with listen(settings) as listener, often_collected():
         server.run(sockets=[listener])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamydb.local.collector import keep_all, no_collection
+from streamydb.local.collector import keep_all, no_collection, often_collected
 
 
 @pytest.fixture
@@ -31,6 +33,21 @@ def test_what_was_off_stays_off(switch: Callable[[], None]) -> None:
     with no_collection():
         pass
     assert not gc.isenabled()
+
+
+def test_cycles_go_within_moments_and_python_looks_at_all_objects_no_more() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    before, gone = gc.get_threshold(), threading.Event()
+    with often_collected(0.01):
+        assert gc.get_threshold()[2] > 1000 * before[2]
+        made = Cycle()
+        weakref.finalize(made, gone.set)
+        del made
+        assert gone.wait(30)
+    assert gc.get_threshold() == before
 
 
 def test_what_is_kept_is_not_walked_through_again() -> None:
