@@ -66,6 +66,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",
     "streamydb.local.broker": _STARTS,
     "streamydb.local.class_data": _STARTS,
+    "streamydb.local.collector": "when memory is freed; changes no answer",
     "streamydb.local.exposition": _SHOWS,
     "streamydb.local.folder": _STARTS,
     "streamydb.local.ivy_output": _STARTS,

@@ -86,7 +86,7 @@ def jar_components(cache: Path | None = None) -> list[Component]:
     found: dict[str, Component] = {}
     for conf in jars.CONFIGURATIONS:
         files = {file.name: file for file in jars.resolve(conf, folder)}
-        report = folder / "ivy" / conf / "cache" / f"streamydb-jars-{conf}.xml"
+        report = next((folder / "ivy").rglob(f"streamydb-jars-{conf}.xml"))
         for group, name, version in _modules(report):
             file = files.pop(f"{name}-{version}.jar", None)
             if file is not None:
