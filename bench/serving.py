@@ -42,7 +42,7 @@ class ServingOptions(BankOptions):
     seconds: float = 300.0
     quiet_s: float = 60.0
     read_rate: float = 50.0
-    read_clients: int = 200
+    read_clients: int = 100
     overload: float = 1.2
     overload_s: float = 40.0
     interval_s: float = 10.0

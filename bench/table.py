@@ -130,13 +130,11 @@ def rest_table() -> str:
         rows = [found.get((case, clients, server)) for server in SERVERS]
         cells = " | ".join(map(cell, rows))
         lines.append(f"| {ASKED[case]} | {clients} | {cells} | {cpu(rows)} |")
-    kept = RESULTS / "rest-mixed.json"
-    mixing = mixed(load("rest-mixed") if kept.exists() else answer)
-    return "\n".join([*lines, "", *mixing, REST_END])
+    return "\n".join([*lines, "", *mixed(answer), REST_END])
 
 
 def mixed(answer: dict[str, Any]) -> list[str]:
-    """The table of the mixed run, which may have been made once more by itself."""
+    """The table of the mixed run."""
     rate = f"{answer['mixed_rate']:,.0f}"
     pairs = answer["mixed"][0].get("pairs", 1)  # older runs have one
     lines = [

@@ -108,8 +108,8 @@ class KafkaLog:
         ends, self._ends = self._ends, None
         if ends is not None:
             self._looks.submit(ends.close)  # behind a look that is under way
+        self._looks.submit(self._lists.shutdown, wait=False)
         self._looks.shutdown(wait=False)
-        self._lists.shutdown(wait=False)
 
     async def append(
         self,
