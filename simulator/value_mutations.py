@@ -155,7 +155,7 @@ def announce_all_turns() -> Any:
 
 def announce_what_is_withdrawn() -> Any:
     """Progress: a plan is announced though it may be withdrawn."""
-    return mock.patch.object(core.KeyTransactionProcessor, "_may_change", lambda *_: False)
+    return mock.patch.object(core.KeyTransactionProcessor, "_may_change", return_value=False)
 
 
 def sizes_untold() -> Any:
