@@ -152,8 +152,7 @@ class KeyTransactionProcessor:
                 self._sizes.hear_from(header, self._meta.config.shards)
         if self._meta.open is None:
             yield from self._plan()
-            if self._meta.open is not None:
-                yield from self._notice(self._meta.open)
+            yield from self._notice()
         else:
             yield from self._next_turn(self._meta.open)
         self._sorter.save()
@@ -284,9 +283,12 @@ class KeyTransactionProcessor:
             header |= {"proc": proc, "members": members[proc]}
             yield from self._granted(meta.open, header, (txns, slots, ranges.by_proc.get(proc)))
 
-    def _notice(self, plan: OpenPlan) -> Iterator[EmittedBlock]:
+    def _notice(self) -> Iterator[EmittedBlock]:
         """Tell the driver what is resolved when this micro-batch has ended, if that is sure."""
-        if self._shard or self._meta.role.is_silent(plan.after) or self._may_change(plan):
+        plan = self._meta.open
+        if self._shard or plan is None:
+            return
+        if self._meta.role.is_silent(plan.after) or self._may_change(plan):
             return
         value = resolved_value(plan.seq, plan.ts, plan.offsets).decode()
         yield EmittedBlock(0, notice_block(), plan.seq, self._meta.ignored, value)
