@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from streamydb.columns.encoding import narrowed, pack, pack_narrowed, unpack
@@ -22,6 +21,7 @@ from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.plans import PlanName
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.records.change import Resolved, encode_resolved
 
 __all__ = [
     "FORMAT",
@@ -113,7 +113,7 @@ def grant_block(
 def resolved_value(seq: int, ts_ms: int, offsets: Mapping[int, int]) -> bytes:
     """The value of a resolved record; ``offsets``: first ones of the log that are not covered."""
     shown = {str(number): offset for number, offset in sorted(offsets.items())}
-    return msgspec.json.encode({"resolved": seq, "ts_ms": ts_ms, "offsets": shown})
+    return encode_resolved(Resolved(seq, ts_ms, shown))
 
 
 def notice_block() -> bytes:
