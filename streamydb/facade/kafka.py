@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -41,6 +42,9 @@ _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 _RETRY_S: Final = 0.05
+_LISTED_S: Final = 5.0
+"""How often the log's partitions are asked for, when nobody needs to know them now."""
+
 _LEADER_CHANGES: Final = {
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -67,6 +71,7 @@ class KafkaLog:
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
         self._lists = ThreadPoolExecutor(1, "streamydb-partitions")
         self._numbers: tuple[int, ...] = ()
+        self._listed_s = -math.inf
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._ends: ContactedConsumer | None = None
@@ -156,11 +161,11 @@ class KafkaLog:
         """Search the results topic; see `TransactionLog`."""
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
-    async def ends(self) -> Mapping[int, int]:
+    async def ends(self, *, fresh: bool = False) -> Mapping[int, int]:
         """Look at the ends of the log; see `TransactionLog`."""
         if self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
-        return await run_in(self._looks, self._look)
+        return await run_in(self._looks, functools.partial(self._look, fresh=fresh))
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Look for the records that come next; see `TransactionLog`."""
@@ -189,41 +194,50 @@ class KafkaLog:
             consumer.close()
         return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
 
-    def _look(self) -> dict[int, int]:
-        """The ends of all partitions there are now; a partition without a leader is waited for."""
+    def _look(self, *, fresh: bool = False) -> dict[int, int]:
+        """The ends of all partitions that are known; one without a leader is waited for."""
         if self._ends is None:
             raise LogUnavailableError("not started")
         until_s = time.monotonic() + REQUEST_S
-        while (found := self._ask(self._ends)) is None:
+        while (found := self._ask(self._ends, fresh=fresh)) is None:
             if time.monotonic() > until_s:
                 raise LogUnavailableError(f"{self._names.transactions}: a partition has no leader")
             time.sleep(_RETRY_S)
+            fresh = True
         return found
 
-    def _ask(self, asked_of: ContactedConsumer) -> dict[int, int] | None:
+    def _ask(self, asked_of: ContactedConsumer, *, fresh: bool) -> dict[int, int] | None:
         """Ask for the ends; None if a leader is changing, or has not been chosen yet.
 
         A reader needs half of the processor time that a client for administration does. Which
-        partitions there are is asked at the same time: hardly ever others than last time.
+        partitions there are is asked at the same time, if at all: hardly ever others than before.
         """
-        topic = self._names.transactions
-        listed = self._lists.submit(asked_of.list_topics, topic, REQUEST_S)
+        topic, listed = self._names.transactions, None
+        if fresh or time.monotonic() > self._listed_s + _LISTED_S:
+            listed = self._lists.submit(asked_of.list_topics, topic, REQUEST_S)
         try:
             told = self._told(asked_of)
-            found = tuple(listed.result().topics[topic].partitions)
+            found = self._numbers if listed is None else self._known(listed.result())
             if found != self._numbers:
                 self._numbers = found
                 told = self._told(asked_of)
         except KafkaException as error:
-            wait([listed])  # so that nobody asks when the reader is closed
+            wait([] if listed is None else [listed])  # nobody asks when the reader is closed
+            self._listed_s = -math.inf
             if error.args[0].code() in _LEADER_CHANGES:
                 return None
             raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
         if any(each.error is not None and each.error.code() in _LEADER_CHANGES for each in told):
             return None
         if not told or any(each.error is not None or each.offset < 0 for each in told):
+            self._listed_s = -math.inf
             raise LogUnavailableError(f"{topic}: its ends were not told")
         return {each.partition: each.offset for each in told}
+
+    def _known(self, listed: Any) -> tuple[int, ...]:
+        """Return the partitions of the log, which were asked for just now."""
+        self._listed_s = time.monotonic()
+        return tuple(listed.topics[self._names.transactions].partitions)
 
     def _told(self, asked_of: ContactedConsumer) -> list[TopicPartition]:
         """Return the ends of the partitions that are known."""

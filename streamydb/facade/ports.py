@@ -185,8 +185,11 @@ class TransactionLog(Protocol):
     async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
         """Look for the same among all results that are kept, within bounds of time."""
 
-    async def ends(self) -> Mapping[int, int]:
+    async def ends(self, *, fresh: bool = False) -> Mapping[int, int]:
         """Return the end of each partition: the offset that the next record gets.
+
+        ``fresh``: of all partitions that there are now; otherwise one that was added in the last
+        seconds may be missing.
 
         What lies before it may be a record that is none of ours, such as the end of a Kafka
         transaction; `next_records` passes those.

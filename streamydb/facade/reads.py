@@ -3,6 +3,11 @@
 A *strong* read is linearizable: it takes the ends of the log after it arrived, and waits until the
 read model has passed them. Strong reads that wait at the same time share one look at the ends, but
 never one that began before they arrived.
+
+A look need not know of a partition that was added just now. If a transaction in it has been
+answered, then markers that name the partition stand in the others, before the ends that were looked
+at; so what the read model has passed there names it (`sorter.core.shown`), and its end is looked at,
+too.
 """
 
 from __future__ import annotations
@@ -66,11 +71,15 @@ _STRONG: Final = ReadPoint()
 
 
 class LogEnds:
-    """Looks at the ends of the log, once for all who ask while a look is under way."""
+    """Looks at the ends of the log, once for all who ask while a look is under way.
 
-    def __init__(self, log: TransactionLog) -> None:
+    ``fresh``: also at partitions that were added just now.
+    """
+
+    def __init__(self, log: TransactionLog, *, fresh: bool = False) -> None:
         """Ask `log`."""
         self._log = log
+        self._fresh = fresh
         self._current: asyncio.Task[Mapping[int, int]] | None = None
         self._next: asyncio.Task[Mapping[int, int]] | None = None
 
@@ -88,7 +97,7 @@ class LogEnds:
         if before is not None and not before.done():
             await asyncio.wait([before])
         self._current, self._next = self._next, None
-        return await self._log.ends()
+        return await self._log.ends(fresh=self._fresh)
 
 
 class ReadWaiter:
@@ -169,6 +178,7 @@ class Reader:
         self._model = model
         self._log = log
         self._ends = LogEnds(log)
+        self._fresh_ends = LogEnds(log, fresh=True)
         self.coverage = coverage = Coverage(model, log)
         self._progress = ReadWaiter(model, settings.poll_s, coverage.look)
         self._timeout_s = settings.read_timeout_s
@@ -209,16 +219,21 @@ class Reader:
                 async with asyncio.timeout(timeout_s):
                     ends = await self._ends.look() if strong else {}
                     if floor > self._log.decided().seq:
-                        await self._must_come(floor, name, ends)
-                    self.coverage.note(ends)
-                    behind = self.coverage.behind
-                    await self._progress.until(
-                        lambda now: now.seq >= floor and not behind(now, ends)
-                    )
+                        await self._must_come(floor, name)
+                    await self._pass(floor, ends)
+                    while strong and self._model.latest().offsets.keys() - ends.keys():
+                        ends = await self._fresh_ends.look()
+                        await self._pass(floor, ends)
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
 
-    async def _must_come(self, floor: int, name: str, ends: Mapping[int, int]) -> None:
+    async def _pass(self, floor: int, ends: Mapping[int, int]) -> None:
+        """Wait until the read model has the seq `floor` and has passed the ends."""
+        self.coverage.note(ends)
+        behind = self.coverage.behind
+        await self._progress.until(lambda now: now.seq >= floor and not behind(now, ends))
+
+    async def _must_come(self, floor: int, name: str) -> None:
         """Refuse a seq above all that the records in the log can get; each gets one at most.
 
         Without an answer of Kafka nothing is known, nor before the first transaction is shown.
@@ -228,7 +243,7 @@ class Reader:
         """
         latest = self._model.latest()
         try:
-            ends = ends or await self._ends.look()
+            ends = await self._fresh_ends.look()
         except LogUnavailableError:
             return
         to_come = sum(max(0, end - latest.offsets.get(n, 0)) for n, end in ends.items())

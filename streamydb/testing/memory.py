@@ -110,7 +110,7 @@ class MemoryLog:
                 refused = refused or result
         return refused or Missing(complete=True, since_ms=None)
 
-    async def ends(self) -> Mapping[int, int]:
+    async def ends(self, *, fresh: bool = False) -> Mapping[int, int]:  # noqa: ARG002 - the port
         """Return the end of the log."""
         self.looks += 1
         await self._pass()

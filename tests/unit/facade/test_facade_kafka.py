@@ -351,9 +351,15 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
     log._ends = asked = FakeEnds({0: 5})
     assert await log.ends() == {0: 5}
     asked.ends = {0: 6, 1: 1}
-    assert await log.ends() == {0: 6, 1: 1}
+    assert await log.ends() == {0: 6}, "it asked for partitions a moment ago"
+    assert await log.ends(fresh=True) == {0: 6, 1: 1}
+    asked.ends = {0: 7, 1: 2, 2: 1}
+    assert await log.ends() == {0: 7, 1: 2}
+    monkeypatch.setattr(kafka, "_LISTED_S", -1.0)
+    assert await log.ends() == {0: 7, 1: 2, 2: 1}, "after a while it asks by itself"
+    monkeypatch.undo()
     asked.ends = {0: 1}  # made anew
-    assert await log.ends() == {0: 1}
+    assert await log.ends(fresh=True) == {0: 1}
     asked.errors = [KafkaError.NOT_LEADER_FOR_PARTITION]
     assert await log.ends() == {0: 1}, "it asks again while a leader changes"
     asked.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]

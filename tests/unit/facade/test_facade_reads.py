@@ -311,3 +311,31 @@ async def test_a_page_of_a_stream_without_a_facade_takes_no_longer_than_it_may()
     await transport.send(Emissions("a.b", cursor, None, 5, 5 + 99))
     assert asked == [2 + MARGIN_S, 2 + MARGIN_S, 60, 60]
     await transport.close()
+
+
+@scenario
+async def test_a_strong_read_passes_a_partition_that_it_learns_of_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was added just now, so the first look does not tell of it; the resolved record does."""
+    database = MemoryDatabase()
+    looks: list[bool] = []
+    shown, end, latest = {0: 1, 1: 0}, {0: 1, 1: 2}, database.model.latest
+
+    async def ends(*, fresh: bool = False) -> dict[int, int]:
+        looks.append(fresh)
+        return dict(end) if fresh else {0: 1}
+
+    async with connect(database, poll_s=0.001) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        monkeypatch.setattr(database.log, "ends", ends)
+        monkeypatch.setattr(
+            database.model, "latest", lambda: latest()._replace(offsets=dict(shown))
+        )
+        reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
+        await until(lambda: looks == [False, True])
+        await settle()
+        assert not reading.done(), "what is answered in the new partition is not shown yet"
+        shown[1] = 2
+        assert (await reading).body == b"1"
+        assert looks == [False, True]
