@@ -207,8 +207,12 @@ class HealthMonitor:
         return f"the pipeline is {said.state}"
 
     def _age_s(self, latest: Resolved) -> float:
-        """Return how old the state is at most that reads show."""
-        if self._log_fault() is None:
+        """Return how old the state is at most that reads show.
+
+        A look that is under way for long, as under load, has found nothing yet: what was found
+        before is older by now.
+        """
+        if self._log_fault() is None and (self._look is None or self._look.done()):
             return round(self._found.unseen_s, 3)
         since_ms = latest.ts_ms if self._whole_ms is None else self._whole_ms
         return round(max(0.0, self._log.time_ms() - since_ms) / 1000, 3)

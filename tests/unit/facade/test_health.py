@@ -167,6 +167,24 @@ async def test_kafka_that_hangs_holds_no_probe_up(monkeypatch: pytest.MonkeyPatc
 
 
 @scenario
+async def test_the_age_grows_while_a_look_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load a look takes seconds, in which nobody knows what has been shown since."""
+    monkeypatch.setattr(health, "_KEPT_S", 0.0)
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await put(client)
+        assert (await ready(client))["age_s"] == 0
+        monkeypatch.setattr(health, "_PATIENCE_S", 0.01)
+        database.log.stalled = asyncio.Event()
+        first = (await ready(client))["age_s"]
+        await asyncio.sleep(0.02)
+        assert 0 < first < (await ready(client))["age_s"]
+        database.log.stalled.set()
+        monkeypatch.setattr(health, "_PATIENCE_S", 1)
+        assert (await ready(client))["age_s"] == 0
+
+
+@scenario
 async def test_a_read_model_that_cannot_be_read() -> None:
     database = MemoryDatabase()
     async with connect(database) as client:
