@@ -59,25 +59,40 @@ def bank(options: BankOptions, phases: Phases) -> dict[str, Any]:
         }
 
 
-def keys_series(options: BankOptions, sizes: list[int], phases: Phases) -> dict[str, Any]:
+def keys_series(
+    options: BankOptions, sizes: list[int], phases: Phases,
+    sustain: tuple[float, float] | None = None, interval_s: float = 10.0,
+) -> dict[str, Any]:  # fmt: skip
     """Measure the cost of a transfer while the database grows to each of `sizes` accounts.
+
+    At each size also how long a pipeline takes to start. ``sustain``: then a load for so many
+    seconds at the largest size, and what multiple of the rate there it is.
 
     Raises:
         BenchError: as `bank`.
     """
     distribution = options.distributions[0]
-    series = []
+    series: list[dict[str, Any]] = []
+    found = None
     with running(options, phases) as run:
-        for number, size in enumerate(sorted(sizes)):
+        first = 0
+        for size in sorted(sizes):
             run.load_accounts(size)
             workload = options.workload(distribution, size)
-            if number == 0:
-                first = run.appender.appended
-                run.warm_up(workload)
+            first = first or run.appender.appended
+            run.warm_up(workload)
             name = f"{size:,} accounts"
             rates = run.throughput({name: workload})[name]
-            state = round(run.engine.state_mb(), 1)
-            series.append({"accounts": size, "state_mb": state, **rate_facts(rates)})
+            state, memory = run.engine.state_mb(), run.engine.memory.now_mb
+            facts = {"accounts": size, "state_mb": round(state, 1), "rss_mb": round(memory, 1)}
+            start_s = run.restart(workload)
+            series.append({**facts, "start_s": start_s, **rate_facts(rates)})
+        if sustain is not None:
+            run.warm_up(workload)
+            capacity = series[-1]["txn_per_s"]
+            found = run.long_run(
+                workload, capacity, sustain[1], sustain[0], interval_s, lambda _: None
+            )
         run.stop()
         proof = {**run.answered(), **run.balances()}
         limit = run.copy_limit(first, 2.0)
@@ -91,6 +106,7 @@ def keys_series(options: BankOptions, sizes: list[int], phases: Phases) -> dict[
             "largest_to_smallest": round(
                 series[-1]["txn_per_s"] / series[0]["txn_per_s"], 4
             ),
+            **({} if found is None else {"sustained": found}),
             "proof": proof,
         }
 

@@ -86,6 +86,16 @@ class Run:
                 rate = backlog(self.engine, self.appender, workload, half, phase.note)
             phase.outcome = f"{rate.per_s:,.0f}/s in the last part"
 
+    def restart(self, workload: w.Workload) -> float:
+        """Stop the pipeline and start it again; seconds from the start to the next result."""
+        self.stop()
+        with self.phases.phase("Starting again") as phase:
+            begun = time.monotonic()
+            self.engine.start()
+            self.appender.append(workload, 1)
+            drain(self.engine, self.appender, phase.note)
+            return round(time.monotonic() - begun, 1)
+
     def throughput(self, workloads: Mapping[str, w.Workload]) -> dict[str, list[Rate]]:
         """Measure the workloads in turn, again and again, so that a drift meets all alike."""
         rates: dict[str, list[Rate]] = {name: [] for name in workloads}

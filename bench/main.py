@@ -105,7 +105,11 @@ def bank(
     ] = 10.0,
     keys_series: Annotated[
         str | None,
-        typer.Option("--keys-series", help="Cost of a transfer at each size: 1000,100000,3000000."),
+        typer.Option(
+            "--keys-series",
+            help="Cost of a transfer at each size: 1000,100000,3000000. With --sustain that load "
+            "comes last, at the largest.",
+        ),
     ] = None,
     copy_limit: CopyLimit = True,
     seed: Seed = 1,
@@ -122,9 +126,11 @@ def bank(
     )  # fmt: skip
     if keys_series is not None:
         sizes = _numbers(keys_series, "numbers of accounts like 1000,100000", 2)
+        then = None if sustain is None else (sustain, load)
         deliver(
-            lambda phases: bank_runs.keys_series(options, sizes, phases), show, output, json=json
-        )
+            lambda phases: bank_runs.keys_series(options, sizes, phases, then, interval),
+            show, output, json=json,
+        )  # fmt: skip
     elif sustain is not None:
         deliver(
             lambda phases: bank_runs.sustained(options, sustain, load, phases, interval),

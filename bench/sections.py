@@ -5,6 +5,7 @@ Each function takes one answer of `streamydb bench` and returns the lines of its
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import Any
 
 from bench.recovery import figures_of
@@ -61,13 +62,35 @@ def keys_lines(answer: dict[str, Any]) -> list[str]:
     rows = [
         [
             f"{row['accounts']:,}", ", ".join(f"{rate:,.0f}" for rate in row["runs"]),
-            f"{row['state_mb']:,.0f}",
+            f"{row['state_mb']:,.0f}", f"{row['rss_mb']:,.0f}", f"{row['start_s']:.1f}",
         ]
         for row in answer["series"]
     ]  # fmt: skip
     told = (
         f"Uniform transfers, {answer['shards']} shard(s), plans of {answer['max_offsets']:,}, "
-        f"{_where(answer)}:"
+        f"{_where(answer)}. Memory counts pages of the values' file that are in memory; a start "
+        "ends with the next result:"
     )
-    head = ["accounts", "transactions/s of the repetitions", "state, MB"]
+    head = ["accounts", "transactions/s of the repetitions", "state, MB", "memory, MB", "start, s"]
+    lines = [told, "", *markdown(head, rows)]
+    return lines if "sustained" not in answer else [*lines, "", *_flat(answer)]
+
+
+def _flat(answer: dict[str, Any]) -> list[str]:
+    """Minute by minute, how the load at the largest size went."""
+    found = answer["sustained"]
+    accounts, rate = answer["series"][-1]["accounts"], found["offered_per_s"]
+    minutes: dict[int, list[dict[str, Any]]] = {}
+    for row in found["intervals"]:
+        minutes.setdefault(int(row["from_s"] // 60), []).append(row)
+    rows = [
+        [
+            str(minute + 1), f"{mean(row['done_per_s'] for row in some):,.0f}",
+            f"{max(row['p99_ms'] or 0 for row in some):,.0f}", f"{some[-1]['rss_mb']:,.0f}",
+            f"{some[-1]['state_mb']:,.0f}",
+        ]
+        for minute, some in sorted(minutes.items())
+    ]  # fmt: skip
+    told = f"Then {rate:,.0f} transfers/s between {accounts:,} accounts, minute by minute:"
+    head = ["minute", "done a second", "worst p99 of 10 s, ms", "memory, MB", "state, MB"]
     return [told, "", *markdown(head, rows)]
