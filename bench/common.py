@@ -26,6 +26,8 @@ from streamydb.cli.phases import Phases
 __all__ = ["CommonOptions", "Run", "rate_facts", "running"]
 
 _SETTLE_S: Final = 10.0
+_LOADED_MAX: Final = 2_000_000
+"""Accounts opened at a time: one micro-batch could take ten million, and gigabytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +66,11 @@ class Run:
         """Open accounts until there are `accounts`, each with BALANCE."""
         with self.phases.phase(f"Loading {accounts:,} accounts") as phase:
             value = b"%d" % w.BALANCE
-            new = accounts - self.accounts
-            first = self.appender.appended
-            self.appender.append_all(w.funding(self.accounts, new, value, first_id=first))
-            drain(self.engine, self.appender, phase.note)
-            self.accounts = accounts
+            while (new := min(accounts - self.accounts, _LOADED_MAX)) > 0:
+                first = self.appender.appended
+                self.appender.append_all(w.funding(self.accounts, new, value, first_id=first))
+                drain(self.engine, self.appender, phase.note)
+                self.accounts += new
 
     def load_values(self, keys: int, value_bytes: int) -> None:
         """Put a value under each key of the YCSB workload."""

@@ -5,9 +5,9 @@ read model has passed them. Strong reads that wait at the same time share one lo
 never one that began before they arrived.
 
 A look need not know of a partition that was added just now. If a transaction in it has been
-answered, then markers that name the partition stand in the others, before the ends that were looked
-at; so what the read model has passed there names it (`sorter.core.shown`), and its end is looked at,
-too.
+answered, then markers that name the partition stand in the others, before the ends that were
+looked at; so what the read model has passed there names it (`sorter.core.shown`), and its end is
+looked at, too.
 """
 
 from __future__ import annotations
