@@ -122,9 +122,10 @@ def items_of(writes: Columns) -> Items:
     numbers = np.empty(len(tags), INT_ITEM)
     numbers["version"], numbers["tag"] = writes.cols["version"], tags
     numbers["number"] = writes.cols["number"]
-    raw, size = numbers.tobytes(), INT_ITEM.itemsize
+    size = INT_ITEM.itemsize
     if (tags == p.INT).all():
-        return [(key, raw[i * size : i * size + size]) for i, key in enumerate(keys)], [], []
+        return list(zip(keys, numbers.view(f"V{size}").tolist(), strict=True)), [], []
+    raw = numbers.tobytes()
     texts = writes.texts["text"]
     puts, deletes, ends = [], [], []
     for i, (key, tag) in enumerate(zip(keys, tags.tolist(), strict=True)):

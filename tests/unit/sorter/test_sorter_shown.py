@@ -49,7 +49,8 @@ def grown(rng: random.Random, initial: int) -> dict[int, list[LogRecord]]:
 def steps(rng: random.Random, initial: int, log: dict[int, list[LogRecord]]) -> list[Step]:
     """The states of a sorter that reads some of each partition at a time, the last ones late."""
     sorter = KeyedEventTimeSorter(SorterState(initial), MemoryBlobs())
-    read, released, found = dict.fromkeys(log, 0), set[Place](), []
+    read, released = dict.fromkeys(log, 0), set[Place]()
+    found: list[Step] = []
     while read != {q: len(records) for q, records in log.items()}:
         for q, records in log.items():
             if q >= initial and len(found) < 10 * q:
