@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from streamydb.key_processor.value_store import (
     nearly_sorted,
 )
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues
 
 ROWS = [
@@ -96,6 +98,31 @@ def test_a_file_is_read_and_written_at_the_position_that_it_has(
     assert again.sizes((1, "one"), [b"b", b"none", b"\x00"]) == [2, -1, 0]
     assert again.load((1, "other"), [b"a"]) is None
     assert again.sizes((0, ""), [b"a"]) is None
+
+
+def test_values_that_are_slow_to_load_come_together_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_files, "_SLOW_S", -1.0)
+    store = LmdbValues(tmp_path)
+    keys = [b"%d" % n for n in range(1_000)]
+    puts = [(key, b"value of " + key) for key in keys[::2]]
+    assert store.apply((0, ""), (1, "x"), puts, [])
+    wanted = [dict(puts).get(key) for key in keys]
+    assert store.load((1, "x"), keys) == wanted  # one by one, the first time
+    used: list[ThreadPoolExecutor] = []
+    threads = shard_files._threads
+
+    def spied() -> ThreadPoolExecutor:
+        used.append(threads())
+        return used[-1]
+
+    monkeypatch.setattr(shard_files, "_threads", spied)
+    for count in (0, 1, 15, 16, 17, 1_000):
+        assert store.load((1, "x"), keys[:count]) == wanted[:count]
+        assert store.load((0, ""), keys[:count]) is None
+    assert len(used) == 12
+    LmdbValues.close(tmp_path)
 
 
 def test_deleted_and_cleared_values_are_gone(reopened: Callable[[], ValueStore]) -> None:
