@@ -68,8 +68,8 @@ def keys_lines(answer: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
     told = (
         f"Uniform transfers, {answer['shards']} shard(s), plans of {answer['max_offsets']:,}, "
-        f"{_where(answer)}. Memory counts pages of the values' file that are in memory; a start "
-        "ends with the next result:"
+        f"{_where(answer)}. Memory counts the pages of the values' file that are in memory, in "
+        "each process that maps them. A start ends with the next result:"
     )
     head = ["accounts", "transactions/s of the repetitions", "state, MB", "memory, MB", "start, s"]
     lines = [told, "", *markdown(head, rows)]
