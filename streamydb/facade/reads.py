@@ -124,9 +124,9 @@ class ReadWaiter:
         self._moved = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
 
-    async def until(self, reached: Reached) -> None:
-        """Wait, without an end."""
-        while not reached(self._model.latest()):
+    async def until(self, reached: Reached) -> Resolved:
+        """Wait, without an end; return what has been reached."""
+        while not reached(latest := self._model.latest()):
             self._waiting += 1
             try:
                 if self._poller is None or self._poller.done():
@@ -134,6 +134,7 @@ class ReadWaiter:
                 await self._moved.wait()
             finally:
                 self._waiting -= 1
+        return latest
 
     async def _poll(self) -> None:
         """Wake those who wait whenever the read model has moved, until nobody waits."""
@@ -220,18 +221,20 @@ class Reader:
                     ends = await self._ends.look() if strong else {}
                     if floor > self._log.decided().seq:
                         await self._must_come(floor, name)
-                    await self._pass(floor, ends)
-                    while strong and self._model.latest().offsets.keys() - ends.keys():
+                    now = await self._pass(floor, ends)
+                    while strong and now.offsets.keys() - ends.keys():
                         ends = await self._fresh_ends.look()
-                        await self._pass(floor, ends)
+                        now = await self._pass(floor, ends)
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
 
-    async def _pass(self, floor: int, ends: Mapping[int, int]) -> None:
-        """Wait until the read model has the seq `floor` and has passed the ends."""
+    async def _pass(self, floor: int, ends: Mapping[int, int]) -> Resolved:
+        """Wait until the read model has the seq `floor` and has passed the ends; return how far it
+        is then.
+        """
         self.coverage.note(ends)
         behind = self.coverage.behind
-        await self._progress.until(lambda now: now.seq >= floor and not behind(now, ends))
+        return await self._progress.until(lambda now: now.seq >= floor and not behind(now, ends))
 
     async def _must_come(self, floor: int, name: str) -> None:
         """Refuse a seq above all that the records in the log can get; each gets one at most.
