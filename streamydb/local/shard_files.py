@@ -36,9 +36,12 @@ _POSITION = b"position"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _Open = tuple[lmdb.Environment, Any, Any, Any]
 _SLOW_S: Final = 1e-5
-"""Loading a key takes a tenth of this from memory, and ten times as long from a disk."""
+"""Loading a key from memory takes a tenth of this, and waiting for the disk several times this."""
 
 _THREADS: Final = 16
+"""So many load values at a time. Fewer keys than these count as so many: a load of few keys takes
+as long as its transaction, whatever the disk does.
+"""
 
 _ENVIRONMENTS: dict[str, tuple[int, _Open]] = {}
 """Open LMDB environments of this process by path, with the inode: LMDB allows one per process."""
@@ -86,7 +89,7 @@ class LmdbValues:
         """
         begun = perf_counter()
         found = self._load_together(at, keys) if self._slow else self._load(at, keys)
-        self._slow = perf_counter() - begun > _SLOW_S * len(keys)
+        self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
         return found
 
     def _load_together(

@@ -22,7 +22,9 @@ from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from streamydb.kafka.names import TopicNames
+from streamydb.key_processor import values
 from streamydb.key_processor.memory import MemoryBlobs
+from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.pipeline import arrow_batches, hosts
 from streamydb.pipeline.routes import spark_hash, tokens
@@ -195,7 +197,7 @@ class Hosted(sim.Cluster):
 
 @pytest.fixture
 def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Any]]:
-    """Runs a seed on the hosts, with small parts and small runs."""
+    """Runs a seed on the hosts, with small parts and small runs, and as if a disk were slow."""
     made: list[Hosted] = []
 
     class Here(Hosted):
@@ -208,7 +210,9 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         dice = random.Random(f"hosts {seed}")
         parts = mock.patch.object(hosts, "_PART_BYTES", dice.choice([50, 1_000, 8 << 20]))
         runs = mock.patch.object(arrow_batches, "_RUN_BYTES", dice.choice([1, 500, 3 << 20]))
-        with parts, runs:
+        few = mock.patch.object(values, "_LOADED_KEYS_MIN", dice.choice([1, 32]))
+        slow = mock.patch.object(shard_files, "_SLOW_S", dice.choice([-1.0, 1e-5]))
+        with parts, runs, few, slow:
             return run.run_seed(seed, RECORDS, large=0.0)
 
     monkeypatch.setattr(run, "Cluster", Here)
