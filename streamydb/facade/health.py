@@ -187,10 +187,13 @@ class HealthMonitor:
         except StreamyError:
             return None
 
+    def _looking(self) -> bool:
+        """Return True while a look is under way."""
+        return self._look is not None and not self._look.done()
+
     def _log_fault(self) -> str | None:
         """Return why the log cannot be used."""
-        running = self._look is not None and not self._look.done()
-        silent = running and time.monotonic() - self._began_s > _SILENT_S
+        silent = self._looking() and time.monotonic() - self._began_s > _SILENT_S
         fault = "Kafka does not answer" if silent or not self._found.answered else None
         return self._log.fault() or fault
 
@@ -209,10 +212,10 @@ class HealthMonitor:
     def _age_s(self, latest: Resolved) -> float:
         """Return how old the state is at most that reads show.
 
-        A look that is under way for long, as under load, has found nothing yet: what was found
-        before is older by now.
+        Under load a look takes seconds. Until it ends, nobody knows what reads show by now, so the
+        age counts from the look before.
         """
-        if self._log_fault() is None and (self._look is None or self._look.done()):
+        if self._log_fault() is None and not self._looking():
             return round(self._found.unseen_s, 3)
         since_ms = latest.ts_ms if self._whole_ms is None else self._whole_ms
         return round(max(0.0, self._log.time_ms() - since_ms) / 1000, 3)

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, Final
 
@@ -212,17 +212,20 @@ class KafkaLog:
         A reader needs half of the processor time that a client for administration does. Which
         partitions there are is asked at the same time, if at all: hardly ever others than before.
         """
-        topic, listed = self._names.transactions, None
+        topic = self._names.transactions
+        listed: list[Future[Any]] = []
         if fresh or time.monotonic() > self._listed_s + _LISTED_S:
-            listed = self._lists.submit(asked_of.list_topics, topic, REQUEST_S)
+            listed.append(self._lists.submit(asked_of.list_topics, topic, REQUEST_S))
         try:
             told = self._told(asked_of)
-            found = self._numbers if listed is None else self._known(listed.result())
-            if found != self._numbers:
-                self._numbers = found
-                told = self._told(asked_of)
+            for each in listed:
+                found = tuple(each.result().topics[topic].partitions)
+                self._listed_s = time.monotonic()
+                if found != self._numbers:
+                    self._numbers = found
+                    told = self._told(asked_of)
         except KafkaException as error:
-            wait([] if listed is None else [listed])  # nobody asks when the reader is closed
+            wait(listed)  # so that nobody asks when the reader is closed
             self._listed_s = -math.inf
             if error.args[0].code() in _LEADER_CHANGES:
                 return None
@@ -233,11 +236,6 @@ class KafkaLog:
             self._listed_s = -math.inf
             raise LogUnavailableError(f"{topic}: its ends were not told")
         return {each.partition: each.offset for each in told}
-
-    def _known(self, listed: Any) -> tuple[int, ...]:
-        """Return the partitions of the log, which were asked for just now."""
-        self._listed_s = time.monotonic()
-        return tuple(listed.topics[self._names.transactions].partitions)
 
     def _told(self, asked_of: ContactedConsumer) -> list[TopicPartition]:
         """Return the ends of the partitions that are known."""
