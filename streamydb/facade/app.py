@@ -132,12 +132,14 @@ def _lifespan(services: Services) -> Callable[[Litestar], Any]:
     @asynccontextmanager
     async def run(_: Litestar) -> AsyncGenerator[None, None]:
         await services.log.start()
+        services.reader.begin()
         ticks = asyncio.create_task(services.ticker.run())
         try:
             yield
         finally:
             ticks.cancel()
             await asyncio.wait([ticks])
+            await services.reader.stop()
             await services.statements.stop()
             await services.queries.stop()
             await services.changes.stop()

@@ -138,6 +138,7 @@ class DirectTransport:
         if self._started:
             self._started = False
             await self._services.changes.stop()
+            await self._services.reader.stop()
             await self._services.log.stop()
         self._on_close()
 
@@ -149,6 +150,7 @@ class DirectTransport:
         async with self._starting:
             if not self._started:
                 await self._services.log.start()
+                self._services.reader.begin()
                 self._started = True
 
     async def _snapshot(self, request: Read | Scan) -> Snapshot:

@@ -17,8 +17,8 @@ import msgspec
 
 from streamydb.errors import StreamyError
 from streamydb.facade.feed_ports import ChangeSource
+from streamydb.facade.looks import Looks
 from streamydb.facade.ports import ReadModel, Resolved, TransactionLog
-from streamydb.facade.reads import LogEnds
 from streamydb.facade.settings import FacadeSettings
 from streamydb.local.folder import PipelineStatus
 
@@ -87,6 +87,7 @@ class HealthMonitor:
         changes: the change feed.
         settings: say how long a verdict is waited for.
         pipeline: what the pipeline says of itself, if that is to be seen here.
+        passed: whether strong reads wait for nothing but what was answered; see `Reader.passed`.
     """
 
     def __init__(
@@ -96,13 +97,15 @@ class HealthMonitor:
         changes: ChangeSource,
         settings: FacadeSettings,
         pipeline: Callable[[], PipelineStatus] | None = None,
+        passed: Callable[[], bool] = lambda: True,
     ) -> None:
         """Know nothing yet."""
         self._model = model
         self._log = log
-        self._ends = LogEnds(log)
+        self._ends = Looks(log.ends)
         self._changes = changes
         self._pipeline = pipeline
+        self._passed = passed
         self._late_s = settings.verdict_timeout_s / 2
         self._found = _Look(True, 0.0, 0.0, None)
         self._whole_ms: float | None = None
@@ -121,12 +124,13 @@ class HealthMonitor:
             waits = f"records have waited {found.undecided_s:.0f} s for the pipeline"
         elif behind:
             waits = f"the read model is {found.unseen_s:.0f} s behind the pipeline"
+        hidden = not latest or latest.seq < self._log.decided().seq or not self._passed()
         feed = self._changes.fault() or self._changes.streams.fault()
         why = [fault for fault in (unread, away, stopped, waits, feed) if fault]
         return Health(
             status="degraded" if why else "ready",
             reads=not unread,
-            strong=not (unread or away or behind),
+            strong=not (unread or away or (behind and hidden)),
             writes=not (away or stopped or late),
             changes=not feed,
             seq=latest.seq if latest else None,

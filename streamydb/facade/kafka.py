@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartiti
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
+from streamydb.facade.looks import Looks
 from streamydb.facade.ports import (
     AppendUnknownError,
     Decided,
@@ -23,9 +23,10 @@ from streamydb.facade.ports import (
     LogUnavailableError,
     Missing,
     NextRecord,
+    Published,
 )
 from streamydb.facade.result_batch import Commits, ResultBatch, batch_of
-from streamydb.facade.results import ResultIndex
+from streamydb.facade.results import ResultIndex, newest_of
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
@@ -42,8 +43,6 @@ _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 _RETRY_S: Final = 0.05
-_LISTED_S: Final = 5.0
-"""How often the log's partitions are asked for, when nobody needs to know them now."""
 
 _LEADER_CHANGES: Final = {
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -69,14 +68,14 @@ class KafkaLog:
         self._index = ResultIndex(facade.results_bytes_max)
         self._executor = ThreadPoolExecutor(_THREADS, "streamydb-facade")
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
-        self._lists = ThreadPoolExecutor(1, "streamydb-partitions")
-        self._numbers: tuple[int, ...] = ()
-        self._listed_s = -math.inf
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._ends: ContactedConsumer | None = None
         self._tail: TopicFollower[ResultBatch] | None = None
-        self._checked: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._changes: tuple[int, ...] = ()
+        self._newest = 0
+        self._published = Looks(self._look_at_published)
         self._behind_ms = 0
 
     async def start(self) -> None:
@@ -85,12 +84,12 @@ class KafkaLog:
         Raises:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
         """
-        starts = self._checked or await run_in(self._executor, self._starts)
+        self._starts = self._starts or await run_in(self._executor, self._found_starts)
         await run_in(self._executor, batch_of, ())  # loads its kernel, or compiles it
         self._ends = reader(self._settings.client_config(), FOLLOWING)
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = TopicFollower(
-            self._settings, self._names.results, starts, batch_of, self._take
+            self._settings, self._names.results, self._starts, batch_of, self._take
         )
 
     def check(self) -> None:
@@ -99,7 +98,7 @@ class KafkaLog:
         Raises:
             LogUnavailableError: as `start`, and without a server around it.
         """
-        self._checked = self._starts()
+        self._starts = self._found_starts()
 
     async def stop(self) -> None:
         """Wait until what was appended is in the log, for some seconds, and end."""
@@ -113,7 +112,6 @@ class KafkaLog:
         ends, self._ends = self._ends, None
         if ends is not None:
             self._looks.submit(ends.close)  # behind a look that is under way
-        self._looks.submit(self._lists.shutdown, wait=False)
         self._looks.shutdown(wait=False)
 
     async def append(
@@ -161,11 +159,20 @@ class KafkaLog:
         """Search the results topic; see `TransactionLog`."""
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
-    async def ends(self, *, fresh: bool = False) -> Mapping[int, int]:
+    async def published(self) -> Published:
+        """Look how far results and changes go; see `TransactionLog`."""
+        if self._tail is None or self.fault() is not None:
+            raise LogUnavailableError("Kafka does not answer")
+        ends = await self._published.look()
+        await self._tail.passed(ends[self._names.results])
+        return Published(self._newest, ends[self._names.changes])
+
+    async def ends(self) -> Mapping[int, int]:
         """Look at the ends of the log; see `TransactionLog`."""
         if self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
-        return await run_in(self._looks, functools.partial(self._look, fresh=fresh))
+        topic = self._names.transactions
+        return (await run_in(self._looks, self._look, {topic: ()}))[topic]
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Look for the records that come next; see `TransactionLog`."""
@@ -185,7 +192,7 @@ class KafkaLog:
         """Return how many results were seen; see `TransactionLog`."""
         return self._index.counts
 
-    def _starts(self) -> dict[int, int]:
+    def _found_starts(self) -> dict[int, int]:
         """Return the offsets from which on the results are followed."""
         consumer = reader(self._settings.client_config(), FOLLOWING)
         try:
@@ -194,54 +201,28 @@ class KafkaLog:
             consumer.close()
         return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
 
-    def _look(self, *, fresh: bool = False) -> dict[int, int]:
-        """The ends of all partitions that are known; one without a leader is waited for."""
+    async def _look_at_published(self) -> dict[str, dict[int, int]]:
+        """The ends of results and changes."""
+        names = self._names
+        known = {names.results: tuple(self._starts), names.changes: self._changes}
+        found = await run_in(self._looks, self._look, known)
+        self._changes = tuple(found[names.changes])
+        return found
+
+    def _look(self, asked: Mapping[str, Sequence[int]]) -> dict[str, dict[int, int]]:
+        """The ends of partitions of topics; of all, where none are given.
+
+        One without a leader is waited for. A reader needs half of the processor time for this that
+        a client for administration does.
+        """
         if self._ends is None:
             raise LogUnavailableError("not started")
         until_s = time.monotonic() + REQUEST_S
-        while (found := self._ask(self._ends, fresh=fresh)) is None:
+        while (found := _ends_of(self._ends, asked)) is None:
             if time.monotonic() > until_s:
-                raise LogUnavailableError(f"{self._names.transactions}: a partition has no leader")
+                raise LogUnavailableError(f"{' or '.join(asked)}: a partition has no leader")
             time.sleep(_RETRY_S)
-            fresh = True
         return found
-
-    def _ask(self, asked_of: ContactedConsumer, *, fresh: bool) -> dict[int, int] | None:
-        """Ask for the ends; None if a leader is changing, or has not been chosen yet.
-
-        A reader needs half of the processor time that a client for administration does. Which
-        partitions there are is asked at the same time, if at all: hardly ever others than before.
-        """
-        topic = self._names.transactions
-        listed: list[Future[Any]] = []
-        if fresh or time.monotonic() > self._listed_s + _LISTED_S:
-            listed.append(self._lists.submit(asked_of.list_topics, topic, REQUEST_S))
-        try:
-            told = self._told(asked_of)
-            for each in listed:
-                found = tuple(each.result().topics[topic].partitions)
-                self._listed_s = time.monotonic()
-                if found != self._numbers:
-                    self._numbers = found
-                    told = self._told(asked_of)
-        except KafkaException as error:
-            wait(listed)  # so that nobody asks when the reader is closed
-            self._listed_s = -math.inf
-            if error.args[0].code() in _LEADER_CHANGES:
-                return None
-            raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
-        if any(each.error is not None and each.error.code() in _LEADER_CHANGES for each in told):
-            return None
-        if not told or any(each.error is not None or each.offset < 0 for each in told):
-            self._listed_s = -math.inf
-            raise LogUnavailableError(f"{topic}: its ends were not told")
-        return {each.partition: each.offset for each in told}
-
-    def _told(self, asked_of: ContactedConsumer) -> list[TopicPartition]:
-        """Return the ends of the partitions that are known."""
-        topic = self._names.transactions
-        asked = [TopicPartition(topic, number, OFFSET_END) for number in self._numbers]
-        return asked_of.offsets_for_times(asked, REQUEST_S) if asked else []
 
     def _take(self, batch: ResultBatch) -> Iterator[None]:
         """Take results in; pause after each that a request waits for.
@@ -249,10 +230,47 @@ class KafkaLog:
         A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
         for its request: reads that come meanwhile must not wait for all of them.
         """
-        for last in batch[-1:]:
-            ts_ms = last.newest[1] if isinstance(last, Commits) else last[0].ts_ms
-            self._behind_ms = max(0, ts_ms - time.time_ns() // 1_000_000)
-        yield from self._index.take(batch)
+        newest = [
+            each.newest if isinstance(each, Commits) else newest_of(each[0]) for each in batch
+        ]
+        if newest:
+            self._newest = max(self._newest, *(seq for seq, _ in newest))
+            self._behind_ms = max(0, newest[-1][1] - time.time_ns() // 1_000_000)
+        return self._index.take(batch)
+
+
+def _ends_of(
+    asked_of: ContactedConsumer, asked: Mapping[str, Sequence[int]]
+) -> dict[str, dict[int, int]] | None:
+    """Ask for the ends; None if a leader is changing, or has not been chosen yet."""
+    topics = " or ".join(asked)
+    try:
+        places = [
+            TopicPartition(topic, number, OFFSET_END)
+            for topic, known in asked.items()
+            for number in known or _numbers_of(asked_of, topic)
+        ]
+        told = asked_of.offsets_for_times(places, timeout=REQUEST_S)
+    except KafkaException as error:
+        if error.args[0].code() in _LEADER_CHANGES:
+            return None
+        raise LogUnavailableError(f"{topics}: its ends cannot be had") from error
+    if any(each.error is not None and each.error.code() in _LEADER_CHANGES for each in told):
+        return None
+    found: dict[str, dict[int, int]] = {topic: {} for topic in asked}
+    for each in told:
+        if each.error is not None or each.offset < 0:
+            raise LogUnavailableError(f"{each.topic}: its ends were not told")
+        found[each.topic][each.partition] = each.offset
+    return found
+
+
+def _numbers_of(asked_of: ContactedConsumer, topic: str) -> tuple[int, ...]:
+    """The partitions of a topic."""
+    found = asked_of.list_topics(topic, timeout=REQUEST_S).topics[topic]
+    if found.error is not None or not found.partitions:
+        raise KafkaException(found.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    return tuple(found.partitions)
 
 
 def _settle(

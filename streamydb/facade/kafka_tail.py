@@ -130,7 +130,7 @@ class TopicFollower(Generic[_Rows]):
         prepare: makes of records what `take` gets; called in the thread.
         take: called in the event loop; the thread waits for it, so that nothing piles up. If it
             makes a generator, the loop goes through it step by step and does other work between:
-            see `_Pace`.
+            see `_Pace`. `passed` waits for what it does before it returns.
     """
 
     def __init__(
@@ -147,11 +147,20 @@ class TopicFollower(Generic[_Rows]):
         self._prepare = prepare
         self._take = take
         self._stop = threading.Event()
+        self._positions = dict(starts)
+        self._moved = asyncio.Event()
         self.fault: str | None = None
-        self._consumer = reader(settings.client_config(), FOLLOWING, on_error=self._note)
+        self._consumer = reader(
+            settings.client_config(), FOLLOWING, eof=True, on_error=self._note
+        )
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
         self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
         self._thread.start()
+
+    async def passed(self, ends: Mapping[int, int]) -> None:
+        """Wait until `take` has had all records before the ends; call it in the event loop."""
+        while any(self._positions[number] < end for number, end in ends.items()):
+            await self._moved.wait()
 
     def close(self) -> None:
         """End, and wait for the end; not to be called in the event loop."""
@@ -166,22 +175,38 @@ class TopicFollower(Generic[_Rows]):
             if self.fault is not None:
                 self._probe()
             records = [message for message in messages if message.error() is None]
-            if not records:
-                continue
+            reached = {m.partition(): m.offset() + 1 for m in records}
+            reached |= {m.partition(): m.offset() for m in messages if at_end(m)}
             try:
-                self._hand_over(self._prepare(records))
+                if records:
+                    self._hand_over(self._prepare(records), reached)
+                elif reached:
+                    self._call(self._reach, reached)
             except Exception as error:  # noqa: BLE001 - raised again in the thread
                 self.fault = f"{self._topic} cannot be followed ({type(error).__name__})"
                 return
 
-    def _hand_over(self, rows: _Rows) -> None:
-        """Have the event loop take rows, and wait until it has."""
+    def _reach(self, positions: Mapping[int, int]) -> None:
+        """Note how far was read; called in the event loop."""
+        self._positions.update(positions)
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def _call(self, function: Callable[..., object], *args: Any) -> None:
+        """Have the event loop call a function."""
+        with suppress(RuntimeError):  # the loop is closed: nobody needs it
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _hand_over(self, rows: _Rows, reached: Mapping[int, int]) -> None:
+        """Have the event loop take rows, and wait until it has; what is read then."""
         taken = threading.Event()
         failed: list[Exception] = []
 
         def turn(pace: _Pace, steps: Iterator[None] | None = None) -> None:
             try:
-                steps = self._take(rows) or iter(()) if steps is None else steps
+                if steps is None:
+                    steps = self._take(rows) or iter(())
+                    self._reach(reached)
                 count = pace.begin()
                 self._loop.call_soon(pace.mark)
                 for _ in range(count):
@@ -194,8 +219,7 @@ class TopicFollower(Generic[_Rows]):
                 failed.append(error)
                 taken.set()
 
-        with suppress(RuntimeError):  # the loop is closed: nobody needs the rows
-            self._loop.call_soon_threadsafe(turn, _Pace())
+        self._call(turn, _Pace())
         while not taken.wait(_POLL_S) and not self._stop.is_set():
             pass
         if failed:

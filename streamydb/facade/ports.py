@@ -21,6 +21,7 @@ __all__ = [
     "LogUnavailableError",
     "Missing",
     "NextRecord",
+    "Published",
     "ReadModel",
     "Resolved",
     "Snapshot",
@@ -66,6 +67,18 @@ class Decided(NamedTuple):
     seq: int
     ts_ms: int
     offsets: Mapping[int, int]
+
+
+class Published(NamedTuple):
+    """All that anybody could know of the database at some time.
+
+    Attributes:
+        seq: the largest that a result told.
+        changes: partition of the changes -> its end.
+    """
+
+    seq: int
+    changes: Mapping[int, int]
 
 
 class Missing(NamedTuple):
@@ -148,6 +161,9 @@ class ReadModel(Protocol):
     def latest(self) -> Resolved:
         """Return how far it is."""
 
+    def positions(self) -> Mapping[int, int]:
+        """Return how far it has read the changes: partition -> the next offset."""
+
     def oldest(self) -> int:
         """Return the smallest seq of which there is a snapshot."""
 
@@ -185,11 +201,17 @@ class TransactionLog(Protocol):
     async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
         """Look for the same among all results that are kept, within bounds of time."""
 
-    async def ends(self, *, fresh: bool = False) -> Mapping[int, int]:
-        """Return the end of each partition: the offset that the next record gets.
+    async def published(self) -> Published:
+        """Return how far the results and the changes went at some time after this call.
 
-        ``fresh``: of all partitions that there are now; otherwise one that was added in the last
-        seconds may be missing.
+        Of the results of before the log was started, only a part counts.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+
+    async def ends(self) -> Mapping[int, int]:
+        """Return the end of each partition: the offset that the next record gets.
 
         What lies before it may be a record that is none of ours, such as the end of a Kafka
         transaction; `next_records` passes those.

@@ -1,13 +1,13 @@
 """Decide when a read may be answered: strong, session and snapshot reads of the read model.
 
-A *strong* read is linearizable: it takes the ends of the log after it arrived, and waits until the
-read model has passed them. Strong reads that wait at the same time share one look at the ends, but
-never one that began before they arrived.
+A *strong* read is linearizable: it shows every transaction that anybody could know of before the
+read came. Who knows of one has its result, or has seen it in a read model, which had it from the
+changes. So the read asks how far both topics went after it arrived. It waits until the read model
+has read the changes up to there, and shows the largest seq among the results. It does not wait for
+records that still lie in the log: under load those are a micro-batch or two.
 
-A look need not know of a partition that was added just now. If a transaction in it has been
-answered, then markers that name the partition stand in the others, before the ends that were
-looked at; so what the read model has passed there names it (`sorter.core.shown`), and its end is
-looked at, too.
+The results of before the facade began are not all read. So once, at the beginning, the read model
+has to pass the end of the log.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.coverage import Coverage
+from streamydb.facade.looks import Looks, retrieve
 from streamydb.facade.ports import (
     LogUnavailableError,
+    Published,
     ReadModel,
     Resolved,
     Snapshot,
@@ -33,7 +35,6 @@ from streamydb.limits import INTEGER_MAX
 
 __all__ = [
     "Consistency",
-    "LogEnds",
     "Reached",
     "ReadPoint",
     "ReadWaiter",
@@ -51,6 +52,7 @@ _STILL_S: Final = 0.1
 """How long a read model stands still before somebody finds out why."""
 
 _T = TypeVar("_T")
+_Mark: TypeAlias = tuple[int, Mapping[int, int], Mapping[int, int]]
 
 
 class ReadPoint(NamedTuple):
@@ -68,36 +70,7 @@ class ReadPoint(NamedTuple):
 
 
 _STRONG: Final = ReadPoint()
-
-
-class LogEnds:
-    """Looks at the ends of the log, once for all who ask while a look is under way.
-
-    ``fresh``: also at partitions that were added just now.
-    """
-
-    def __init__(self, log: TransactionLog, *, fresh: bool = False) -> None:
-        """Ask `log`."""
-        self._log = log
-        self._fresh = fresh
-        self._current: asyncio.Task[Mapping[int, int]] | None = None
-        self._next: asyncio.Task[Mapping[int, int]] | None = None
-
-    async def look(self) -> Mapping[int, int]:
-        """Return the ends as of some time after this call."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._look_after(self._current))
-            self._next.add_done_callback(_retrieve)
-        return await asyncio.shield(self._next)
-
-    async def _look_after(
-        self, before: asyncio.Task[Mapping[int, int]] | None
-    ) -> Mapping[int, int]:
-        """Look as soon as the look before has ended; those who come from then on take the next."""
-        if before is not None and not before.done():
-            await asyncio.wait([before])
-        self._current, self._next = self._next, None
-        return await self._log.ends(fresh=self._fresh)
+_NOTHING: Final = Published(0, {})
 
 
 class ReadWaiter:
@@ -138,7 +111,7 @@ class ReadWaiter:
 
     async def _poll(self) -> None:
         """Wake those who wait whenever the read model has moved, until nobody waits."""
-        seen: tuple[int, dict[int, int]] | None = None
+        seen: _Mark | None = None
         polls = 0
         while self._waiting:
             await asyncio.sleep(self._poll_s)
@@ -160,15 +133,15 @@ class ReadWaiter:
         self._moved.set()
         self._moved = asyncio.Event()
 
-    def _mark(self) -> tuple[int, dict[int, int]] | None:
+    def _mark(self) -> _Mark | None:
         """Return how far the read model is; None if it does not tell, so that those who wait find
         out.
         """
         try:
             latest = self._model.latest()
+            return latest.seq, latest.offsets, self._model.positions()
         except StreamyError:
             return None
-        return latest.seq, dict(latest.offsets)
 
 
 class Reader:
@@ -178,8 +151,8 @@ class Reader:
         """Read from `model`."""
         self._model = model
         self._log = log
-        self._ends = LogEnds(log)
-        self._fresh_ends = LogEnds(log, fresh=True)
+        self._ends = Looks(log.ends)
+        self._begun: asyncio.Task[int] | None = None
         self.coverage = coverage = Coverage(model, log)
         self._progress = ReadWaiter(model, settings.poll_s, coverage.look)
         self._timeout_s = settings.read_timeout_s
@@ -210,31 +183,64 @@ class Reader:
                 raise _gone(self._model.oldest()) from None
             raise
 
+    def begin(self) -> asyncio.Task[int]:
+        """Pass the log, once; the task's result is a seq that shows all that was answered before.
+
+        It is begun again when it has failed.
+        """
+        begun = self._begun
+        if begun is None or (begun.done() and (begun.cancelled() or begun.exception())):
+            self._begun = begun = asyncio.create_task(self._pass_log())
+            begun.add_done_callback(retrieve)
+        return begun
+
+    def passed(self) -> bool:
+        """Return True if that is done, so that strong reads do not wait for the log."""
+        begun = self._begun
+        return begun is not None and begun.done() and not begun.cancelled() and (
+            begun.exception() is None
+        )
+
+    async def stop(self) -> None:
+        """Pass the log no more."""
+        if self._begun is not None:
+            self._begun.cancel()
+            await asyncio.wait([self._begun])
+
     async def _wait(self, floor: int, name: str, timeout_s: float, *, strong: bool) -> None:
-        """Wait until the read model has the seq `floor` and, if `strong`, has passed the log.
+        """Wait until the read model has the seq `floor` and, if `strong`, what was answered.
 
         `name` is the parameter that `floor` was given by.
         """
         with self.waiters.enter():
             try:
                 async with asyncio.timeout(timeout_s):
-                    ends = await self._ends.look() if strong else {}
                     if floor > self._log.decided().seq:
                         await self._must_come(floor, name)
-                    now = await self._pass(floor, ends)
-                    while strong and now.offsets.keys() - ends.keys():
-                        ends = await self._fresh_ends.look()
-                        now = await self._pass(floor, ends)
+                    known = await self._published() if strong else _NOTHING
+                    least = max(floor, known.seq)
+                    await self._progress.until(
+                        lambda now: now.seq >= least and self._has_read(known.changes)
+                    )
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
 
-    async def _pass(self, floor: int, ends: Mapping[int, int]) -> Resolved:
-        """Wait until the read model has the seq `floor` and has passed the ends; return how far it
-        is then.
-        """
+    async def _published(self) -> Published:
+        """Return what anybody could know at some time after this call."""
+        seq, changes = await self._log.published()
+        return Published(max(seq, await asyncio.shield(self.begin())), changes)
+
+    def _has_read(self, ends: Mapping[int, int]) -> bool:
+        """Return True if the read model has read the changes up to there."""
+        positions = self._model.positions()
+        return all(positions.get(number, 0) >= end for number, end in ends.items())
+
+    async def _pass_log(self) -> int:
+        """Wait until the read model has passed the end of the log; the seq that it shows then."""
+        ends = await self._ends.look()
         self.coverage.note(ends)
         behind = self.coverage.behind
-        return await self._progress.until(lambda now: now.seq >= floor and not behind(now, ends))
+        return (await self._progress.until(lambda now: not behind(now, ends))).seq
 
     async def _must_come(self, floor: int, name: str) -> None:
         """Refuse a seq above all that the records in the log can get; each gets one at most.
@@ -246,7 +252,7 @@ class Reader:
         """
         latest = self._model.latest()
         try:
-            ends = await self._fresh_ends.look()
+            ends = await self._ends.look()
         except LogUnavailableError:
             return
         to_come = sum(max(0, end - latest.offsets.get(n, 0)) for n, end in ends.items())
@@ -267,12 +273,6 @@ async def in_thread(function: Callable[..., _T], *args: Any) -> _T:
         return await asyncio.shield(task)
     finally:
         await asyncio.wait([task])
-
-
-def _retrieve(look: asyncio.Task[Mapping[int, int]]) -> None:
-    """Take note of a look's failure, even if all who asked have gone."""
-    if not look.cancelled():
-        look.exception()
 
 
 def check_seqs(**given: int | None) -> None:

@@ -12,7 +12,7 @@ from streamydb.facade.ports import Decided, LogPosition
 from streamydb.facade.result_batch import Commits, ResultBatch, place_of
 from streamydb.records import Result, decode_result
 
-__all__ = ["REFUSED_COPIES", "ResultIndex", "position_of"]
+__all__ = ["REFUSED_COPIES", "ResultIndex", "newest_of", "position_of"]
 
 REFUSED_COPIES = UNTIMELY | {ID_REUSED}
 """Codes of copies that were not executed, while another record with their id may have been."""
@@ -34,6 +34,13 @@ def position_of(result: Result) -> LogPosition:
     again = result.duplicate
     source = again or result.source
     return LogPosition(source.partition, source.offset)
+
+
+def newest_of(result: Result) -> tuple[int, int]:
+    """Return the largest seq that a result tells of, with its commit time."""
+    again = result.duplicate
+    own = (result.seq, result.ts_ms)
+    return max(own, (again.seq, again.ts_ms)) if again else own
 
 
 class ResultIndex:

@@ -81,6 +81,7 @@ class Store:
         self.database = database
         self._unresolved = Unresolved()
         self._last = b"", Resolved()
+        self._read: tuple[bytes, dict[int, int]] = b"", {}
         self.environment = Environment.open(folder, map_bytes, write=create)
         try:
             if create:
@@ -161,6 +162,17 @@ class Store:
             last = msgspec.msgpack.decode(data, type=Resolved)
             self._last = data, last
         return last
+
+    def positions(self) -> dict[int, int]:
+        """The position in each partition."""
+        with self.environment.reading() as txn:
+            data = bytes(txn.get(_PROGRESS, b"", db=self.tables.about))
+        found, positions = self._read
+        if data != found:
+            parts = msgspec.msgpack.decode(data, type=TopicProgress).parts
+            positions = {number: part.position for number, part in parts.items()}
+            self._read = data, positions
+        return positions
 
     def adopt(self, progress: TopicProgress) -> None:
         """Record the topic that an empty store will follow."""

@@ -22,6 +22,7 @@ from streamydb.facade.ports import (
     LogUnavailableError,
     Missing,
     NextRecord,
+    Published,
 )
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
 from streamydb.limits import ID_WINDOW_DEFAULT
@@ -45,6 +46,7 @@ class MemoryLog:
         forgetful: results are found by searching only.
         controls: offsets of records that are none of ours, as Kafka's transactions leave them.
         stamps: when the record at an offset was appended (ms).
+        asks: how often somebody asked what was published.
         looks: how often the end was asked for.
         gaps: how often the next record was asked for.
         searches: how often results were searched for.
@@ -55,7 +57,7 @@ class MemoryLog:
         self._database = database
         self.refusing = self.unknowing = self.forgetful = False
         self.stalled: asyncio.Event | None = None
-        self.looks = self.searches = self.gaps = 0
+        self.asks = self.looks = self.searches = self.gaps = 0
         self.running = False
         self.records: list[bytes] = []
         self.stamps: dict[int, int] = {}
@@ -110,11 +112,17 @@ class MemoryLog:
                 refused = refused or result
         return refused or Missing(complete=True, since_ms=None)
 
-    async def ends(self, *, fresh: bool = False) -> Mapping[int, int]:  # noqa: ARG002 - the port
+    async def ends(self) -> Mapping[int, int]:
         """Return the end of the log."""
         self.looks += 1
         await self._pass()
         return {0: len(self.records)}
+
+    async def published(self) -> Published:
+        """Return the largest seq of which there is a result; changes have no offsets here."""
+        self.asks += 1
+        await self._pass()
+        return Published(self.decided().seq, {})
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Return the next record, or the end."""

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, TopicPartition
 
 from streamydb.backup import restore
 from streamydb.kafka import clients
@@ -221,7 +221,8 @@ class _Consumer(_Client):
         for place in asked:
             part = self.kafka.topics[place.topic][place.partition]
             later = (record.at for record in part.records if record.append_ms >= place.offset)
-            found.append(TopicPartition(place.topic, place.partition, next(later, -1)))
+            first = part.high if place.offset == OFFSET_END else next(later, -1)
+            found.append(TopicPartition(place.topic, place.partition, first))
         return found
 
     def seek(self, place: TopicPartition) -> None:

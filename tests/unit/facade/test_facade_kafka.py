@@ -262,7 +262,7 @@ class Broken:
     """A client whose broker ended within the request."""
 
     def __init__(self, partitions: int, offset: int) -> None:
-        self._metadata = SimpleNamespace(partitions=dict.fromkeys(range(partitions)))
+        self._metadata = SimpleNamespace(partitions=dict.fromkeys(range(partitions)), error=None)
         self._offset = offset
 
     def list_topics(self, topic: str, timeout: float) -> Any:
@@ -272,7 +272,9 @@ class Broken:
     def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
         assert timeout < 10
         return [
-            SimpleNamespace(partition=place.partition, offset=self._offset, error=None)
+            SimpleNamespace(
+                topic=place.topic, partition=place.partition, offset=self._offset, error=None
+            )
             for place in asked
             if place.offset == OFFSET_END
         ]
@@ -289,9 +291,9 @@ def test_ends_that_were_not_told_are_no_ends(partitions: int, offset: int) -> No
     log = kafka.KafkaLog(Settings(database="bank", bootstrap="127.0.0.1:1"), FacadeSettings())
     log._ends = Broken(partitions, offset)  # type: ignore[assignment]
     with pytest.raises(LogUnavailableError):
-        log._look()
+        log._look({"t": ()})
     log._ends = Broken(2, 7)  # type: ignore[assignment]
-    assert log._look() == {0: 7, 1: 7}
+    assert log._look({"t": ()}) == {"t": {0: 7, 1: 7}}
 
 
 def test_no_offset_is_taken_for_one_elsewhere_either() -> None:
@@ -319,6 +321,8 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
         await unknown.append("a", b"{}")
     with pytest.raises(LogUnavailableError):
         await log_of(None, "Kafka does not answer").ends()
+    with pytest.raises(LogUnavailableError):
+        await log_of(None, "Kafka does not answer").published()
 
 
 class FakeEnds:
@@ -330,14 +334,16 @@ class FakeEnds:
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         assert timeout > 0
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=dict(self.ends))})
+        found = SimpleNamespace(partitions=dict(self.ends), error=None)
+        return SimpleNamespace(topics={topic: found})
 
     def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
         assert timeout > 0
         error = KafkaError(self.errors.pop()) if self.errors else None
         return [
             SimpleNamespace(
-                partition=place.partition, offset=self.ends.get(place.partition, -1), error=error
+                topic=place.topic, partition=place.partition,
+                offset=self.ends.get(place.partition, -1), error=error,
             )
             for place in asked
         ]
@@ -351,15 +357,9 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
     log._ends = asked = FakeEnds({0: 5})
     assert await log.ends() == {0: 5}
     asked.ends = {0: 6, 1: 1}
-    assert await log.ends() == {0: 6}, "it asked for partitions a moment ago"
-    assert await log.ends(fresh=True) == {0: 6, 1: 1}
-    asked.ends = {0: 7, 1: 2, 2: 1}
-    assert await log.ends() == {0: 7, 1: 2}
-    monkeypatch.setattr(kafka, "_LISTED_S", -1.0)
-    assert await log.ends() == {0: 7, 1: 2, 2: 1}, "after a while it asks by itself"
-    monkeypatch.undo()
+    assert await log.ends() == {0: 6, 1: 1}
     asked.ends = {0: 1}  # made anew
-    assert await log.ends(fresh=True) == {0: 1}
+    assert await log.ends() == {0: 1}
     asked.errors = [KafkaError.NOT_LEADER_FOR_PARTITION]
     assert await log.ends() == {0: 1}, "it asks again while a leader changes"
     asked.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
@@ -386,6 +386,22 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
         await kafka_tail.run_in(executor, tail.close)
     assert topic.closed
     assert tail.fault is None
+
+
+@scenario
+async def test_what_is_passed_has_been_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = results([b"%d" % n for n in range(5)])
+    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: topic)
+    taken: list[Any] = []
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, taken.extend)
+    await tail.passed({0: 5})
+    assert sum(len(each.ids) for each in taken) == 5
+    later = asyncio.create_task(tail.passed({0: 6}))
+    await asyncio.sleep(0.01)
+    assert not later.done()
+    await asyncio.to_thread(tail._hand_over, [], {0: 6})
+    await later
+    await asyncio.to_thread(tail.close)
 
 
 @pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 1), (5, 1), (6, 2), (12, 4)])
@@ -420,7 +436,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
 
     tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
     async with asyncio.timeout(30):
-        await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13)))
+        await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13), {}))
     assert [each for turn in turns for each in turn] == [*range(13)]
     assert {len(turn) for turn in turns[2:-1]} == {at_a_turn}, turns
     await asyncio.to_thread(tail.close)

@@ -75,7 +75,7 @@ async def test_waiting_reads_are_bounded() -> None:
     async with connect(database, waiters_max=2, poll_s=0.001) as client:
         await client.request("PUT", "/v1/kv/a", b"1")
         waiting = [asyncio.create_task(client.request("GET", "/v1/kv/a")) for _ in range(2)]
-        await until(lambda: database.log.looks >= 1)
+        await until(lambda: database.log.asks >= 1)
         await settle()
         answer = await client.request("GET", "/v1/kv/a")
         assert (answer.status, answer.problem) == (503, "overloaded")

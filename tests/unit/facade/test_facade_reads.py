@@ -13,7 +13,8 @@ from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.cursors import encode_cursor
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
-from streamydb.facade.reads import LogEnds, ReadWaiter
+from streamydb.facade.looks import Looks
+from streamydb.facade.reads import ReadWaiter
 from streamydb.facade.stream_pages import StreamPosition
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
@@ -33,7 +34,7 @@ async def settle(turns: int = 50) -> None:
 
 @pytest.mark.parametrize("query", ["", "?consistency=strong"])
 @scenario
-async def test_a_strong_read_waits_for_what_was_in_the_log(query: str) -> None:
+async def test_a_strong_read_waits_for_what_was_answered(query: str) -> None:
     database = MemoryDatabase()
     database.resolving = False
     async with connect(database, poll_s=0.001) as client:
@@ -55,7 +56,7 @@ async def test_a_strong_read_waits_for_no_more_than_that() -> None:
         await client.request("PUT", "/v1/kv/a", b"1")
         database.resolving = False
         reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
-        await until(lambda: database.log.looks == 1)
+        await until(lambda: database.log.asks == 1)
         await client.request("PUT", "/v1/kv/a", b"2")
         answer = await reading
         assert answer.body == b"1"
@@ -92,7 +93,7 @@ async def test_a_session_reads_its_own_writes(query: str) -> None:
         assert not reading.done()
         database.resolve()
         assert (await reading).body == b"1"
-        assert database.log.looks == 0
+        assert database.log.asks == 0
 
 
 @scenario
@@ -167,57 +168,40 @@ async def test_reads_that_contradict_themselves(query: str) -> None:
 
 
 @scenario
-async def test_many_strong_reads_share_a_look() -> None:
-    database = MemoryDatabase()
-    async with connect(database) as client:
-        await client.request("PUT", "/v1/kv/a", b"1")
-        database.log.stalled = asyncio.Event()
-        reads = [asyncio.create_task(client.request("GET", "/v1/kv/a")) for _ in range(50)]
-        await settle(2_000)
-        assert database.log.looks == 1
-        database.log.stalled.set()
-        assert {answer.body for answer in await asyncio.gather(*reads)} == {b"1"}
-        assert database.log.looks < 10  # one for all who came in time, few for those who came late
-
-
-@scenario
 async def test_no_read_shares_a_look_that_began_before_it() -> None:
     database = MemoryDatabase()
     log = database.log
-    ends = LogEnds(log)
+    ends = Looks(log.published)
     log.stalled = asyncio.Event()
     first = asyncio.create_task(ends.look())
     await settle()
-    assert log.looks == 1
-    log.records.append(b"{}")
+    assert log.asks == 1
     second = asyncio.create_task(ends.look())
     third = asyncio.create_task(ends.look())
     await settle()
-    assert log.looks == 1  # the next look waits for this one
+    assert log.asks == 1  # the next look waits for this one
     log.stalled.set()
     await first
-    log.records.append(b"{}")
-    assert (await second)[0] >= 1
     assert await second == await third
-    assert log.looks == 2
+    assert log.asks == 2
 
 
 @scenario
 async def test_a_look_outlives_the_read_that_asked_for_it() -> None:
     log = MemoryDatabase().log
-    ends = LogEnds(log)
+    ends = Looks(log.published)
     log.stalled = asyncio.Event()
     first, second = (asyncio.create_task(ends.look()) for _ in range(2))
     await settle()
     first.cancel()
     log.stalled.set()
-    assert await second == {0: 0}
+    assert await second == (0, {})
     log.refusing = True
     failing = asyncio.create_task(ends.look())
     await asyncio.wait([failing])
     assert failing.exception() is not None
     log.refusing = False
-    assert await ends.look() == {0: 0}
+    assert await ends.look() == (0, {})
 
 
 @scenario
@@ -254,7 +238,7 @@ async def test_a_read_model_that_breaks_wakes_who_waits() -> None:
     async with connect(database, poll_s=0.001) as client:
         await client.request("PUT", "/v1/kv/a", b"1")
         reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
-        await until(lambda: database.log.looks == 1)
+        await until(lambda: database.log.asks == 1)
         await settle()
         database.model.broken = True
         answer = await reading
@@ -311,31 +295,3 @@ async def test_a_page_of_a_stream_without_a_facade_takes_no_longer_than_it_may()
     await transport.send(Emissions("a.b", cursor, None, 5, 5 + 99))
     assert asked == [2 + MARGIN_S, 2 + MARGIN_S, 60, 60]
     await transport.close()
-
-
-@scenario
-async def test_a_strong_read_passes_a_partition_that_it_learns_of_while_it_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It was added just now, so the first look does not tell of it; the resolved record does."""
-    database = MemoryDatabase()
-    looks: list[bool] = []
-    shown, end, latest = {0: 1, 1: 0}, {0: 1, 1: 2}, database.model.latest
-
-    async def ends(*, fresh: bool = False) -> dict[int, int]:
-        looks.append(fresh)
-        return dict(end) if fresh else {0: 1}
-
-    async with connect(database, poll_s=0.001) as client:
-        await client.request("PUT", "/v1/kv/a", b"1")
-        monkeypatch.setattr(database.log, "ends", ends)
-        monkeypatch.setattr(
-            database.model, "latest", lambda: latest()._replace(offsets=dict(shown))
-        )
-        reading = asyncio.create_task(client.request("GET", "/v1/kv/a"))
-        await until(lambda: looks == [False, True])
-        await settle()
-        assert not reading.done(), "what is answered in the new partition is not shown yet"
-        shown[1] = 2
-        assert (await reading).body == b"1"
-        assert looks == [False, True]

@@ -135,9 +135,9 @@ def read(recording: Recording, do: Callable[[], Any]) -> dict[str, Any]:
 def strong(kind: Kind, do: Callable[[Client], Any]) -> Recording:
     """A read that begins while the read model is behind, and may wait for it."""
     with behind(kind) as (host, client, recording), ThreadPoolExecutor(1) as pool:
-        looks = host.database.log.looks
+        asks = host.database.log.asks
         reading = pool.submit(read, recording, lambda: do(client))
-        wait_for(lambda: host.database.log.looks > looks or reading.done(), "a look at the log")
+        wait_for(lambda: host.database.log.asks > asks or reading.done(), "a look at the log")
         host.resume()
         assert reading.result() == {"x": ["a", "b"], "y": ["a", "b"]}
         return recording
