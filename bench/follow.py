@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Message
 from msgspec import Raw
@@ -28,7 +28,8 @@ from streamydb.errors import StreamyError
 from streamydb.kafka import create
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
-from streamydb.kafka.source import Fetched, Record, Topic, TopicSpan
+from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel, core, follower
 from streamydb.read_model.runs import Runs
@@ -139,7 +140,7 @@ class Prepared:
         del timeout_s
         found = self.messages[self._at : self._at + BATCH_RECORDS_MAX]
         self._at += len(found)
-        return Fetched(cast("list[Record]", found), {})
+        return Fetched(RecordColumns.of(found), {})
 
     def close(self) -> None:
         """Nothing to close."""

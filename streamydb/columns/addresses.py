@@ -17,8 +17,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = [
-    "SPARE_BYTES", "address_of", "byte_at", "bytes_at", "copy_at", "double_at", "ordered_at",
-    "put_double", "put_word", "short_at", "start_of", "word_at",
+    "SPARE_BYTES", "address_of", "byte_at", "bytes_at", "call_at", "copy_at", "double_at",
+    "ordered_at", "put_double", "put_word", "short_at", "start_of", "word_at",
 ]  # fmt: skip
 
 SPARE_BYTES: Final = 8
@@ -93,6 +93,15 @@ def _start(_context: Any, buffer: Any) -> Any:
     return types.int64(buffer), generate
 
 
+def _call(_context: Any, _function: Any, _argument: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
 start_of = cast("Callable[[Any], int]", intrinsic(_start))
 """In a kernel: the address at which bytes, or an array, begin."""
 
@@ -119,3 +128,6 @@ put_double = cast("Callable[[int, int], None]", _store(32))
 
 copy_at = cast("Callable[[int, int, int], None]", intrinsic(_copy))
 """In a kernel: copy to an address, from an address, so many bytes; they do not overlap."""
+
+call_at = cast("Callable[[int, int], None]", intrinsic(_call))
+"""In a kernel: call the C function at an address with a pointer, or a word; it returns nothing."""

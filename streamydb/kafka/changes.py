@@ -5,23 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import (
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streamydb.kafka.admin import answers, describe_topics
-from streamydb.kafka.clients import CHANGES, PARTITION_EOF, administrator, reader
+from streamydb.kafka.clients import CHANGES, PARTITION_EOF, administrator, column_reader
 from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, Topic, TopicSpan
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
-
-    from streamydb.kafka.source import Record
+    from streamydb.kafka.librdkafka import ColumnReader, Failure
 
 __all__ = ["BATCH_RECORDS_MAX", "KafkaSource"]
 
@@ -46,6 +39,7 @@ _HOPELESS: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError._AUTHENTICATION,  # noqa: SLF001 - its public name
+    KafkaError._FATAL,  # noqa: SLF001 - its public name
 }
 """Errors that waiting does not mend."""
 
@@ -64,7 +58,8 @@ class KafkaSource:
         """
         self._connection = connection
         self._topic = topic
-        self._consumer = reader(connection, CHANGES, eof=True)
+        self._admin = administrator(connection)
+        self._reader: ColumnReader | None = None
         self._partitions = 0
         self._checked_s = 0.0
 
@@ -75,7 +70,7 @@ class KafkaSource:
             SourceError: it does not exist.
             TopicsError: Kafka does not answer.
         """
-        admin = administrator(self._connection)
+        admin = self._admin
         found = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
         if found is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
@@ -88,12 +83,19 @@ class KafkaSource:
         )
 
     def assign(self, positions: Mapping[int, int]) -> None:
-        """Read each partition from its position on."""
+        """Read each partition from its position on.
+
+        Raises:
+            SourceError: they cannot be read.
+        """
         self._partitions = len(positions)
         self._checked_s = time.monotonic()
-        self._consumer.assign(
-            [TopicPartition(self._topic, number, at) for number, at in positions.items()]
-        )
+        if self._reader is None:
+            self._reader = column_reader(self._connection, CHANGES, eof=True)
+        try:
+            self._reader.assign(self._topic, positions)
+        except KafkaException as fault:
+            raise self._error(f"reading failed: {fault}") from fault
 
     def fetch(self, timeout_s: float) -> Fetched:
         """Return the records that are there, at most `BATCH_RECORDS_MAX`; wait for the first one.
@@ -104,23 +106,15 @@ class KafkaSource:
                 more partitions.
         """
         self._check_partitions()
-        try:
-            first = self._consumer.poll(timeout_s)
-            if first is None:
-                return Fetched((), {})
-            messages = [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
-        except KafkaException as fault:
-            raise self._error(f"reading failed: {fault}") from fault
-        failed = [message for message in messages if message.error() is not None]
-        if not failed:
-            return Fetched(cast("list[Record]", messages), {})
-        ends = dict(end for message in failed for end in self._ends(message))
-        good = [message for message in messages if message.error() is None]
-        return Fetched(cast("list[Record]", good), ends)
+        if self._reader is None:
+            raise self._error("no partitions are assigned")
+        records, failures = self._reader.take(BATCH_RECORDS_MAX, timeout_s)
+        return Fetched(records, dict(end for failure in failures for end in self._ends(failure)))
 
     def close(self) -> None:
         """Close the connection."""
-        self._consumer.close()
+        if self._reader is not None:
+            self._reader.close()
 
     def _check_partitions(self) -> None:
         """Refuse a topic that has grown: keys move to partitions that nobody here reads."""
@@ -129,7 +123,7 @@ class KafkaSource:
             return
         self._checked_s = now_s
         try:
-            found = self._consumer.list_topics(self._topic, timeout=_METADATA_TIMEOUT_S)
+            found = self._admin.list_topics(self._topic, timeout=_METADATA_TIMEOUT_S)
         except KafkaException as fault:
             _log.warning("%s: no answer about its partitions: %s", self._topic, fault)
             return
@@ -140,19 +134,17 @@ class KafkaSource:
                 "must stay in one partition: make the database anew with that many"
             )
 
-    def _ends(self, message: Message) -> list[tuple[int, int]]:
-        """The end that a message without a record tells, if it does; other errors are judged."""
-        error = message.error()
-        if error is None:
-            return []
+    def _ends(self, failure: Failure) -> list[tuple[int, int]]:
+        """The end that came in place of a record, if it is one; other failures are judged."""
+        error = failure.error
         if error.code() == PARTITION_EOF:
-            return [(cast("int", message.partition()), cast("int", message.offset()))]
+            return [(failure.partition, failure.offset)]
         if error.code() in _GONE:
             raise ChangesExpiredError(
-                f"{self._topic}, partition {message.partition()}: the position to go on from is "
+                f"{self._topic}, partition {failure.partition}: the position to go on from is "
                 f"not in the topic ({error.str()})"
             )
-        if error.fatal() or error.code() in _HOPELESS:
+        if error.code() in _HOPELESS:
             raise self._error(f"reading failed: {error.str()}")
         _log.warning("%s: %s; trying again", self._topic, error.str())
         return []

@@ -19,12 +19,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from streamydb.kafka.connection import Contact
+
+if TYPE_CHECKING:
+    from streamydb.kafka.librdkafka import ColumnReader
 
 __all__ = [
     "BULK",
@@ -50,6 +53,7 @@ __all__ = [
     "Kind",
     "administrator",
     "appender",
+    "column_reader",
     "reader",
 ]
 
@@ -274,6 +278,21 @@ def reader(
     consumer = ContactedConsumer({**_READER, **kind, "enable.partition.eof": eof, **connection})
     consumer.contact.also = on_error
     return consumer
+
+
+def column_reader(
+    connection: Mapping[str, Any], kind: Kind, *, eof: bool = False
+) -> ColumnReader:
+    """Return a reader that gives records in columns, and connects in the background.
+
+    Args:
+        connection: as for `reader`.
+        kind: likewise.
+        eof: it also gives a failure at the end of a partition.
+    """
+    from streamydb.kafka.librdkafka import ColumnReader
+
+    return ColumnReader({**_READER, **kind, "enable.partition.eof": eof, **connection})
 
 
 def appender(connection: Mapping[str, Any], kind: Kind, *topics: str) -> ContactedProducer:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from streamydb.errors import ReadModelError
+from streamydb.kafka.columns import RecordColumns
 
 __all__ = [
     "ChangesExpiredError",
     "ChangesTopic",
     "Fetched",
-    "Record",
     "SourceError",
     "Topic",
     "TopicSpan",
@@ -42,7 +42,7 @@ class Topic(NamedTuple):
 class Fetched(NamedTuple):
     """Records, each partition's in order, and the partitions that were read to an end (offset)."""
 
-    records: Sequence[Record]
+    records: RecordColumns
     ends: Mapping[int, int]
 
 
@@ -72,19 +72,3 @@ class SourceError(ReadModelError):
 
 class ChangesExpiredError(SourceError):
     """Changes that this read model needs have been deleted from the topic."""
-
-
-class Record(Protocol):
-    """A record of the changes topic, as confluent-kafka's messages are."""
-
-    def partition(self) -> int:
-        """Its partition."""
-
-    def offset(self) -> int:
-        """Its offset."""
-
-    def key(self) -> bytes | None:
-        """The user's key; none for a resolved record."""
-
-    def value(self) -> bytes | None:
-        """A change or a resolved record; none for a tombstone."""

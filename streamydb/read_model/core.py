@@ -14,7 +14,7 @@ Pure: no LMDB, no Kafka, no clock. Why it is right:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +24,8 @@ import numpy as np
 from streamydb.columns.addresses import SPARE_BYTES, address_of
 from streamydb.columns.table import Ragged
 from streamydb.errors import RecordError
-from streamydb.kafka.source import Record, SourceError
+from streamydb.kafka.columns import Record, RecordColumns
+from streamydb.kafka.source import SourceError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX
 from streamydb.read_model import checks
 from streamydb.read_model.arrivals import Steps, fresh, parted, times_of
@@ -135,7 +136,7 @@ _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 
 
 def plan(
-    records: Sequence[Record], ends: Mapping[int, int], progress: TopicProgress, database: str
+    records: RecordColumns, ends: Mapping[int, int], progress: TopicProgress, database: str
 ) -> StoreBatch:
     """Return the writes that follow from reading some records.
 
@@ -162,20 +163,17 @@ def _positions(progress: TopicProgress) -> dict[int, int]:
     return {number: part.position for number, part in progress.parts.items()}
 
 
-def _read(batch: StoreBatch, records: Sequence[Record], database: str) -> None:
+def _read(batch: StoreBatch, records: RecordColumns, database: str) -> None:
     """Make rows of changes, and note what the records resolve."""
     parts = batch.progress.parts
     positions, resolved = np.zeros((2, max(parts) + 1), np.int64)
     for number, part in parts.items():
         positions[number], resolved[number] = part.position, part.resolved.seq
-    partitions = np.array([record.partition() for record in records], np.int64)
+    partitions, offsets = records.partitions, records.offsets
     if int(partitions.max()) >= len(positions):
         raise SourceError(f"partition {partitions.max()} of the changes was not there before")
-    offsets = np.array([record.offset() for record in records], np.int64)
     news = fresh(partitions, offsets, positions)
-    keys = [record.key() or b"" for record in records]
-    values = [record.value() or b"" for record in records]
-    buffer, rows = recognised(keys, values, database)
+    buffer, rows = recognised(records.keys, records.values, database)
     rows[news == 0] = UNRECOGNISED
     others = _Others(batch, database)
     for i in np.flatnonzero((rows == UNRECOGNISED) & (news == 1)).tolist():

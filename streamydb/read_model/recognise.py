@@ -161,10 +161,10 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> tuple[Bytes, Ints]
 
 
 def recognised(
-    keys: list[bytes], values: list[bytes], database: str
+    keys: Ragged, values: Ragged, database: str
 ) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """A buffer of rows, and where each record's begins: an address, or `UNRECOGNISED`."""
-    spare = bytes(SPARE_BYTES)
-    texts = Ragged.of([*values, spare]).part(0, len(values))
-    names = Ragged.of([*keys, spare]).part(0, len(keys))
-    return _recognised(names.texts(), texts.texts(), _pieces(database).texts())
+    """A buffer of rows, and where each record's begins: an address, or `UNRECOGNISED`.
+
+    Behind the last key, and behind the last value, lie `SPARE_BYTES`.
+    """
+    return _recognised(keys.texts(), values.texts(), _pieces(database).texts())

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from msgspec import UNSET, Raw
 
+from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.librdkafka import compile_kernels
 from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.read_model.follower import Follower
 from streamydb.read_model.model import ReadModel
@@ -33,7 +35,7 @@ _BYTES_MAX: Final = 1_000
 
 
 class _Record(NamedTuple):
-    """See `kafka.source.Record`."""
+    """See `kafka.columns.Record`."""
 
     at: int
     name: bytes | None
@@ -83,7 +85,7 @@ class _Changes:
 
     def fetch(self, timeout_s: float) -> Fetched:  # noqa: ARG002 - the port
         found, self._records = self._records[:3], self._records[3:]
-        return Fetched(found, {})
+        return Fetched(RecordColumns.of(found), {})
 
     def close(self) -> None:
         self._records.clear()
@@ -91,6 +93,7 @@ class _Changes:
 
 def warm_up() -> None:
     """Follow a few changes into a read model that is thrown away, and read them."""
+    compile_kernels()
     settings = Settings(database=_DATABASE, bootstrap="127.0.0.1:1")
     with TemporaryDirectory(prefix="streamydb-warm-up-") as home:
         folder = Path(home) / "read-model"

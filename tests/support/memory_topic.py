@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from streamydb.kafka.source import ChangesExpiredError, Fetched, Record, Topic, TopicSpan
+from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.source import ChangesExpiredError, Fetched, Topic, TopicSpan
 
 __all__ = ["MemoryRecord", "MemorySource", "MemoryTopic"]
 
@@ -103,20 +104,20 @@ class MemorySource:
             ChangesExpiredError: a position is not in the topic.
         """
         del timeout_s
-        found: list[Record] = []
+        found: list[MemoryRecord] = []
         ends: dict[int, int] = {}
         for number, position in self.positions.items():
             low, high = self._topic.spans[number]
             if not low <= position <= high:
                 raise ChangesExpiredError(f"partition {number} has no offset {position}")
             left = [r for r in self._topic.records[number] if r.offset() >= position]
-            taken: Sequence[MemoryRecord] = left[: self._take(number, len(left))]
+            taken = left[: self._take(number, len(left))]
             found += taken
             if taken:
                 self.positions[number] = taken[-1].offset() + 1
             if len(taken) == len(left) and self.positions[number] < high:
                 self.positions[number] = ends[number] = high
-        return Fetched(found, ends)
+        return Fetched(RecordColumns.of(found), ends)
 
     def close(self) -> None:
         """Read no more."""

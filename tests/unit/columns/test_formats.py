@@ -23,6 +23,7 @@ from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.kafka.columns import RecordColumns
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -88,12 +89,13 @@ def control(_: Path) -> None:
 
 
 def change_into_a_read_model(_: Path) -> None:
-    plan([MemoryRecord(0, 0, b"a", raised(change(1, "1")))], {}, _progress(), "bank")
+    records = RecordColumns.of([MemoryRecord(0, 0, b"a", raised(change(1, "1")))])
+    plan(records, {}, _progress(), "bank")
 
 
 def resolved_into_a_read_model(_: Path) -> None:
     value = raised(b'{"resolved":1,"ts_ms":1,"offsets":{"0":1}}')
-    plan([MemoryRecord(0, 0, None, value)], {}, _progress(), "bank")
+    plan(RecordColumns.of([MemoryRecord(0, 0, None, value)]), {}, _progress(), "bank")
 
 
 def _progress() -> TopicProgress:

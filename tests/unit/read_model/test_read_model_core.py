@@ -8,6 +8,7 @@ import pytest
 from msgspec import Raw
 
 from streamydb.columns.addresses import bytes_at
+from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.core import PartitionProgress, Resolved, Retention, TopicProgress, plan
 from streamydb.read_model.rows import Ints, Row, row_bytes, unpack_row
 from streamydb.records import (
@@ -40,16 +41,18 @@ def resolved(offset: int, seq: int) -> MemoryRecord:
 
 def test_records_before_the_position_are_left_out_and_do_not_move_it_back() -> None:
     progress = TopicProgress("id", {0: PartitionProgress(6)})
-    batch = plan([change(4, 1, b"1"), change(6, 2, b"2"), change(5, 3, b"3")], {}, progress, "bank")
+    records = RecordColumns.of([change(4, 1, b"1"), change(6, 2, b"2"), change(5, 3, b"3")])
+    batch = plan(records, {}, progress, "bank")
     assert [row.seq for row in rows(batch.rows)] == [2]
     assert batch.progress.parts[0].position == 7
     assert progress.parts[0].position == 6, "what was given is not changed"
-    assert plan([], {0: 3}, progress, "bank").progress == progress
+    assert plan(RecordColumns.of([]), {0: 3}, progress, "bank").progress == progress
 
 
 def test_what_comes_after_its_resolved_record_is_only_compared() -> None:
     records = [change(0, 1, b"1"), resolved(1, 1), change(2, 1, b"1"), change(3, 2, b"2")]
-    batch = plan(records, {}, TopicProgress("id", {0: PartitionProgress()}), "bank")
+    progress = TopicProgress("id", {0: PartitionProgress()})
+    batch = plan(RecordColumns.of(records), {}, progress, "bank")
     assert [row.seq for row in rows(batch.rows)] == [1, 2]
     assert rows(batch.repeats) == rows(batch.rows)[:1]
 

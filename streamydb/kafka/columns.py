@@ -1,0 +1,123 @@
+"""Records of a topic in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns.addresses import SPARE_BYTES
+from streamydb.columns.table import Bytes, Ragged
+
+__all__ = ["NO_KEY", "NO_VALUE", "Record", "RecordColumns", "RecordOf"]
+
+Ints = npt.NDArray[np.int64]
+
+NO_KEY: Final = 1
+NO_VALUE: Final = 2
+
+
+class Record(Protocol):
+    """A record, as confluent-kafka's messages are."""
+
+    def partition(self) -> int:
+        """Its partition."""
+
+    def offset(self) -> int:
+        """Its offset."""
+
+    def key(self) -> bytes | None:
+        """Its key, if it has one."""
+
+    def value(self) -> bytes | None:
+        """Its value; none for a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOf:
+    """One of some records in columns; a `Record`."""
+
+    columns: RecordColumns
+    row: int
+
+    def partition(self) -> int:
+        """Its partition."""
+        return int(self.columns.partitions[self.row])
+
+    def offset(self) -> int:
+        """Its offset."""
+        return int(self.columns.offsets[self.row])
+
+    def key(self) -> bytes | None:
+        """Its key, if it has one."""
+        columns = self.columns
+        return None if columns.absent[self.row] & NO_KEY else columns.keys[self.row]
+
+    def value(self) -> bytes | None:
+        """Its value; none for a tombstone."""
+        columns = self.columns
+        return None if columns.absent[self.row] & NO_VALUE else columns.values[self.row]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordColumns:
+    """``n`` records, each partition's in order.
+
+    Attributes:
+        partitions: shape (n,).
+        offsets: shape (n,).
+        keys: empty where there is none; at least `SPARE_BYTES` lie behind the last one.
+        values: likewise.
+        absent: what each lacks: `NO_KEY`, `NO_VALUE`, both or neither; shape (n,).
+    """
+
+    partitions: Ints
+    offsets: Ints
+    keys: Ragged
+    values: Ragged
+    absent: Bytes
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> RecordColumns:
+        """Build from single records."""
+        keys, values = [r.key() for r in records], [r.value() for r in records]
+        lacks = [
+            NO_KEY * (key is None) | NO_VALUE * (value is None)
+            for key, value in zip(keys, values, strict=True)
+        ]
+        return cls(
+            np.array([r.partition() for r in records], np.int64),
+            np.array([r.offset() for r in records], np.int64),
+            _texts(keys), _texts(values), np.array(lacks, np.uint8),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[RecordOf]:
+        """Each record."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, row: int) -> RecordOf:
+        """The record in a row."""
+        return RecordOf(self, row)
+
+    def where(self, wanted: npt.NDArray[np.bool_]) -> RecordColumns:
+        """Some of the records; ``wanted``: shape (n,)."""
+        rows = np.flatnonzero(wanted)
+        spare = bytes(SPARE_BYTES)
+        keys, values = (
+            Ragged.concat([texts.take(rows), Ragged.of([spare])]).part(0, len(rows))
+            for texts in (self.keys, self.values)
+        )
+        return RecordColumns(
+            self.partitions[rows], self.offsets[rows], keys, values, self.absent[rows]
+        )
+
+
+def _texts(texts: Sequence[bytes | None]) -> Ragged:
+    return Ragged.of([*(text or b"" for text in texts), bytes(SPARE_BYTES)]).part(0, len(texts))

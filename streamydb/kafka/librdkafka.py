@@ -1,0 +1,299 @@
+"""A reader that gives records in columns: librdkafka by its C interface.
+
+confluent-kafka makes an object of each record, and others of its parts when it is asked for them.
+That takes longer than all that a read model does with a change. So the same library, which
+confluent-kafka's wheel brings, is called directly here, and a kernel copies records from its memory
+into arrays. Whoever reads fewer records takes a reader of `streamydb.kafka.clients`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Mapping
+from ctypes.util import find_library
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException
+
+from streamydb.columns.addresses import (
+    SPARE_BYTES,
+    call_at,
+    copy_at,
+    double_at,
+    start_of,
+    word_at,
+)
+from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.table import Bytes, Ragged
+from streamydb.errors import ConfigurationError
+from streamydb.kafka.columns import NO_KEY, NO_VALUE, Ints, RecordColumns
+from streamydb.kafka.connection import Contact
+
+__all__ = ["ColumnReader", "Failure", "Taken", "compile_kernels"]
+
+_CONSUMER: Final = 1
+_OK: Final = 0
+_TEXT_BYTES: Final = 512
+_ENDING: Final = "streamydb-ending"
+
+# Where the fields of librdkafka's `rd_kafka_message_t` lie, with pointers of eight bytes.
+_ERR, _PARTITION, _PAYLOAD, _PAYLOAD_BYTES, _KEY, _KEY_BYTES, _OFFSET = 0, 16, 24, 32, 40, 48, 56
+_SIGN: Final = 1 << 31
+
+_POINTER: Final = ctypes.c_void_p
+_TEXT: Final = ctypes.c_char_p
+_NOTE: Final = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int, _TEXT, _POINTER)
+_FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
+    "conf_new": (_POINTER, []),
+    "conf_set": (ctypes.c_int, [_POINTER, _TEXT, _TEXT, _TEXT, ctypes.c_size_t]),
+    "conf_set_error_cb": (None, [_POINTER, _NOTE]),
+    "conf_destroy": (None, [_POINTER]),
+    "new": (_POINTER, [ctypes.c_int, _POINTER, _TEXT, ctypes.c_size_t]),
+    "poll_set_consumer": (ctypes.c_int, [_POINTER]),
+    "queue_get_consumer": (_POINTER, [_POINTER]),
+    "queue_destroy": (None, [_POINTER]),
+    "topic_partition_list_new": (_POINTER, [ctypes.c_int]),
+    "topic_partition_list_add": (_POINTER, [_POINTER, _TEXT, ctypes.c_int32]),
+    "topic_partition_list_set_offset": (
+        ctypes.c_int, [_POINTER, _TEXT, ctypes.c_int32, ctypes.c_int64],
+    ),
+    "topic_partition_list_destroy": (None, [_POINTER]),
+    "assign": (ctypes.c_int, [_POINTER, _POINTER]),
+    "consume_batch_queue": (
+        ctypes.c_ssize_t, [_POINTER, ctypes.c_int, _POINTER, ctypes.c_size_t],
+    ),
+    "message_destroy": (None, [_POINTER]),
+    "consumer_close": (ctypes.c_int, [_POINTER]),
+    "destroy": (None, [_POINTER]),
+}  # fmt: skip
+"""What is called, without the prefix that all have: what it returns, and its arguments."""
+
+
+class Failure(NamedTuple):
+    """Something that came in place of a record: an error, or the end of a partition.
+
+    Attributes:
+        error: its code is `PARTITION_EOF` at an end.
+        partition: of the record; -1 if the error is about none.
+        offset: likewise.
+    """
+
+    error: KafkaError
+    partition: int
+    offset: int
+
+
+class Taken(NamedTuple):
+    """The records that were there, and the failures."""
+
+    records: RecordColumns
+    failures: list[Failure]
+
+
+class ColumnReader:
+    """A consumer of one topic. It joins no group; its owner assigns the partitions.
+
+    Not for several threads at once.
+
+    Attributes:
+        contact: the state of its connections.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Connect in the background.
+
+        Args:
+            config: as confluent-kafka takes it.
+
+        Raises:
+            ConfigurationError: librdkafka refuses it, or is not there.
+        """
+        self.contact = Contact(config)
+        self._told = _NOTE(self._note)
+        self._handle = self._made(config)
+        library = _library()
+        library.poll_set_consumer(self._handle)
+        self._queue = library.queue_get_consumer(self._handle)
+        self._closed = False
+
+    def assign(self, topic: str, positions: Mapping[int, int]) -> None:
+        """Read each partition from its position on; those of before are left.
+
+        Raises:
+            KafkaException: librdkafka refuses.
+        """
+        library, name = _library(), topic.encode()
+        places = library.topic_partition_list_new(len(positions))
+        try:
+            for number, at in positions.items():
+                library.topic_partition_list_add(places, name, number)
+                library.topic_partition_list_set_offset(places, name, number, at)
+            code = library.assign(self._handle, places)
+        finally:
+            library.topic_partition_list_destroy(places)
+        if code != _OK:
+            raise KafkaException(KafkaError(code))
+
+    def take(self, count_max: int, timeout_s: float) -> Taken:
+        """Return the records that are there, at most ``count_max``; wait for the first one."""
+        messages = np.zeros(count_max, np.int64)
+        count = self._consume(messages, 1, timeout_s)
+        if count and count_max > 1:
+            # With a time to wait, librdkafka would wait until it has all of them.
+            count += self._consume(messages[1:], count_max - 1, 0)
+        return _taken(*_gathered(messages[:count], _library().let_go))
+
+    def close(self) -> None:
+        """Disconnect, in the background: librdkafka's threads may look up only once a second."""
+        if not self._closed:
+            self._closed = True
+            threading.Thread(target=self._end, name=_ENDING, daemon=True).start()
+
+    def __del__(self) -> None:
+        """Close it, if its owner has not."""
+        if hasattr(self, "_closed") and not sys.is_finalizing():
+            self.close()
+
+    def _made(self, config: Mapping[str, Any]) -> int:
+        """A new handle."""
+        library, text = _library(), ctypes.create_string_buffer(_TEXT_BYTES)
+        conf = library.conf_new()
+        library.conf_set_error_cb(conf, self._told)
+        for name, value in config.items():
+            told = str(value).lower() if isinstance(value, bool) else str(value)
+            code = library.conf_set(conf, name.encode(), told.encode(), text, _TEXT_BYTES)
+            if code != _OK:
+                library.conf_destroy(conf)
+                raise ConfigurationError(f"librdkafka refuses {name}: {text.value.decode()}")
+        handle: int | None = library.new(_CONSUMER, conf, text, _TEXT_BYTES)
+        if handle is None:
+            library.conf_destroy(conf)
+            raise ConfigurationError(f"librdkafka makes no reader: {text.value.decode()}")
+        return handle
+
+    def _consume(self, messages: Ints, count_max: int, timeout_s: float) -> int:
+        """Have addresses of messages put where they belong; how many there are."""
+        found = _library().consume_batch_queue(
+            self._queue, int(1_000 * timeout_s), messages.ctypes.data, count_max
+        )
+        return max(0, int(found))
+
+    def _note(self, _handle: int, code: int, reason: bytes, _opaque: int) -> None:
+        """Take note of an error of a connection."""
+        self.contact(KafkaError(code, reason.decode(errors="replace")))
+
+    def _end(self) -> None:
+        library = _library()
+        library.consumer_close(self._handle)
+        library.queue_destroy(self._queue)
+        library.destroy(self._handle)
+
+
+@cache
+def _library() -> Any:
+    """Load the library that confluent-kafka uses; the functions that are called here.
+
+    `let_go` is the address of the one that frees a message.
+    """
+    found_at = find_spec("confluent_kafka")
+    package = Path(str(found_at and found_at.origin)).parent
+    brought = [
+        *package.with_name("confluent_kafka.libs").glob("librdkafka*"),  # Linux
+        *package.joinpath(".dylibs").glob("librdkafka*"),  # macOS
+    ]
+    path = str(brought[0]) if brought else find_library("rdkafka")
+    found = SimpleNamespace()
+    try:
+        loaded = ctypes.CDLL(path or "librdkafka.so.1")
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(loaded, f"rd_kafka_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(found, name, function)
+    except (OSError, AttributeError) as error:
+        raise ConfigurationError(
+            f"librdkafka cannot be loaded ({error}): install confluent-kafka from its wheel"
+        ) from error
+    found.let_go = ctypes.cast(found.message_destroy, _POINTER).value
+    return found
+
+
+@leaf
+def _signed(word: int) -> int:
+    """A number of 32 bits that may be negative."""
+    return word - 2 * _SIGN if word >= _SIGN else word
+
+
+@kernel
+def _gathered(
+    messages: Ints, let_go: int
+) -> tuple[Ints, Bytes, Bytes, Ints, Bytes, Ints]:
+    """Copy messages out of librdkafka's memory, and give it back.
+
+    Returns:
+        Code, partition and offset, shape (n, 3); what they lack; keys and values, each as bytes and
+        bounds. The value of a failure is its reason.
+    """
+    n = len(messages)
+    numbers = np.empty((n, 3), np.int64)
+    absent = np.zeros(n, np.uint8)
+    key_bounds, value_bounds = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+    for i in range(n):
+        at = messages[i]
+        numbers[i, 0], numbers[i, 1] = _signed(double_at(at)), _signed(double_at(at + _PARTITION))
+        numbers[i, 2] = word_at(at + _OFFSET)
+        absent[i] = NO_KEY * (word_at(at + _KEY) == 0) + NO_VALUE * (word_at(at + _PAYLOAD) == 0)
+        key_bytes = 0 if absent[i] & NO_KEY else word_at(at + _KEY_BYTES)
+        value_bytes = 0 if absent[i] & NO_VALUE else word_at(at + _PAYLOAD_BYTES)
+        key_bounds[i + 1] = key_bounds[i] + key_bytes
+        value_bounds[i + 1] = value_bounds[i] + value_bytes
+    keys = np.zeros(key_bounds[n] + SPARE_BYTES, np.uint8)
+    values = np.zeros(value_bounds[n] + SPARE_BYTES, np.uint8)
+    for i in range(n):
+        at = messages[i]
+        copy_at(
+            start_of(keys) + key_bounds[i], word_at(at + _KEY), key_bounds[i + 1] - key_bounds[i]
+        )
+        copy_at(
+            start_of(values) + value_bounds[i], word_at(at + _PAYLOAD),
+            value_bounds[i + 1] - value_bounds[i],
+        )  # fmt: skip
+        call_at(let_go, at)
+    return numbers, absent, keys, key_bounds, values, value_bounds
+
+
+def compile_kernels() -> None:
+    """Compile what reads, so that others find it in the cache."""
+    _gathered(np.zeros(0, np.int64), 0)
+
+
+def _taken(
+    numbers: Ints, absent: Bytes, keys: Bytes, key_bounds: Ints, values: Bytes, value_bounds: Ints
+) -> Taken:
+    """Part records and failures."""
+    codes, partitions, offsets = np.ascontiguousarray(numbers.T)
+    records = RecordColumns(
+        partitions, offsets, Ragged(keys, key_bounds), Ragged(values, value_bounds), absent
+    )
+    good = codes == _OK
+    if good.all():
+        return Taken(records, [])
+    failures = [
+        Failure(
+            _error(int(codes[row]), records.values[row]), int(partitions[row]), int(offsets[row])
+        )
+        for row in np.flatnonzero(~good).tolist()
+    ]
+    return Taken(records.where(good), failures)
+
+
+def _error(code: int, reason: bytes) -> KafkaError:
+    """An error; librdkafka has words of its own for what comes without a reason."""
+    said = reason.partition(b"\0")[0].decode(errors="replace")
+    return KafkaError(code, said) if said else KafkaError(code)
