@@ -237,9 +237,9 @@ class KeyTransactionProcessor:
         fit = partial(self._fitter.fit, begins=self._life.begins)
         released = self._sorter.release(most, shape.bytes_max, fit) if most else None
         if released is None:
-            shown = self._sorter.shown()
-            if shown != meta.resolved_offsets and meta.seq:
-                yield from self._resolve(meta.seq, meta.ts, shown)
+            covered = self._sorter.covered()
+            if covered != meta.resolved_offsets and meta.seq:
+                yield from self._resolve(meta.seq, meta.ts, covered)
             return
         n = len(released)
         released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + n + 1)
@@ -249,7 +249,7 @@ class KeyTransactionProcessor:
         plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
         checks.planned(released, plan, earlier, meta.config.shards, before)
         meta.open = OpenPlan(
-            meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.shown(), before[0],
+            meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
             may_be_too_much(released),
         )

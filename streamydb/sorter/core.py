@@ -24,7 +24,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.sorter import checks
 from streamydb.sorter.declarations import declares, reading_constraints
-from streamydb.sorter.joins import added_partitions, joins_of
+from streamydb.sorter.joins import joins_of
 from streamydb.sorter.selection import alone, by_partition, first_in_order, first_position, fitting
 from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState
 
@@ -160,14 +160,6 @@ class KeyedEventTimeSorter:
             q, offset = int(table.cols["part"][0]), int(table.cols["off"][0])
             covered[q] = min(covered[q], offset)
         return covered
-
-    def shown(self) -> dict[int, int]:
-        """Return what a resolved record tells: `covered`, and 0 for a partition of which only
-        markers have told yet.
-
-        Whoever has read the record up to a marker then knows each partition that the marker names.
-        """
-        return dict.fromkeys(added_partitions(self.state), 0) | self.covered()
 
     def release(
         self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[Columns], int] = len

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamydb.sorter.state import NEVER, SorterState
 
-__all__ = ["added_partitions", "joins_of"]
+__all__ = ["joins_of"]
 
 
 def joins_of(state: SorterState) -> tuple[list[int | None], list[int]]:
@@ -13,7 +13,7 @@ def joins_of(state: SorterState) -> tuple[list[int | None], list[int]]:
     """
     joins: list[int | None] = [NEVER] * state.initial_partitions
     caps: list[int] = []
-    for q in added_partitions(state):
+    for q in range(state.initial_partitions, _known(state)):
         firsts = [_first_naming(state, lower, q + 1, joins[lower]) for lower in range(q)]
         seen = [time for time in firsts if time is not None]
         if len(seen) == q:
@@ -22,11 +22,6 @@ def joins_of(state: SorterState) -> tuple[list[int | None], list[int]]:
             joins.append(None)
             caps += [max(seen)] if seen else []
     return joins, caps
-
-
-def added_partitions(state: SorterState) -> range:
-    """Return the partitions that were added since the beginning, as far as markers tell."""
-    return range(state.initial_partitions, _known(state))
 
 
 def _known(state: SorterState) -> int:

@@ -477,7 +477,7 @@ class SingleShard:
     def _resolve(self) -> Iterator[EmittedBlock]:
         """Publish the seq up to which everything is written and applied, when it has changed."""
         meta = self._meta
-        offsets = self._sorter.shown()
+        offsets = self._sorter.covered()
         for txn in meta.unresolved:
             offsets[txn.part] = min(offsets[txn.part], txn.off)
         if not meta.resolved or (meta.resolved, offsets) == meta.shown:
