@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamydb.columns.addresses import SPARE_BYTES
 from streamydb.columns.table import Bytes, Ragged
 
-__all__ = ["NO_KEY", "NO_VALUE", "Record", "RecordColumns", "RecordOf"]
+__all__ = ["NO_KEY", "NO_VALUE", "OneRecord", "Record", "RecordColumns"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,29 +37,29 @@ class Record(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordOf:
+class OneRecord:
     """One of some records in columns; a `Record`."""
 
-    columns: RecordColumns
-    row: int
+    number: int
+    at: int
+    named: bytes | None
+    content: bytes | None
 
     def partition(self) -> int:
         """Its partition."""
-        return int(self.columns.partitions[self.row])
+        return self.number
 
     def offset(self) -> int:
         """Its offset."""
-        return int(self.columns.offsets[self.row])
+        return self.at
 
     def key(self) -> bytes | None:
         """Its key, if it has one."""
-        columns = self.columns
-        return None if columns.absent[self.row] & NO_KEY else columns.keys[self.row]
+        return self.named
 
     def value(self) -> bytes | None:
         """Its value; none for a tombstone."""
-        columns = self.columns
-        return None if columns.absent[self.row] & NO_VALUE else columns.values[self.row]
+        return self.content
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,13 +98,25 @@ class RecordColumns:
         """The number of records."""
         return len(self.offsets)
 
-    def __iter__(self) -> Iterator[RecordOf]:
+    def __iter__(self) -> Iterator[OneRecord]:
         """Each record."""
-        return map(self.__getitem__, range(len(self)))
+        rows = zip(
+            self.partitions.tolist(), self.offsets.tolist(), self.keys.tolist(),
+            self.values.tolist(), self.absent.tolist(), strict=True,
+        )  # fmt: skip
+        for number, at, key, value, absent in rows:
+            yield OneRecord(
+                number, at, None if absent & NO_KEY else key, None if absent & NO_VALUE else value
+            )
 
-    def __getitem__(self, row: int) -> RecordOf:
+    def __getitem__(self, row: int) -> OneRecord:
         """The record in a row."""
-        return RecordOf(self, row)
+        absent = int(self.absent[row])
+        return OneRecord(
+            int(self.partitions[row]), int(self.offsets[row]),
+            None if absent & NO_KEY else self.keys[row],
+            None if absent & NO_VALUE else self.values[row],
+        )  # fmt: skip
 
     def where(self, wanted: npt.NDArray[np.bool_]) -> RecordColumns:
         """Some of the records; ``wanted``: shape (n,)."""

@@ -78,13 +78,18 @@ def append(settings: Settings, topic: str, *values: bytes) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 @scenario
 async def test_strong_reads_answer(settings: Settings, leave: Leave, *, commit: bool) -> None:
-    """An aborted record is a record: the pipeline executes it, so it is waited for."""
+    """An aborted record is a record: the pipeline executes it, so whoever begins waits for it."""
     topic = TopicNames(settings.database).transactions
     model = MemoryModel()
     log = KafkaLog(settings, FacadeSettings())
     await log.start()
-    reader = Reader(model, log, FacadeSettings(read_timeout_s=20))
-    impatient = Reader(model, log, FacadeSettings(read_timeout_s=0.5))
+    readers: list[Reader] = []
+
+    def begun(timeout_s: float) -> Reader:
+        """A reader that has yet to pass the log."""
+        readers.append(Reader(model, log, FacadeSettings(read_timeout_s=timeout_s)))
+        return readers[-1]
+
     try:
         await asyncio.to_thread(leave, topic, b'{"id": "a"}', b'{"id": "b"}', commit=commit)
         assert await log.ends() == {0: 3}
@@ -92,8 +97,8 @@ async def test_strong_reads_answer(settings: Settings, leave: Leave, *, commit: 
         assert found[:2] == (1, True)
         assert found.ts_ms > 0
         with pytest.raises(ProblemError):
-            await impatient.snapshot()
-        waiting = asyncio.create_task(reader.snapshot())
+            await begun(0.5).snapshot()
+        waiting = asyncio.create_task(begun(20).snapshot())
         model.apply([], MemoryResolved(2, 2, {0: 2}))  # both records are executed
         (await waiting).__exit__(None, None, None)
         assert await log.next_records({0: 2}) == {0: NextRecord(3, found=False)}
@@ -102,12 +107,14 @@ async def test_strong_reads_answer(settings: Settings, leave: Leave, *, commit: 
         assert await log.ends() == {0: 6}
         model.apply([], MemoryResolved(3, 3, {0: 4}))
         with pytest.raises(ProblemError):
-            await impatient.snapshot()
-        waiting = asyncio.create_task(reader.snapshot())
-        await until(lambda: reader.waiters.total == 1)
+            await begun(0.5).snapshot()
+        waiting = asyncio.create_task(begun(20).snapshot())
+        await until(lambda: readers[-1].waiters.total == 1)
         model.apply([], MemoryResolved(4, 4, {0: 6}))
         (await waiting).__exit__(None, None, None)
     finally:
+        for reader in readers:
+            await reader.stop()
         await log.stop()
 
 
