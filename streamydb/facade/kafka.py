@@ -30,6 +30,7 @@ from streamydb.facade.results import ResultIndex, newest_of
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
+from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Producer
 from streamydb.records import Result
@@ -85,7 +86,8 @@ class KafkaLog:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
         """
         self._starts = self._starts or await run_in(self._executor, self._found_starts)
-        await run_in(self._executor, batch_of, ())  # loads its kernel, or compiles it
+        # Its kernel is loaded, or compiled.
+        await run_in(self._executor, batch_of, RecordColumns.of(()))
         self._ends = reader(self._settings.client_config(), FOLLOWING)
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = TopicFollower(

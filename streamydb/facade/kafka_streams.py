@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, Final
@@ -14,6 +14,7 @@ from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.kafka_tail import TopicFollower, at_end, offsets_at, receive, run_in, spans
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
+from streamydb.kafka.columns import Record
 from streamydb.kafka.names import TopicNames
 from streamydb.records.emission import place_of
 from streamydb.settings import Settings
@@ -90,7 +91,7 @@ class KafkaStreams:
             until = time.monotonic() + patience_s
             while time.monotonic() < until:
                 messages = receive(consumer, 1, _POLL_S)
-                for row in _rows(messages):
+                for row in _records(messages):
                     return at if place_of(row.value)[0] <= seq else low
                 if any(map(at_end, messages)):
                     return low
@@ -106,7 +107,7 @@ class KafkaStreams:
             size = 0
             while at < wanted.end and time.monotonic() < until:
                 messages = receive(consumer, _BATCH, _POLL_S)
-                for row in _rows(messages):
+                for row in _records(messages):
                     if row.offset >= wanted.end:  # what is beyond is for another
                         return found, wanted.end
                     at = row.offset + 1
@@ -124,10 +125,13 @@ class KafkaStreams:
             return found, min(at, wanted.end)
 
 
-def _rows(messages: list[Any]) -> list[StreamRow]:
+def _records(messages: list[Any]) -> list[StreamRow]:
     """The records among what a consumer gave."""
+    return _rows(message for message in messages if message.error() is None)
+
+
+def _rows(records: Iterable[Record]) -> list[StreamRow]:
     return [
         StreamRow(found.partition(), found.offset(), found.key() or b"", found.value() or b"")
-        for found in messages
-        if found.error() is None
+        for found in records
     ]

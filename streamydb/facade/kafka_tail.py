@@ -13,7 +13,14 @@ from typing import Any, Final, Generic, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.facade.ports import LogUnavailableError
-from streamydb.kafka.clients import FOLLOWING, PARTITION_EOF, reader
+from streamydb.kafka.clients import (
+    FOLLOWING,
+    PARTITION_EOF,
+    ContactedAdmin,
+    administrator,
+    column_reader,
+)
+from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.settings import Settings
 
@@ -23,6 +30,7 @@ REQUEST_S: Final = 5.0
 """How long Kafka may take to answer a question."""
 
 _POLL_S: Final = 0.25
+_PROBE_S: Final = 1.0
 _BATCH: Final = 2_000
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
 
@@ -138,7 +146,7 @@ class TopicFollower(Generic[_Rows]):
         settings: Settings,
         topic: str,
         starts: Mapping[int, int],
-        prepare: Callable[[list[Any]], _Rows],
+        prepare: Callable[[RecordColumns], _Rows],
         take: Callable[[_Rows], Iterator[None] | None],
     ) -> None:
         """Begin to read; call it in the event loop."""
@@ -150,10 +158,10 @@ class TopicFollower(Generic[_Rows]):
         self._positions = dict(starts)
         self._moved = asyncio.Event()
         self.fault: str | None = None
-        self._consumer = reader(
-            settings.client_config(), FOLLOWING, eof=True, on_error=self._note
-        )
-        self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
+        self._connection = settings.client_config()
+        self._admin: ContactedAdmin | None = None
+        self._reader = column_reader(self._connection, FOLLOWING, eof=True, on_error=self._note)
+        self._reader.assign(topic, starts)
         self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
         self._thread.start()
 
@@ -166,19 +174,19 @@ class TopicFollower(Generic[_Rows]):
         """End, and wait for the end; not to be called in the event loop."""
         self._stop.set()
         self._thread.join()
-        self._consumer.close()
+        self._reader.close()
 
     def _run(self) -> None:
         """Read until closed; a fault that is not Kafka's ends the reading and stays visible."""
         while not self._stop.is_set():
-            messages = receive(self._consumer, _BATCH, _POLL_S)
+            records, failures = self._reader.take(_BATCH, _POLL_S)
             if self.fault is not None:
                 self._probe()
-            records = [message for message in messages if message.error() is None]
-            reached = {m.partition(): m.offset() + 1 for m in records}
-            reached |= {m.partition(): m.offset() for m in messages if at_end(m)}
+            ends = (records.offsets + 1).tolist()
+            reached = dict(zip(records.partitions.tolist(), ends, strict=True))
+            reached |= {n: at for error, n, at in failures if error.code() == PARTITION_EOF}
             try:
-                if records:
+                if len(records):
                     self._hand_over(self._prepare(records), reached)
                 elif reached:
                     self._call(self._reach, reached)
@@ -232,5 +240,6 @@ class TopicFollower(Generic[_Rows]):
     def _probe(self) -> None:
         """Find out whether Kafka answers again."""
         with suppress(KafkaException):
-            self._consumer.list_topics(self._topic, timeout=1)
+            self._admin = self._admin or administrator(self._connection)
+            self._admin.list_topics(self._topic, timeout=_PROBE_S)
             self.fault = None

@@ -7,7 +7,7 @@ plain ASCII text that is the record's key too. Everything else is decoded one by
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
 from streamydb.facade.ports import LogPosition
+from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.recognise import behind, counted
 from streamydb.read_model.rows import Ints, compare
@@ -106,13 +107,12 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> Ints:
     return out
 
 
-def batch_of(messages: Iterable[Any]) -> ResultBatch:
+def batch_of(records: RecordColumns) -> ResultBatch:
     """The results in records; what is none is skipped."""
-    pairs = [(message.key() or b"", message.value() or b"") for message in messages]
-    ids, values = [key for key, _ in pairs], [value for _, value in pairs]
-    rows = _recognised(_texts(ids), _texts(values), _PIECES.texts())
+    ids, values = records.keys.tolist(), records.values.tolist()
+    rows = _recognised(records.keys.texts(), records.values.texts(), _PIECES.texts())
     plain = rows[:, 2] >= 0
-    bounds = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(pairs)]
+    bounds = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(records)]
     batch: ResultBatch = []
     for start, end in pairwise(bounds):
         if start < end and plain[start]:
@@ -120,10 +120,6 @@ def batch_of(messages: Iterable[Any]) -> ResultBatch:
         else:
             batch += _decoded(values[start:end])
     return batch
-
-
-def _texts(texts: list[bytes]) -> Texts:
-    return Ragged.of([*texts, bytes(SPARE_BYTES)]).part(0, len(texts)).texts()
 
 
 def _commits(rows: Ints, ids: list[bytes], values: list[bytes]) -> Commits:

@@ -281,7 +281,11 @@ def reader(
 
 
 def column_reader(
-    connection: Mapping[str, Any], kind: Kind, *, eof: bool = False
+    connection: Mapping[str, Any],
+    kind: Kind,
+    *,
+    eof: bool = False,
+    on_error: Callable[[KafkaError], None] | None = None,
 ) -> ColumnReader:
     """Return a reader that gives records in columns, and connects in the background.
 
@@ -289,10 +293,13 @@ def column_reader(
         connection: as for `reader`.
         kind: likewise.
         eof: it also gives a failure at the end of a partition.
+        on_error: is told of every error of its connections.
     """
     from streamydb.kafka.librdkafka import ColumnReader
 
-    return ColumnReader({**_READER, **kind, "enable.partition.eof": eof, **connection})
+    found = ColumnReader({**_READER, **kind, "enable.partition.eof": eof, **connection})
+    found.contact.also = on_error
+    return found
 
 
 def appender(connection: Mapping[str, Any], kind: Kind, *topics: str) -> ContactedProducer:

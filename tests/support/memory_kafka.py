@@ -17,8 +17,10 @@ import pytest
 from confluent_kafka import OFFSET_END, KafkaError, TopicPartition
 
 from streamydb.backup import restore
-from streamydb.kafka import clients
+from streamydb.kafka import clients, librdkafka
 from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST
+from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.kafka.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
@@ -128,6 +130,7 @@ class MemoryKafka:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the cluster that production's clients talk to."""
         monkeypatch.setattr(clients, "ContactedConsumer", lambda *_, **__: _Consumer(self))
+        monkeypatch.setattr(librdkafka, "ColumnReader", lambda *_, **__: _Columns(self))
         monkeypatch.setattr(clients, "ContactedProducer", lambda *_, **__: _Producer(self))
         monkeypatch.setattr(clients, "ContactedAdmin", lambda *_, **__: _Admin(self))
         monkeypatch.setattr(restore, "mend", self._mend)
@@ -237,6 +240,25 @@ class _Consumer(_Client):
 
     def unassign(self) -> None:
         self.assign([])
+
+    def close(self) -> None:
+        return
+
+
+class _Columns(_Client):
+    """A reader in columns."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        super().__init__(kafka)
+        self._consumer = _Consumer(kafka)
+
+    def assign(self, topic: str, positions: Mapping[int, int]) -> None:
+        self._consumer.assign([TopicPartition(topic, n, at) for n, at in positions.items()])
+
+    def take(self, *_: float) -> Taken:
+        found = self._consumer.consume()
+        failed = [Failure(each.fault, each.number, each.at) for each in found if each.fault]
+        return Taken(RecordColumns.of([each for each in found if not each.fault]), failed)
 
     def close(self) -> None:
         return

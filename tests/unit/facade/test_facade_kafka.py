@@ -19,6 +19,8 @@ from streamydb.facade.result_batch import batch_of
 from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.appends import Appended, AppendError
+from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.librdkafka import Taken
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until
@@ -99,6 +101,22 @@ class Topic:
 
     def spans(self, *_: Any) -> dict[int, tuple[int, int]]:
         return {n: (0, len(records)) for n, records in enumerate(self.partitions)}
+
+
+class Columns:
+    """A reader in columns of such a topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+
+    def assign(self, _: str, positions: Mapping[int, int]) -> None:
+        self._topic.places = dict(positions)
+
+    def take(self, count_max: int, _: float) -> Taken:
+        return Taken(RecordColumns.of(self._topic.consume(count_max)), [])
+
+    def close(self) -> None:
+        self._topic.close()
 
 
 def changes(plans: int, partitions: int) -> Topic:
@@ -377,7 +395,7 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
 @scenario
 async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = results([b"%d" % n for n in range(20)])
-    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: topic)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(topic))
     taken: list[Any] = []
     tail = kafka_tail.TopicFollower(Settings(), "t", {0: 3}, batch_of, taken.extend)
     await until(lambda: sum(len(each.ids) for each in taken) == 17)
@@ -391,7 +409,7 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
 @scenario
 async def test_what_is_passed_has_been_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = results([b"%d" % n for n in range(5)])
-    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: topic)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(topic))
     taken: list[Any] = []
     tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, taken.extend)
     await tail.passed({0: 5})
@@ -416,7 +434,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
     def go_on() -> None:
         now[0] += 2
 
-    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: results([]))
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(results([])))
     monkeypatch.setattr(kafka_tail, "perf_counter", lambda: now[0])
     turns: list[list[int]] = [[]]
 
@@ -444,7 +462,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
 
 @scenario
 async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_tail, "reader", lambda *_, **__: results([b"1"]))
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(results([b"1"])))
 
     def fail(_: Any) -> None:
         raise KeyError("hush")

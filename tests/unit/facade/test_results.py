@@ -12,6 +12,7 @@ import pytest
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.result_batch import Commits, batch_of
 from streamydb.facade.results import ResultIndex, position_of
+from streamydb.kafka.columns import RecordColumns
 from streamydb.records import Result, decode_result
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_topic import MemoryRecord
@@ -83,7 +84,7 @@ def test_results_in_batches_are_taken_as_each_of_them_alone(seed: int) -> None:
         commits, steps, at = 0, 0, 0
         while at < len(records):
             size = rng.choice([1, 2, 30])
-            batch = batch_of(records[at : at + size])
+            batch = batch_of(RecordColumns.of(records[at : at + size]))
             commits += sum(len(each.places) for each in batch if isinstance(each, Commits))
             steps += len(list(one.take(batch)))
             for record in records[at : at + size]:
@@ -105,7 +106,7 @@ def test_an_index_of_batches_is_bounded(seed: int) -> None:
     index, bound = ResultIndex(20_000), 20_000
     records = [record for record in results(rng, 400) if decoded(record)]
     for at in range(0, len(records), 7):
-        batch = batch_of(records[at : at + 7])
+        batch = batch_of(RecordColumns.of(records[at : at + 7]))
         list(index.take(batch))
         assert index.held <= bound
         assert set(index._by_id.values()) <= index._kept.keys()
