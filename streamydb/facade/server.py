@@ -15,7 +15,6 @@ from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
-from streamydb.local.turns import take_short_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +134,6 @@ def serve(
     Raises:
         ConfigurationError: see `make_server`; or the address is taken.
     """
-    take_short_turns()  # before there are threads, which do as the one that starts them
     server = make_server(settings, model, log, changes, pipeline, about)
     with suppress(ValueError):  # not the main thread: then no signal comes here
         # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.

@@ -142,7 +142,13 @@ class ColumnReader:
             raise KafkaException(KafkaError(code))
 
     def take(self, count_max: int, timeout_s: float) -> Taken:
-        """Return the records that are there, at most ``count_max``; wait for the first one."""
+        """Return the records that are there, at most ``count_max``; wait for the first one.
+
+        Raises:
+            ValueError: it is closed.
+        """
+        if self._closed:
+            raise ValueError("the reader is closed")
         messages = np.zeros(count_max, np.int64)
         count = self._consume(messages, 1, timeout_s)
         if count and count_max > 1:

@@ -119,6 +119,14 @@ def test_a_position_that_is_not_there_is_a_failure(
     assert codes[0] == confluent_kafka.KafkaError._AUTO_OFFSET_RESET
 
 
+def test_a_closed_reader_is_not_read(settings: Settings, columns: ColumnReader) -> None:
+    columns.assign(TopicNames(settings.database).changes, {0: 0})
+    columns.close()
+    columns.close()
+    with pytest.raises(ValueError, match="closed"):
+        columns.take(1, 0)
+
+
 def test_its_contact_hears_why_there_is_no_connection(settings: Settings) -> None:
     connection = {**settings.client_config(), "bootstrap.servers": "127.0.0.1:1"}
     with closing(column_reader(connection, CHANGES)) as reader:

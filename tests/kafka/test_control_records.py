@@ -118,6 +118,24 @@ async def test_strong_reads_answer(settings: Settings, leave: Leave, *, commit: 
         await log.stop()
 
 
+@pytest.mark.parametrize("commit", [True, False])
+@scenario
+async def test_results_that_end_so_are_passed(
+    settings: Settings, leave: Leave, *, commit: bool
+) -> None:
+    """Every strong read waits until the facade has taken all results."""
+    results = TopicNames(settings.database).results
+    log = KafkaLog(settings, FacadeSettings())
+    await log.start()
+    try:
+        for _ in range(3):
+            await asyncio.to_thread(leave, results, b"{}", commit=commit)
+            async with asyncio.timeout(20):
+                assert (await log.published()).seq == 0
+    finally:
+        await log.stop()
+
+
 @pytest.mark.fault(39, "results that end with a control record", "a search comes to its end")
 def test_a_search_comes_to_the_end(settings: Settings, leave: Leave) -> None:
     names = TopicNames(settings.database)
