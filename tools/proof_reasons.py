@@ -37,9 +37,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.console.static": _SHOWS,
     "streamydb.facade.console.stats": _SHOWS,
     "streamydb.facade.health": _SHOWS,
-    "streamydb.facade.kafka": _REAL,
     "streamydb.facade.kafka_streams": _REAL,
-    "streamydb.facade.kafka_tail": _REAL,
     "streamydb.facade.life.endpoint": _SHOWS,
     "streamydb.facade.openapi_details": _SHOWS,
     "streamydb.facade.openapi_types": _SHOWS,
@@ -48,11 +46,14 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.appends": _REAL,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
-    "streamydb.kafka.clients": _REAL,
     "streamydb.kafka.connect.topic": "a topic in Kafka; `make test-connect` kills its writer",
     "streamydb.kafka.connection": _ERRORS,
     "streamydb.kafka.copies": _TOPICS,
     "streamydb.kafka.creation": _TOPICS,
+    "streamydb.kafka.librdkafka": (
+        "calls a library; `tests/kafka/test_column_reader.py` draws records for a real broker, and "
+        "holds it against the other reader"
+    ),
     "streamydb.kafka.patience": "waits until Kafka answers; decides nothing",
     "streamydb.kafka.presence": _SHOWS,
     "streamydb.kafka.producer": _REAL,
