@@ -86,8 +86,8 @@ class HealthMonitor:
         log: what is written.
         changes: the change feed.
         settings: say how long a verdict is waited for.
+        passed: whether strong reads no longer wait for the log; see `Reader.passed`.
         pipeline: what the pipeline says of itself, if that is to be seen here.
-        passed: whether strong reads wait for nothing but what was answered; see `Reader.passed`.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class HealthMonitor:
         log: TransactionLog,
         changes: ChangeSource,
         settings: FacadeSettings,
+        passed: Callable[[], bool],
         pipeline: Callable[[], PipelineStatus] | None = None,
-        passed: Callable[[], bool] = lambda: True,
     ) -> None:
         """Know nothing yet."""
         self._model = model

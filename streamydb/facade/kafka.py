@@ -75,7 +75,7 @@ class KafkaLog:
         self._tail: TopicFollower[ResultBatch] | None = None
         self._starts: dict[int, int] = {}
         self._changes: tuple[int, ...] = ()
-        self._newest = 0
+        self._newest = 0  # ahead of what the index has, which takes a batch step by step
         self._published = Looks(self._look_at_published)
         self._behind_ms = 0
 

@@ -189,7 +189,7 @@ class Reader:
         It is begun again when it has failed.
         """
         begun = self._begun
-        if begun is None or (begun.done() and (begun.cancelled() or begun.exception())):
+        if begun is None or (begun.done() and not self.passed()):
             self._begun = begun = asyncio.create_task(self._pass_log())
             begun.add_done_callback(retrieve)
         return begun

@@ -112,7 +112,7 @@ def make_services(
         feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
         emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
-        health=HealthMonitor(model, log, changes, settings, pipeline, reader.passed),
+        health=HealthMonitor(model, log, changes, settings, reader.passed, pipeline),
         ticker=Ticker(model, log, settings),
     )
     _show(services)

@@ -275,7 +275,7 @@ def reader(
         eof: it also gives a message without a record at the end of a partition.
         on_error: is told of every error of its connections.
     """
-    consumer = ContactedConsumer({**_READER, **kind, "enable.partition.eof": eof, **connection})
+    consumer = ContactedConsumer(_reading(connection, kind, eof=eof))
     consumer.contact.also = on_error
     return consumer
 
@@ -297,9 +297,13 @@ def column_reader(
     """
     from streamydb.kafka.librdkafka import ColumnReader
 
-    found = ColumnReader({**_READER, **kind, "enable.partition.eof": eof, **connection})
+    found = ColumnReader(_reading(connection, kind, eof=eof))
     found.contact.also = on_error
     return found
+
+
+def _reading(connection: Mapping[str, Any], kind: Kind, *, eof: bool) -> dict[str, Any]:
+    return {**_READER, **kind, "enable.partition.eof": eof, **connection}
 
 
 def appender(connection: Mapping[str, Any], kind: Kind, *topics: str) -> ContactedProducer:

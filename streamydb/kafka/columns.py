@@ -121,15 +121,16 @@ class RecordColumns:
     def where(self, wanted: npt.NDArray[np.bool_]) -> RecordColumns:
         """Some of the records; ``wanted``: shape (n,)."""
         rows = np.flatnonzero(wanted)
-        spare = bytes(SPARE_BYTES)
-        keys, values = (
-            Ragged.concat([texts.take(rows), Ragged.of([spare])]).part(0, len(rows))
-            for texts in (self.keys, self.values)
-        )
         return RecordColumns(
-            self.partitions[rows], self.offsets[rows], keys, values, self.absent[rows]
-        )
+            self.partitions[rows], self.offsets[rows],
+            _spared(self.keys.take(rows)), _spared(self.values.take(rows)), self.absent[rows],
+        )  # fmt: skip
 
 
 def _texts(texts: Sequence[bytes | None]) -> Ragged:
-    return Ragged.of([*(text or b"" for text in texts), bytes(SPARE_BYTES)]).part(0, len(texts))
+    return _spared(Ragged.of([text or b"" for text in texts]))
+
+
+def _spared(texts: Ragged) -> Ragged:
+    """The same, with `SPARE_BYTES` behind the last one."""
+    return Ragged.concat([texts, Ragged.of([bytes(SPARE_BYTES)])]).part(0, len(texts))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -40,6 +40,9 @@ _RESOLVED = b"resolved"
 _BOUNDS = b"bounds"
 _PARTS = b"parts"
 
+_T = TypeVar("_T")
+_decode_resolved: Final = msgspec.msgpack.Decoder(Resolved).decode
+
 _NUMBERS_BITS: Final = 20
 """A commit writes fewer than two to the power of so many parts."""
 
@@ -58,6 +61,11 @@ class Shown(NamedTuple):
     commit: int
     bounds: SnapshotBounds
     view: Ints
+
+
+def _positions_of(data: bytes) -> dict[int, int]:
+    parts = msgspec.msgpack.decode(data, type=TopicProgress).parts
+    return {number: part.position for number, part in parts.items()}
 
 
 class Store:
@@ -80,8 +88,9 @@ class Store:
         """
         self.database = database
         self._unresolved = Unresolved()
-        self._last = b"", Resolved()
-        self._read: tuple[bytes, dict[int, int]] = b"", {}
+        self._last: dict[bytes, tuple[bytes, Any]] = {
+            _RESOLVED: (b"", Resolved()), _PROGRESS: (b"", {})
+        }  # fmt: skip
         self.environment = Environment.open(folder, map_bytes, write=create)
         try:
             if create:
@@ -155,24 +164,21 @@ class Store:
 
     def resolved(self) -> Resolved:
         """The last seq of which a snapshot can be taken."""
-        with self.environment.reading() as txn:
-            data = bytes(txn.get(_RESOLVED, b"", db=self.tables.about))
-        found, last = self._last
-        if data != found:
-            last = msgspec.msgpack.decode(data, type=Resolved)
-            self._last = data, last
-        return last
+        return self._kept(_RESOLVED, _decode_resolved)
 
     def positions(self) -> dict[int, int]:
         """The position in each partition."""
+        return self._kept(_PROGRESS, _positions_of)
+
+    def _kept(self, key: bytes, decode: Callable[[bytes], _T]) -> _T:
+        """Return what an entry tells, decoded when it has changed."""
         with self.environment.reading() as txn:
-            data = bytes(txn.get(_PROGRESS, b"", db=self.tables.about))
-        found, positions = self._read
-        if data != found:
-            parts = msgspec.msgpack.decode(data, type=TopicProgress).parts
-            positions = {number: part.position for number, part in parts.items()}
-            self._read = data, positions
-        return positions
+            data = bytes(txn.get(key, b"", db=self.tables.about))
+        before, found = self._last[key]
+        if data != before:
+            found = decode(data)
+            self._last[key] = data, found
+        return cast("_T", found)
 
     def adopt(self, progress: TopicProgress) -> None:
         """Record the topic that an empty store will follow."""

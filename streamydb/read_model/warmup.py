@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import UNSET, Raw
 
-from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.librdkafka import compile_kernels
 from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.read_model.follower import Follower
@@ -34,31 +34,11 @@ _SEQS: Final = 12
 _BYTES_MAX: Final = 1_000
 
 
-class _Record(NamedTuple):
-    """See `kafka.columns.Record`."""
-
-    at: int
-    name: bytes | None
-    data: bytes
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes | None:
-        return self.name
-
-    def value(self) -> bytes | None:
-        return self.data
-
-
 class _Changes:
     """A topic in memory: a few changes a fetch, some with an end, all of them repeated."""
 
     def __init__(self) -> None:
-        self._records: list[_Record] = []
+        self._records: list[OneRecord] = []
         before = b"", b""
         for seq in range(1, _SEQS + 1):
             source = ChangeOrigin("streamydb", _DATABASE, 0, seq, seq)
@@ -75,7 +55,7 @@ class _Changes:
                 self._add(None, encode_resolved(Resolved(seq, seq, {"0": seq})))
 
     def _add(self, key: bytes | None, value: bytes) -> None:
-        self._records.append(_Record(len(self._records), key, value))
+        self._records.append(OneRecord(0, len(self._records), key, value))
 
     def describe(self) -> Topic:
         return Topic(_DATABASE, compacted=False, spans={0: TopicSpan(0, len(self._records))})

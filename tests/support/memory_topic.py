@@ -4,37 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.source import ChangesExpiredError, Fetched, Topic, TopicSpan
 
-__all__ = ["MemoryRecord", "MemorySource", "MemoryTopic"]
-
-
-class MemoryRecord:
-    """A record as confluent-kafka hands it over."""
-
-    def __init__(
-        self, partition: int, offset: int, key: bytes | None, value: bytes | None
-    ) -> None:
-        """Keep what it is made of."""
-        self._place = partition, offset
-        self._content = key, value
-
-    def partition(self) -> int:
-        """Its partition."""
-        return self._place[0]
-
-    def offset(self) -> int:
-        """Its offset."""
-        return self._place[1]
-
-    def key(self) -> bytes | None:
-        """The user's key; none for a resolved record."""
-        return self._content[0]
-
-    def value(self) -> bytes | None:
-        """A change or a resolved record; none for a tombstone."""
-        return self._content[1]
+__all__ = ["MemorySource", "MemoryTopic"]
 
 
 class MemoryTopic:
@@ -51,13 +24,13 @@ class MemoryTopic:
         """Begin empty."""
         self.topic_id = topic_id
         self.compacted = False
-        self.records: dict[int, list[MemoryRecord]] = {n: [] for n in range(partitions)}
+        self.records: dict[int, list[OneRecord]] = {n: [] for n in range(partitions)}
         self.spans = {n: TopicSpan(0, 0) for n in range(partitions)}
 
     def append(self, partition: int, key: bytes | None, value: bytes | None) -> int:
         """Append a record; its offset."""
         low, offset = self.spans[partition]
-        self.records[partition].append(MemoryRecord(partition, offset, key, value))
+        self.records[partition].append(OneRecord(partition, offset, key, value))
         self.spans[partition] = TopicSpan(low, offset + 1)
         return offset
 
@@ -104,7 +77,7 @@ class MemorySource:
             ChangesExpiredError: a position is not in the topic.
         """
         del timeout_s
-        found: list[MemoryRecord] = []
+        found: list[OneRecord] = []
         ends: dict[int, int] = {}
         for number, position in self.positions.items():
             low, high = self._topic.spans[number]

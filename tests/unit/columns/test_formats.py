@@ -23,7 +23,7 @@ from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -43,7 +43,6 @@ from streamydb.records import (
 from streamydb.records.control import LeaderClaim, decode_message, encode_message
 from streamydb.settings import Settings
 from streamydb.txn_processor.blocks import open_output
-from tests.support.memory_topic import MemoryRecord
 from tests.support.read_model import change
 from tests.unit.backup.test_snapshots import make
 
@@ -89,13 +88,13 @@ def control(_: Path) -> None:
 
 
 def change_into_a_read_model(_: Path) -> None:
-    records = RecordColumns.of([MemoryRecord(0, 0, b"a", raised(change(1, "1")))])
+    records = RecordColumns.of([OneRecord(0, 0, b"a", raised(change(1, "1")))])
     plan(records, {}, _progress(), "bank")
 
 
 def resolved_into_a_read_model(_: Path) -> None:
     value = raised(b'{"resolved":1,"ts_ms":1,"offsets":{"0":1}}')
-    plan(RecordColumns.of([MemoryRecord(0, 0, None, value)]), {}, _progress(), "bank")
+    plan(RecordColumns.of([OneRecord(0, 0, None, value)]), {}, _progress(), "bank")
 
 
 def _progress() -> TopicProgress:

@@ -12,17 +12,16 @@ import pytest
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.result_batch import Commits, batch_of
 from streamydb.facade.results import ResultIndex, position_of
-from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.records import Result, decode_result
 from streamydb.verify.oracle.core import Oracle
-from tests.support.memory_topic import MemoryRecord
 
 ODD_IDS = ['"', "é", "a\\b", " ", "x" * 128, "t1", "t2"]
 
 
-def results(rng: random.Random, count: int) -> list[MemoryRecord]:
+def results(rng: random.Random, count: int) -> list[OneRecord]:
     """Results of random transactions, some ids again, some records again, some that are none."""
-    oracle, found = Oracle("db"), list[MemoryRecord]()
+    oracle, found = Oracle("db"), list[OneRecord]()
     for offset in range(count):
         name = rng.choice([f"n{offset}"] * 8 + ODD_IDS)
         parts: dict[str, Any] = {"id": name}
@@ -40,19 +39,19 @@ def results(rng: random.Random, count: int) -> list[MemoryRecord]:
         outputs = oracle.apply(raw, partition, offset + rng.choice([0] * 9 + [1 << 50]), 5 + offset)
         for output in outputs:
             if output.topic == "results":
-                found.append(MemoryRecord(0, len(found), output.key, output.value))
+                found.append(OneRecord(0, len(found), output.key, output.value))
     for _ in range(rng.randint(0, 6)):
         at = rng.randrange(len(found))
         again = rng.choice(found[:at] or found)
         found.insert(at, again)
     spoilt = rng.choice(found)
-    found.insert(rng.randrange(len(found)), MemoryRecord(0, 0, spoilt.key(), b"{"))
-    found.insert(rng.randrange(len(found)), MemoryRecord(0, 0, spoilt.key(), None))
-    found.insert(rng.randrange(len(found)), MemoryRecord(0, 0, b"another", spoilt.value()))
+    found.insert(rng.randrange(len(found)), OneRecord(0, 0, spoilt.key(), b"{"))
+    found.insert(rng.randrange(len(found)), OneRecord(0, 0, spoilt.key(), None))
+    found.insert(rng.randrange(len(found)), OneRecord(0, 0, b"another", spoilt.value()))
     return found
 
 
-def decoded(record: MemoryRecord) -> tuple[Result, bytes] | None:
+def decoded(record: OneRecord) -> tuple[Result, bytes] | None:
     value = record.value()
     if value is None or value == b"{":
         return None

@@ -13,8 +13,7 @@ from streamydb.columns.addresses import SPARE_BYTES
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import librdkafka
 from streamydb.kafka.clients import CHANGES, PARTITION_EOF, column_reader
-from streamydb.kafka.columns import RecordColumns
-from tests.support.memory_topic import MemoryRecord
+from streamydb.kafka.columns import OneRecord, RecordColumns
 
 Told = tuple[int, int, bytes | None, bytes | None]
 _TIMED_OUT: Final = -185
@@ -64,7 +63,7 @@ def check_spare(records: RecordColumns) -> None:
 def test_columns_say_what_single_records_say(seed: int) -> None:
     dice = random.Random(f"columns {seed}")
     wanted = drawn(dice)
-    records = RecordColumns.of([MemoryRecord(*each) for each in wanted])
+    records = RecordColumns.of([OneRecord(*each) for each in wanted])
     check_spare(records)
     assert len(records) == len(wanted)
     assert told(records) == wanted

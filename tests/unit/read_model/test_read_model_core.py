@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from streamydb.columns.addresses import bytes_at
-from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.read_model.core import PartitionProgress, Resolved, Retention, TopicProgress, plan
 from streamydb.read_model.rows import Ints, Row, row_bytes, unpack_row
 from streamydb.records import (
@@ -19,14 +19,13 @@ from streamydb.records import (
     encode_resolved,
 )
 from streamydb.records import Resolved as ResolvedRecord
-from tests.support.memory_topic import MemoryRecord
 
 
-def change(offset: int, seq: int, value: bytes) -> MemoryRecord:
+def change(offset: int, seq: int, value: bytes) -> OneRecord:
     """A change of the key k in partition 0."""
     source, transaction = ChangeOrigin("streamydb", "bank", 0, 0, seq), ChangeTransaction("t", 1, 1)
     data = encode_change(Change("c", Raw(b"null"), Raw(value), seq, source, transaction))
-    return MemoryRecord(0, offset, b"k", data)
+    return OneRecord(0, offset, b"k", data)
 
 
 def rows(addresses: Ints) -> list[Row]:
@@ -34,9 +33,9 @@ def rows(addresses: Ints) -> list[Row]:
     return [unpack_row(bytes_at(row, int(row_bytes(row)))) for row in addresses.tolist()]
 
 
-def resolved(offset: int, seq: int) -> MemoryRecord:
+def resolved(offset: int, seq: int) -> OneRecord:
     """A resolved record in partition 0."""
-    return MemoryRecord(0, offset, None, encode_resolved(ResolvedRecord(seq, seq, {"0": seq})))
+    return OneRecord(0, offset, None, encode_resolved(ResolvedRecord(seq, seq, {"0": seq})))
 
 
 def test_records_before_the_position_are_left_out_and_do_not_move_it_back() -> None:

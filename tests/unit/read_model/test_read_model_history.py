@@ -214,8 +214,8 @@ class Reader:
 
     def positions(self) -> dict[int, int]:
         """How far it has read."""
-        parts = self.model.store.progress().parts
-        return {n: parts[n].position if parts else 0 for n in self.history.topic.records}
+        found = self.model.positions()
+        return {n: found.get(n, 0) for n in self.history.topic.records}
 
     def check(self) -> None:
         """Compare it with the truth at a few seqs."""
