@@ -183,6 +183,9 @@ PROGRESS: Final[Kind] = {
 
 _ENDING: Final = "streamydb-ending"
 _MOMENT_S: Final = 0.02
+_LOOK_S: Final = 1.0
+_OWN_HOLDS: Final = 2
+"""References to a client in `_let_go`: the list's, and that of the question how many there are."""
 
 
 class _Contacted:
@@ -197,33 +200,53 @@ class _Contacted:
 class _Dropped(_Contacted):
     """A client that ends when nobody holds it any more, and holds up nobody then.
 
-    librdkafka's threads may look up only once a second, and its end waits for them.
+    librdkafka's threads may look up only once a second, and its end waits for them. Nor must it end
+    in one of them, which aborts the process: Python may collect garbage while one calls back.
     """
 
     def __del__(self) -> None:
-        """Be held for another moment, by a thread that then waits for the end."""
+        """Be held by a thread, which waits for the end when nobody else holds it."""
         if not sys.is_finalizing():
-            threading.Thread(target=_let_go, args=(self,), name=_ENDING, daemon=True).start()
+            threading.Thread(target=_let_go, args=([self],), name=_ENDING, daemon=True).start()
 
 
-def _let_go(_client: _Dropped) -> None:
-    """Outlast the caller's own hold, so that this thread's is the last one."""
-    time.sleep(_MOMENT_S)
+def _let_go(held: list[_Dropped]) -> None:
+    """Outlast all other holds, so that this thread's is the last one.
+
+    A cycle of garbage may hold it, which some thread collects at some time, without `__del__` then.
+    A cycle through the client itself is cut: what it holds in Python is of no use any more.
+    """
+    with suppress(AttributeError):  # its settings were refused
+        held[0].contact.also = None
+    held[0].__dict__.clear()
+    wait_s = _MOMENT_S
+    while sys.getrefcount(held[0]) > _OWN_HOLDS:
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, _LOOK_S)
+    held.clear()
 
 
 class ContactedAdmin(_Dropped, AdminClient):
     """A client for administration that knows why it cannot connect."""
 
 
-class ContactedConsumer(_Contacted, Consumer):
+class ContactedConsumer(_Dropped, Consumer):
     """A reader that knows why it cannot connect, and that nobody waits for when it ends."""
+
+    _ended = False
 
     def close(self) -> None:
         """Disconnect, in the background: librdkafka's threads may look up only once a second.
 
         No reader is a member of a group, so there is nothing that an end would have to tell Kafka.
         """
+        self._ended = True
         threading.Thread(target=super().close, name=_ENDING, daemon=True).start()
+
+    def __del__(self) -> None:
+        """End as the others do, unless it was closed: then nothing is left to end."""
+        if not self._ended:
+            super().__del__()
 
 
 class ContactedProducer(_Dropped, Producer):

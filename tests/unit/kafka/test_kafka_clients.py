@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -116,6 +118,32 @@ def test_nobody_waits_until_an_appender_has_ended(
     assert gone() is not None, "another thread holds it, and waits for its end"
     may_end.set()
     assert wait_until(lambda: gone() is None, 30)
+
+
+DROPPING = """
+import gc, os, time
+from streamydb.kafka import clients
+
+class Ring:
+    pass
+
+gc.set_threshold(20, 1, 1)  # garbage is collected in whichever thread makes some
+for each in range(500):
+    ring = Ring()
+    ring.itself, ring.client = ring, clients.administrator({"bootstrap.servers": "127.0.0.1:1"})
+    if each % 2:
+        ring.client.owner = ring
+    ring.answer = ring.client.list_consumer_groups(request_timeout=0.05)
+    del ring
+    time.sleep(0.01)
+os._exit(0)  # answers may be under way, and confluent's client is not made for these at an end
+"""
+
+
+def test_clients_in_cycles_of_garbage_end_in_no_thread_of_librdkafka() -> None:
+    """That aborts the process: a thread of it calls back, and Python collects garbage there."""
+    done = subprocess.run([sys.executable, "-c", DROPPING], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr[-2_000:]
 
 
 def test_administration_gives_up_a_request_after_ten_seconds() -> None:
