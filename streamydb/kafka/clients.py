@@ -14,15 +14,17 @@ snapshots hold, what lies in a topic whatever became of the Kafka transaction ar
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, DeletedRecords
 
 from streamydb.kafka.connection import Contact
 
@@ -187,6 +189,9 @@ _LOOK_S: Final = 1.0
 _OWN_HOLDS: Final = 2
 """References to a client in `_let_go`: the list's, and that of the question how many there are."""
 
+_hold = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+_release = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
+
 
 class _Contacted:
     """A client that knows why it cannot connect."""
@@ -228,6 +233,22 @@ def _let_go(held: list[_Dropped]) -> None:
 
 class ContactedAdmin(_Dropped, AdminClient):
     """A client for administration that knows why it cannot connect."""
+
+    def delete_records(
+        self, topic_partition_offsets: list[TopicPartition], **options: Any
+    ) -> dict[TopicPartition, Future[DeletedRecords]]:
+        """Delete the records before the offsets; for each partition, a future.
+
+        Confluent's client gives up a reference to the list that is not its own (mended in 2.16.1,
+        PR 2328), so Python would free a list that is still in use. It gets one to give up.
+        """
+        given = sys.getrefcount(topic_partition_offsets)
+        _hold(topic_partition_offsets)
+        asked: dict[TopicPartition, Future[DeletedRecords]]
+        asked = super().delete_records(topic_partition_offsets, **options)
+        if sys.getrefcount(topic_partition_offsets) > given:
+            _release(topic_partition_offsets)
+        return asked
 
 
 class ContactedConsumer(_Dropped, Consumer):

@@ -14,15 +14,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streamydb.kafka import TopicNames, describe, grow, recall
+from streamydb.kafka.clients import administrator
 from streamydb.kafka.reader import TopicReader
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
@@ -120,7 +115,7 @@ def test_feedback_is_kept_or_one_command_rebuilds(
 ) -> None:
     with Database(tmp_path) as db:
         connection, names = db.settings.client_config(), TopicNames(db.name)
-        admin = AdminClient(dict(connection))
+        admin = administrator(connection)
         db.load(transfers(100))
         assert db.assert_serial().ok
         db.kill_pipeline()

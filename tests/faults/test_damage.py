@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from streamydb.kafka.clients import administrator
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.faulty import POISONED, TRIED_TWICE, fails, poisoned
@@ -44,7 +44,7 @@ def damaged(db: Database, folder: str) -> None:
 
 def delete_unread(db: Database) -> None:
     """What retention does to a log that nobody has read in time."""
-    admin = AdminClient({"bootstrap.servers": db.broker.bootstrap})
+    admin = administrator({"bootstrap.servers": db.broker.bootstrap})
     everything = TopicPartition(f"{db.name}.transactions", 0, -1)
     for future in admin.delete_records([everything]).values():
         future.result(30)

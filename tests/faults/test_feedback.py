@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from streamydb.columns.blocks import FORMAT, open_block
 from streamydb.columns.encoding import pack
 from streamydb.kafka import TopicNames, create, delete
+from streamydb.kafka.clients import administrator
 from streamydb.pipeline.standby.handover import hand_over
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
@@ -97,7 +97,7 @@ def test_lost_feedback_is_detected(tmp_path: Path) -> None:
             progressed(db, 200)
             db.kill_pipeline()  # as a rule before it has read the feedback of its last plan
         append(db, names.feedback, [b"\x00"])  # so that there is something to lose in any case
-        admin = AdminClient({"bootstrap.servers": db.broker.bootstrap})
+        admin = administrator({"bootstrap.servers": db.broker.bootstrap})
         for future in admin.delete_records([TopicPartition(names.feedback, 0, -1)]).values():
             future.result(30)
         said = fails(db)

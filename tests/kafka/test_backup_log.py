@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from streamydb.backup.errors import BackupError
 from streamydb.backup.kafka import BackupLog
 from streamydb.kafka import create
+from streamydb.kafka.clients import administrator
 from streamydb.kafka.reader import TopicReader
 
 
@@ -25,7 +25,7 @@ def append(client: dict[str, str], topic: str, count: int) -> None:
 def trim(client: dict[str, str], topic: str, before: int) -> None:
     """Delete the records before an offset."""
     place = TopicPartition(topic, 0, before)
-    admin = AdminClient({**client})
+    admin = administrator(client)
     assert admin.delete_records([place])[place].result(30).low_watermark == before
 
 

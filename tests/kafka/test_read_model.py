@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 from msgspec import Raw
 
 from streamydb.kafka import TopicNames, TopicsError, changes, create, delete, describe
 from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.clients import administrator
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.launcher import LocalProcess
 from streamydb.read_model import (
@@ -98,7 +99,7 @@ class Feed:
 
     def expire(self, offset: int) -> None:
         """Delete the first records of partition 0, as retention does."""
-        admin = AdminClient({**self.settings.client_config()})
+        admin = administrator(self.settings.client_config())
         where = TopicPartition(self.topic, 0, offset)
         for future in admin.delete_records([where]).values():
             future.result(30)
@@ -267,7 +268,7 @@ def test_more_partitions_are_refused_while_following(
     feed.load(10)
     with feed.open(tmp_path / "model") as model:
         follower = feed.follow(model)
-        admin = AdminClient({**feed.settings.client_config()})
+        admin = administrator(feed.settings.client_config())
         grown = admin.create_partitions([NewPartitions(feed.topic, PARTITIONS + 1)])
         grown[feed.topic].result(30)
 
