@@ -7,6 +7,7 @@ Records come and go a few at a time; a gap at the end of a partition is one of c
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ from streamydb.kafka.names import TopicNames
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
 
 CONNECTION = {"bootstrap.servers": "memory:9092"}
+
+_PAUSE_S = 0.0005
+"""What a client waits when it has nothing to do, so that its thread leaves the others some time."""
 
 
 class Died(Exception):  # noqa: N818 - what happened to it
@@ -179,6 +183,7 @@ class _Consumer(_Client):
     def __init__(self, kafka: MemoryKafka) -> None:
         super().__init__(kafka)
         self._places: dict[int, int] = {}
+        self._told: dict[int, int] = {}
         self._taken: list[Record] = []
         self._paused: set[int] = set()
         self._topic = ""
@@ -191,6 +196,7 @@ class _Consumer(_Client):
     def assign(self, places: list[TopicPartition]) -> None:
         self._topic = places[0].topic if places else ""
         self._places = {place.partition: max(0, place.offset) for place in places}
+        self._told = {}
         self._taken = []
 
     def poll(self, _: float = 0) -> Any:
@@ -213,7 +219,8 @@ class _Consumer(_Client):
             if some and some[-1] is part.records[-1]:
                 end = part.high
             self._places[number] = end
-            if end == part.high:
+            if end == part.high and self._told.get(number) != end:
+                self._told[number] = end
                 reached = KafkaError(KafkaError._PARTITION_EOF)
                 found.append(Record(number, end, 0, None, None, reached))
         return found
@@ -230,6 +237,7 @@ class _Consumer(_Client):
 
     def seek(self, place: TopicPartition) -> None:
         self._places[place.partition] = place.offset
+        self._told.pop(place.partition, None)
         self._taken = [each for each in self._taken if each.number != place.partition]
 
     def pause(self, places: list[TopicPartition]) -> None:
@@ -257,6 +265,8 @@ class _Columns(_Client):
 
     def take(self, *_: float) -> Taken:
         found = self._consumer.consume()
+        if not found:
+            time.sleep(_PAUSE_S)
         failed = [Failure(each.fault, each.number, each.at) for each in found if each.fault]
         return Taken(RecordColumns.of([each for each in found if not each.fault]), failed)
 
@@ -292,8 +302,10 @@ class _Producer(_Client):
             self._send(self.kafka.dice.randint(0, len(self._kept)))
             raise Died
 
-    def poll(self, _: float = 0) -> int:
-        if self.kafka.dice.random() < 0.5:
+    def poll(self, timeout: float = 0) -> int:
+        if timeout and not self._kept:
+            time.sleep(_PAUSE_S)
+        elif self.kafka.dice.random() < 0.5:
             self._send(len(self._kept))
         return 0
 

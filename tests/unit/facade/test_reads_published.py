@@ -4,35 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+import uuid
+import zlib
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from streamydb.facade import FacadeSettings, kafka
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.reads import Reader
+from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.names import TopicNames
-from streamydb.records import Result, encode_result
+from streamydb.kafka.source import Fetched, Topic, TopicSpan
+from streamydb.read_model import Follower, ReadModel
+from streamydb.records import Resolved, Result, encode_resolved, encode_result
 from streamydb.records.result import Source
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
-from streamydb.testing.memory_model import MemoryResolved
-from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_kafka import MemoryKafka, Record
+from tests.support.read_model import change
 
 NAMES = TopicNames("bank")
 SETTINGS = Settings(database="bank", bootstrap="memory:9092")
 
 
+KEYS = 4
+
+
+def key_of(seq: int) -> str:
+    """The key that a transaction writes."""
+    return f"key {seq % KEYS}"
+
+
 class World:
-    """A log, and a pipeline that answers it batch by batch, with markers for read models.
+    """A log, and a pipeline that answers it batch by batch: results, changes, resolved records.
 
     Attributes:
         answered: the largest seq that has a result.
         known: the largest seq that anybody has read.
     """
 
-    def __init__(self, dice: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, dice: random.Random, monkeypatch: pytest.MonkeyPatch, folder: Path
+    ) -> None:
         self.dice = dice
+        self.folder = folder
         self.kafka = MemoryKafka(dice)
         self.kafka.install(monkeypatch)
         self.logged = len(self.kafka.create(NAMES.transactions, dice.randint(1, 3)))
@@ -62,16 +80,35 @@ class World:
             self._begin()
 
     def _begin(self) -> None:
+        """Changes in their order and some results; then resolved records and the others."""
+        answers = [("answer", seq) for seq in self._batch]
+        changes = [("change", seq) for seq in self._batch]
         marks = [("mark", number) for number in range(len(self.changed))]
-        self._left = [*(("answer", seq) for seq in self._batch), *marks]
-        self.dice.shuffle(self._left)
+        cut = self.dice.randint(0, len(answers))
+        self.dice.shuffle(answers)
+        before, after = [*changes, *answers[:cut]], [*marks, *answers[cut:]]
+        self.dice.shuffle(before)
+        self.dice.shuffle(after)
+        ordered = iter(changes)
+        before = [next(ordered) if kind == "change" else (kind, seq) for kind, seq in before]
+        self._left = [*before, *after][::-1]
 
     def _write(self, kind: str, what: int) -> None:
-        """Write the result of a seq, or the marker of a partition of the changes."""
+        """Write the result or the change of a seq, or a resolved record of a partition."""
         if kind == "mark":
-            self.kafka.append(NAMES.changes, what, str(self._batch[-1]).encode())
+            self.kafka.append(NAMES.changes, what, self._resolved(self._batch[-1]))
+        elif kind == "change":
+            key = key_of(what).encode()
+            number = zlib.crc32(key) % len(self.changed)
+            self.kafka.append(NAMES.changes, number, change(what, str(what), 1_000 + what), key)
         else:
             self._answer(what)
+
+    def _resolved(self, seq: int) -> bytes:
+        offsets = {str(number): 0 for number in range(self.logged)}
+        for source in self.log[:seq]:
+            offsets[str(source.partition)] = source.offset + 1
+        return encode_resolved(Resolved(seq, 1_000 + seq, offsets))
 
     def end_transaction(self) -> None:
         """Leave a control record of a stranger's Kafka transaction somewhere."""
@@ -94,68 +131,70 @@ class World:
         self.answered = max(self.answered, seq)
 
 
-class Model:
-    """A read model: it reads the markers at its own pace."""
+class Feed:
+    """The changes as a read model's source: some of the records that are there, at each call."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self._read = dict.fromkeys(range(len(world.changed)), 0)
-        self.task = asyncio.create_task(self._follow())
+        self._world = world
+        self._read: dict[int, int] = {}
 
-    def latest(self) -> MemoryResolved:
-        """The seq that all partitions have resolved, and what it covers."""
-        marks = [
-            max((int(r.content or b"0") for r in part.records if r.at < self._read[n]), default=0)
-            for n, part in enumerate(self.world.changed)
-        ]
-        offsets = dict.fromkeys(range(self.world.logged), 0)
-        for source in self.world.log[: min(marks)]:
-            offsets[source.partition] = max(offsets[source.partition], source.offset + 1)
-        return MemoryResolved(min(marks), 1_000 + min(marks), offsets)
+    def describe(self) -> Topic:
+        """The topic as it is now."""
+        spans = {n: TopicSpan(part.low, part.high) for n, part in enumerate(self._world.changed)}
+        return Topic("memory", compacted=False, spans=spans)
 
-    def positions(self) -> dict[int, int]:
-        """As a read model tells them."""
-        return dict(self._read)
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Read on from there."""
+        self._read = dict(positions)
 
-    def oldest(self) -> int:
-        """All snapshots are kept."""
-        return 0
+    def fetch(self, timeout_s: float) -> Fetched:
+        """Some records, and the ends that were reached without one."""
+        assert timeout_s >= 0
+        found: list[Record] = []
+        ends: dict[int, int] = {}
+        for number, position in self._read.items():
+            part = self._world.changed[number]
+            left = [record for record in part.records if record.at >= position]
+            some = left[: self._world.dice.randint(0, len(left))]
+            found += some
+            self._read[number] = some[-1].at + 1 if some else position
+            if len(some) == len(left) and self._read[number] < part.high:
+                self._read[number] = ends[number] = part.high
+        return Fetched(RecordColumns.of(found), ends)
 
-    def snapshot(self, at: int | None = None) -> int:
-        """What a read shows: the seq."""
-        assert at is None
-        return self.latest().seq
-
-    async def _follow(self) -> None:
-        dice = self.world.dice
-        while True:
-            number = dice.choice([*self._read])
-            left = self.world.changed[number].high - self._read[number]
-            self._read[number] += dice.randint(0, left)
-            await asyncio.sleep(dice.choice([0, 0, 0.001]))
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class Facade:
-    """A facade: its log, its reader and its read model."""
+    """A facade: its log, its reader, and its read model, which follows at its own pace."""
 
     def __init__(self, world: World) -> None:
         settings = FacadeSettings(poll_s=0.001, read_timeout_s=60)
-        model: Any = Model(world)
-        self.model: Model = model
-        self.log = KafkaLog(SETTINGS, settings)
-        self.reader = Reader(model, self.log, settings)
+        self._dice = world.dice
+        self._model = ReadModel.open(world.folder / uuid.uuid4().hex, "bank", write=True)
+        self._follower = Follower(self._model, SETTINGS, source=Feed(world))
+        self._following = asyncio.create_task(self._follow())
+        self._log = KafkaLog(SETTINGS, settings)
+        self.reader = Reader(self._model, self._log, settings)
 
     async def start(self, *, early: bool) -> None:
         """Start; ``early``: as the application does, before the first read comes."""
-        await self.log.start()
+        await self._log.start()
         if early:
             self.reader.begin()
 
     async def stop(self) -> None:
         """End."""
         await self.reader.stop()
-        await self.log.stop()
-        self.model.task.cancel()
+        await self._log.stop()
+        self._following.cancel()
+        self._model.close()
+
+    async def _follow(self) -> None:
+        while True:
+            self._follower.step(0)
+            await asyncio.sleep(self._dice.choice([0, 0, 0.001]))
 
 
 async def started(world: World) -> Facade:
@@ -168,20 +207,22 @@ async def started(world: World) -> Facade:
 async def read(world: World, facade: Facade) -> None:
     """Read, and hold what is shown against what anybody was answered or has read before."""
     known = max(world.answered, world.known)
-    shown: Any = await facade.reader.snapshot()
-    assert shown >= known
-    world.known = max(world.known, shown)
+    with closing(await facade.reader.snapshot()) as shown:
+        assert shown.seq >= known
+        world.known = max(world.known, shown.seq)
+        found = {entry.key: entry.version for entry in shown.scan()}
+        assert found == {key_of(seq): seq for seq in range(1, shown.seq + 1)}
 
 
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(40))
 @scenario
 async def test_a_strong_read_shows_all_that_anybody_knew_before(
-    monkeypatch: pytest.MonkeyPatch, seed: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
     dice = random.Random(f"published {seed}")
     monkeypatch.setattr(kafka, "_PRELOAD", dice.choice([0, 2, 10_000]))
-    world = World(dice, monkeypatch)
+    world = World(dice, monkeypatch, tmp_path)
     for _ in range(dice.randint(0, 30)):
         dice.choice([world.append, world.step, world.step, world.end_transaction])()
     facades = [await started(world) for _ in range(2)]
@@ -215,9 +256,9 @@ async def test_a_strong_read_shows_all_that_anybody_knew_before(
 
 @scenario
 async def test_a_strong_read_does_not_wait_for_what_nobody_was_told(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    world = World(random.Random("idle"), monkeypatch)
+    world = World(random.Random("idle"), monkeypatch, tmp_path)
     facade = Facade(world)
     await facade.start(early=True)
     await facade.reader.begin()
