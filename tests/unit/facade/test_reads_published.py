@@ -73,22 +73,26 @@ class World:
         if self._batch and self.dice.random() < 0.1:
             self._begin()
         elif self._left:
-            for _ in range(self.dice.randint(1, len(self._left))):
+            for _ in range(self.dice.randint(1, -(-len(self._left) // 4))):
                 self._write(*self._left.pop())
         elif (decided := self._batch[-1] if self._batch else 0) < len(self.log):
             self._batch = [*range(decided + 1, self.dice.randint(decided + 1, len(self.log)) + 1)]
             self._begin()
 
     def _begin(self) -> None:
-        """Changes in their order and some results; then resolved records and the others."""
+        """Changes in their order and some results; then resolved records and the others.
+
+        Often the resolved records come first: a read may show what no result has told yet.
+        """
         answers = [("answer", seq) for seq in self._batch]
         changes = [("change", seq) for seq in self._batch]
         marks = [("mark", number) for number in range(len(self.changed))]
-        cut = self.dice.randint(0, len(answers))
+        cut = self.dice.choice([0, self.dice.randint(0, len(answers))])
         self.dice.shuffle(answers)
         before, after = [*changes, *answers[:cut]], [*marks, *answers[cut:]]
         self.dice.shuffle(before)
-        self.dice.shuffle(after)
+        if self.dice.random() < 0.5:
+            self.dice.shuffle(after)
         ordered = iter(changes)
         before = [next(ordered) if kind == "change" else (kind, seq) for kind, seq in before]
         self._left = [*before, *after][::-1]
@@ -102,7 +106,7 @@ class World:
             number = zlib.crc32(key) % len(self.changed)
             self.kafka.append(NAMES.changes, number, change(what, str(what), 1_000 + what), key)
         else:
-            self._answer(what)
+            self.answer(what)
 
     def _resolved(self, seq: int) -> bytes:
         offsets = {str(number): 0 for number in range(self.logged)}
@@ -115,12 +119,20 @@ class World:
         topic = self.dice.choice([NAMES.results, NAMES.changes, NAMES.transactions])
         self.dice.choice(self.kafka.topics[topic]).high += 1
 
+    def show(self) -> None:
+        """Execute all that is in the log, and resolve it, without a result."""
+        self._batch = [*range(1, len(self.log) + 1)]
+        for kind in ("change", "mark"):
+            for what in self._batch if kind == "change" else range(len(self.changed)):
+                self._write(kind, what)
+
     def finish(self) -> None:
         """Answer and show everything."""
         while self._left or not self._batch or self._batch[-1] < len(self.log):
             self.step()
 
-    def _answer(self, seq: int) -> None:
+    def answer(self, seq: int) -> None:
+        """Write the result of a seq."""
         name = f"t{seq}"
         result = Result(
             id=name, seq=seq, ts_ms=1_000 + seq, status="committed", reads={}, failed=[],
@@ -172,9 +184,12 @@ class Facade:
     def __init__(self, world: World) -> None:
         settings = FacadeSettings(poll_s=0.001, read_timeout_s=60)
         self._dice = world.dice
+        self._pauses = world.dice.choice([[0, 0, 0.001], [0.005, 0.05]])
         self._model = ReadModel.open(world.folder / uuid.uuid4().hex, "bank", write=True)
         self._follower = Follower(self._model, SETTINGS, source=Feed(world))
         self._following = asyncio.create_task(self._follow())
+        self.follows = asyncio.Event()
+        self.follows.set()
         self._log = KafkaLog(SETTINGS, settings)
         self.reader = Reader(self._model, self._log, settings)
 
@@ -192,9 +207,15 @@ class Facade:
         self._model.close()
 
     async def _follow(self) -> None:
-        while True:
+        while await self.follows.wait():
             self._follower.step(0)
-            await asyncio.sleep(self._dice.choice([0, 0, 0.001]))
+            await asyncio.sleep(self._dice.choice(self._pauses))
+
+
+def some_steps(world: World, most: int) -> None:
+    """Let a few things happen that nobody here looks at."""
+    for _ in range(world.dice.randint(0, most)):
+        world.dice.choice([world.append, world.step, world.step, world.end_transaction])()
 
 
 async def started(world: World) -> Facade:
@@ -223,8 +244,7 @@ async def test_a_strong_read_shows_all_that_anybody_knew_before(
     dice = random.Random(f"published {seed}")
     monkeypatch.setattr(kafka, "_PRELOAD", dice.choice([0, 2, 10_000]))
     world = World(dice, monkeypatch, tmp_path)
-    for _ in range(dice.randint(0, 30)):
-        dice.choice([world.append, world.step, world.step, world.end_transaction])()
+    some_steps(world, 30)
     facades = [await started(world) for _ in range(2)]
     reads: list[asyncio.Task[None]] = []
     for _ in range(60):
@@ -240,7 +260,9 @@ async def test_a_strong_read_shows_all_that_anybody_knew_before(
             world.finish()
             await asyncio.gather(*reads)
             await facades.pop(0).stop()
+            some_steps(world, 6)
             facades.append(await started(world))
+            reads.append(asyncio.create_task(read(world, facades[-1])))
         else:
             reads.append(asyncio.create_task(read(world, dice.choice(facades))))
         if dice.random() < 0.3:
@@ -266,4 +288,48 @@ async def test_a_strong_read_does_not_wait_for_what_nobody_was_told(
     world.append()
     async with asyncio.timeout(30):
         await read(world, facade)
+    await facade.stop()
+
+
+@scenario
+async def test_a_strong_read_shows_what_a_read_elsewhere_has_shown_before_its_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = World(random.Random("elsewhere"), monkeypatch, tmp_path)
+    first, second = Facade(world), Facade(world)
+    for facade in (first, second):
+        await facade.start(early=True)
+        await facade.reader.begin()
+    second.follows.clear()
+    world.append()
+    world.show()
+    async with asyncio.timeout(30):
+        await read(world, first)
+        assert (world.known, world.answered) == (len(world.log), 0)
+        later = asyncio.create_task(read(world, second))
+        await asyncio.sleep(0.1)
+        assert not later.done()
+        second.follows.set()
+        await later
+    for facade in (first, second):
+        await facade.stop()
+
+
+@scenario
+async def test_a_strong_read_shows_what_was_answered_before_the_facade_began(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kafka, "_PRELOAD", 0)
+    world = World(random.Random("answered"), monkeypatch, tmp_path)
+    world.append()
+    for seq in range(1, len(world.log) + 1):
+        world.answer(seq)
+    facade = Facade(world)
+    await facade.start(early=False)
+    async with asyncio.timeout(30):
+        waits = asyncio.create_task(read(world, facade))
+        await asyncio.sleep(0.1)
+        assert not waits.done()
+        world.show()
+        await waits
     await facade.stop()
