@@ -7,7 +7,7 @@ Records come and go a few at a time; a gap at the end of a partition is one of c
 from __future__ import annotations
 
 import random
-import time
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
 
 CONNECTION = {"bootstrap.servers": "memory:9092"}
 
-_PAUSE_S = 0.0005
-"""What a client waits when it has nothing to do, so that its thread leaves the others some time."""
+_PAUSE_S = 0.001
+"""The longest wait of a client that has nothing to do; an end may come without a record."""
 
 
 class Died(Exception):  # noqa: N818 - what happened to it
@@ -107,6 +107,7 @@ class MemoryKafka:
         self.client_times: set[str] = set()
         self.failing = 0.0
         self.now_ms = 2_000_000_000
+        self._appended = threading.Condition()
 
     def create(self, topic: str, partitions: int = 1) -> list[Partition]:
         """A topic, made or grown."""
@@ -124,7 +125,14 @@ class MemoryKafka:
         stamp = append_ms if kept and append_ms is not None else self.now_ms
         part.records.append(Record(number, part.high, stamp, key, value, None, headers))
         part.high += 1
+        with self._appended:
+            self._appended.notify_all()
         return part.high - 1
+
+    def pause(self) -> None:
+        """Have a client that has nothing to do wait a moment, or until a record is appended."""
+        with self._appended:
+            self._appended.wait(_PAUSE_S)
 
     def may_die(self) -> None:
         """Die, perhaps."""
@@ -266,7 +274,7 @@ class _Columns(_Client):
     def take(self, *_: float) -> Taken:
         found = self._consumer.consume()
         if not found:
-            time.sleep(_PAUSE_S)
+            self.kafka.pause()
         failed = [Failure(each.fault, each.number, each.at) for each in found if each.fault]
         return Taken(RecordColumns.of([each for each in found if not each.fault]), failed)
 
@@ -304,7 +312,7 @@ class _Producer(_Client):
 
     def poll(self, timeout: float = 0) -> int:
         if timeout and not self._kept:
-            time.sleep(_PAUSE_S)
+            self.kafka.pause()
         elif self.kafka.dice.random() < 0.5:
             self._send(len(self._kept))
         return 0

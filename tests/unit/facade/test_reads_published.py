@@ -7,7 +7,6 @@ import random
 import uuid
 import zlib
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -228,7 +227,7 @@ async def started(world: World) -> Facade:
 async def read(world: World, facade: Facade) -> None:
     """Read, and hold what is shown against what anybody was answered or has read before."""
     known = max(world.answered, world.known)
-    with closing(await facade.reader.snapshot()) as shown:
+    with await facade.reader.snapshot() as shown:
         assert shown.seq >= known
         world.known = max(world.known, shown.seq)
         found = {entry.key: entry.version for entry in shown.scan()}
