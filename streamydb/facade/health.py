@@ -150,17 +150,19 @@ class HealthMonitor:
     async def _look_around(self) -> None:
         """Ask the pipeline and the log."""
         status = await asyncio.to_thread(self._status)
-        latest, decided = self._latest(), self._log.decided().offsets
+        latest, decided = self._latest(), self._log.decided()
+        shown_ms = latest.ts_ms if latest else 0
         try:
             ends = await self._ends.look()
             if latest:
                 shown = {n: latest.offsets.get(n, 0) for n in ends}
-                done = {n: max(at, decided.get(n, 0)) for n, at in shown.items()}
+                done = {n: max(at, decided.offsets.get(n, 0)) for n, at in shown.items()}
             else:  # what nothing is known of does not wait
                 shown = dict(ends)
-                done = {n: decided.get(n, end) for n, end in ends.items()}
-            unseen_s = await self._oldest_s(shown, ends)
-            undecided_s = unseen_s if done == shown else await self._oldest_s(done, ends)
+                done = {n: decided.offsets.get(n, end) for n, end in ends.items()}
+            unseen_s = undecided_s = await self._oldest_s(shown, ends, shown_ms)
+            if done != shown:
+                undecided_s = await self._oldest_s(done, ends, max(shown_ms, decided.ts_ms))
         except StreamyError:
             self._found = self._found._replace(answered=False, status=status)
             return
@@ -175,14 +177,21 @@ class HealthMonitor:
             return None
         return said if said is not None and said.updated_ms is not None else None
 
-    async def _oldest_s(self, places: Mapping[int, int], ends: Mapping[int, int]) -> float:
-        """Return for how long the oldest record at or after some places has waited; 0: none is."""
+    async def _oldest_s(
+        self, places: Mapping[int, int], ends: Mapping[int, int], before_ms: int
+    ) -> float:
+        """Return for how long the oldest record at or after some places has waited; 0: none is.
+
+        It was appended after what was committed at `before_ms`, whatever its broker's clock said.
+        """
         waiting = {number: at for number, at in places.items() if at < ends[number]}
         if not waiting:
             return 0.0
         found = (await self._log.next_records(waiting)).values()
         oldest_ms = min((each.ts_ms for each in found if each.found), default=None)
-        return 0.0 if oldest_ms is None else max(0, self._log.time_ms() - oldest_ms) / 1000
+        if oldest_ms is None:
+            return 0.0
+        return max(0, self._log.time_ms() - max(oldest_ms, before_ms)) / 1000
 
     def _latest(self) -> Resolved | None:
         """Return how far the read model is; None if it cannot be read."""
@@ -216,10 +225,10 @@ class HealthMonitor:
     def _age_s(self, latest: Resolved) -> float:
         """Return how old the state is at most that reads show.
 
-        Under load a look takes seconds. Until it ends, nobody knows what reads show by now, so the
-        age counts from the look before.
+        Under load a look takes seconds. Until it ends, nobody knows whether reads show all by now.
+        They show all of before the last commit that they show, and of before the look before.
         """
         if self._log_fault() is None and not self._looking():
             return round(self._found.unseen_s, 3)
-        since_ms = latest.ts_ms if self._whole_ms is None else self._whole_ms
+        since_ms = max(latest.ts_ms, self._whole_ms or 0)
         return round(max(0.0, self._log.time_ms() - since_ms) / 1000, 3)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -53,9 +54,14 @@ async def put(client: InProcess, key: str = "a") -> HttpAnswer:
     return await client.request("PUT", f"/v1/kv/{key}", b"1")
 
 
-def wait_already(database: MemoryDatabase, offset: int) -> None:
-    """Make the record at an offset one that was appended long ago."""
-    database.log.stamps[offset] -= LATE_MS
+def time_passes(database: MemoryDatabase) -> None:
+    """Make all that is in the log wait for long already."""
+    database.clock = partial(later, database.clock)
+
+
+def later(clock: Callable[[], int]) -> int:
+    """Much later than a clock says."""
+    return clock() + LATE_MS
 
 
 @scenario
@@ -76,7 +82,7 @@ async def test_a_pipeline_elsewhere_that_is_dead() -> None:
         await put(client)
         database.executing = False
         assert (await put(client, "b")).problem == "verdict-unknown"
-        wait_already(database, 1)
+        time_passes(database)
         shown = await ready(client)
         assert served(shown) == {"reads", "changes"}
         assert shown["status"] == "degraded"
@@ -128,7 +134,7 @@ async def test_a_read_model_that_stands_still() -> None:
     async with connect(database) as client:
         database.resolving = False
         await put(client)
-        wait_already(database, 0)
+        time_passes(database)
         shown = await ready(client)
         assert served(shown) == {"reads", "writes", "changes"}
         assert shown["why"] == ["the read model is 60 s behind the pipeline"]
@@ -185,6 +191,35 @@ async def test_the_age_grows_while_a_look_is_under_way(monkeypatch: pytest.Monke
 
 
 @scenario
+async def test_the_age_counts_from_what_is_shown_if_that_is_newer_than_the_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await put(client)
+        await ready(client)
+        time_passes(database)
+        await put(client)
+        monkeypatch.setattr(health, "_PATIENCE_S", 0.01)
+        database.log.stalled = asyncio.Event()
+        assert 0 < (await ready(client))["age_s"] < LATE_MS / 2_000
+        database.log.stalled.set()
+
+
+@scenario
+async def test_a_record_of_a_broker_whose_clock_is_behind_has_not_waited_for_long() -> None:
+    """It was appended after what was committed before it, so it cannot be older."""
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await put(client)
+        database.executing = False
+        assert (await put(client, "b")).problem == "verdict-unknown"
+        database.log.stamps[1] -= LATE_MS
+        shown = await ready(client)
+        assert max(shown["waiting_s"], shown["age_s"]) < LATE_MS / 2_000
+
+
+@scenario
 async def test_a_read_model_that_cannot_be_read() -> None:
     database = MemoryDatabase()
     async with connect(database) as client:
@@ -231,7 +266,8 @@ async def test_what_it_says_it_serves_is_served_and_nothing_else(seed: int) -> N
     log, model = database.log, database.model
 
     def status() -> PipelineStatus:
-        return _status("running" if database.executing or not local else "failed")
+        state = "running" if database.executing or not local else "failed"
+        return _status(state, database.clock())
 
     async with connect(database, status) as client:
         await put(client)
@@ -244,8 +280,7 @@ async def test_what_it_says_it_serves_is_served_and_nothing_else(seed: int) -> N
             if not local or rng.random() < 0.5:
                 log.records.append(b'{"id": "%d", "updates": []}' % len(log.records))
                 log.stamps[len(log.records) - 1] = log.time_ms()
-            for offset in range(len(log.records)):
-                wait_already(database, offset)
+            time_passes(database)
             database.run()
             shown = await ready(client)
             answers = {kind: await client.request(*asked) for kind, asked in ASKED.items()}
