@@ -9,6 +9,7 @@ running, since they share the machine with the pipeline.
 from __future__ import annotations
 
 import http.client
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -142,27 +143,33 @@ def _beside(
 ) -> tuple[Figures, Ages, dict[str, Any]]:
     """Strong reads and looks at the snapshot's age while a load is offered."""
     ages = Ages(server.port)
+    readers: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(2) as pool:
-        reading = pool.submit(_reads, options, server, options.seconds)
+        reading = pool.submit(_reads, options, server, options.seconds, readers.append)
         looking = pool.submit(ages.run)
         try:
             found = load()
             reads = reading.result()
-        finally:
+        finally:  # an end by a signal waits for neither
             ages.stop()
+            for reader in readers:
+                reader.kill()
         looking.result()
     run.engine.check()
     return reads, ages, found
 
 
-def _reads(options: ServingOptions, server: Server, seconds: float) -> Figures:
-    """Strong reads at the fixed rate."""
+def _reads(
+    options: ServingOptions, server: Server, seconds: float,
+    began: Callable[[subprocess.Popen[bytes]], None] = lambda _: None,
+) -> Figures:
+    """Strong reads at the fixed rate; `began` is given the process that reads."""
     job = Job(
         case="balance", port=server.port, clients=options.read_clients,
         begin_s=time.monotonic() + _START_S, warm_up_s=2.0, seconds=seconds,
         rate=options.read_rate, keys=options.accounts, value_bytes=0, seed=options.seed,
     )  # fmt: skip
-    (answer,) = run_load([msgspec.json.encode(job)])
+    (answer,) = run_load([msgspec.json.encode(job)], began)
     return msgspec.json.decode(answer, type=Figures)
 
 

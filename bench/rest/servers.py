@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,8 +114,14 @@ def peers(keys: int, value_bytes: int, phases: Phases) -> Iterator[list[Server]]
         yield running
 
 
-def run_load(jobs: Sequence[bytes]) -> list[bytes]:
+def run_load(
+    jobs: Sequence[bytes], began: Callable[[subprocess.Popen[bytes]], None] = lambda _: None
+) -> list[bytes]:
     """Run load generators side by side, a process for each job; return what they printed.
+
+    Args:
+        jobs: what each is to do.
+        began: is given each process; who waits for this in another thread can kill it.
 
     Raises:
         BenchError: one failed; with what it said.
@@ -130,6 +136,7 @@ def run_load(jobs: Sequence[bytes]) -> list[bytes]:
                 )
             )
             stack.callback(process.kill)
+            began(process)
             if process.stdin is not None:
                 process.stdin.write(job)
                 process.stdin.close()

@@ -206,7 +206,8 @@ class KafkaLog:
     async def _look_at_published(self) -> dict[str, dict[int, int]]:
         """The ends of results and changes."""
         names = self._names
-        known = {names.results: tuple(self._starts), names.changes: self._changes}
+        results = () if self._tail is None else self._tail.partitions()
+        known = {names.results: results, names.changes: self._changes}
         found = await run_in(self._looks, self._look, known)
         self._changes = tuple(found[names.changes])
         return found
@@ -257,7 +258,11 @@ def _ends_of(
         if error.args[0].code() in _LEADER_CHANGES:
             return None
         raise LogUnavailableError(f"{topics}: its ends cannot be had") from error
-    if any(each.error is not None and each.error.code() in _LEADER_CHANGES for each in told):
+    faults = [(each.topic, each.error.code()) for each in told if each.error is not None]
+    for topic in {topic for topic, code in faults if code == UNKNOWN_PARTITION}:
+        with suppress(KafkaException):  # it asks about the topic anew: it has grown
+            asked_of.list_topics(topic, timeout=REQUEST_S)
+    if any(code in _LEADER_CHANGES for _, code in faults):
         return None
     found: dict[str, dict[int, int]] = {topic: {} for topic in asked}
     for each in told:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -31,6 +31,8 @@ REQUEST_S: Final = 5.0
 
 _POLL_S: Final = 0.25
 _PROBE_S: Final = 1.0
+_GROWTH_S: Final = 30.0
+"""How often the number of partitions is looked at."""
 _BATCH: Final = 2_000
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
 
@@ -131,6 +133,9 @@ class _Pace:
 class TopicFollower(Generic[_Rows]):
     """Reads a topic in a thread of its own until closed.
 
+    Partitions that the topic is given later are read from their beginning, half a minute after they
+    came at the latest.
+
     Args:
         settings: the connection.
         topic: what is read.
@@ -155,7 +160,9 @@ class TopicFollower(Generic[_Rows]):
         self._prepare = prepare
         self._take = take
         self._stop = threading.Event()
-        self._positions = dict(starts)
+        self._positions = dict(starts)  # up to where `take` has had the records
+        self._reached = dict(starts)  # up to where the thread has read
+        self._counted_s = monotonic()
         self._moved = asyncio.Event()
         self.fault: str | None = None
         self._connection = settings.client_config()
@@ -169,6 +176,10 @@ class TopicFollower(Generic[_Rows]):
         """Wait until `take` has had all records before the ends; call it in the event loop."""
         while any(self._positions[number] < end for number, end in ends.items()):
             await self._moved.wait()
+
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are read; call it in the event loop."""
+        return tuple(self._positions)
 
     def close(self) -> None:
         """End, and wait for the end; not to be called in the event loop."""
@@ -185,6 +196,7 @@ class TopicFollower(Generic[_Rows]):
             ends = (records.offsets + 1).tolist()
             reached = dict(zip(records.partitions.tolist(), ends, strict=True))
             reached |= {n: at for error, n, at in failures if error.code() == PARTITION_EOF}
+            self._reached |= reached
             try:
                 if len(records):
                     self._hand_over(self._prepare(records), reached)
@@ -193,6 +205,8 @@ class TopicFollower(Generic[_Rows]):
             except Exception as error:  # noqa: BLE001 - raised again in the thread
                 self.fault = f"{self._topic} cannot be followed ({type(error).__name__})"
                 return
+            if monotonic() - self._counted_s > _GROWTH_S:
+                self._read_new()
 
     def _reach(self, positions: Mapping[int, int]) -> None:
         """Note how far was read; called in the event loop."""
@@ -240,6 +254,20 @@ class TopicFollower(Generic[_Rows]):
     def _probe(self) -> None:
         """Find out whether Kafka answers again."""
         with suppress(KafkaException):
-            self._admin = self._admin or administrator(self._connection)
-            self._admin.list_topics(self._topic, timeout=_PROBE_S)
+            self._partitions_now()
             self.fault = None
+
+    def _read_new(self) -> None:
+        """Also read the partitions that the topic has been given."""
+        self._counted_s = monotonic()
+        with suppress(KafkaException):
+            if new := self._partitions_now() - self._reached.keys():
+                self._reached |= dict.fromkeys(new, 0)
+                self._reader.assign(self._topic, self._reached)
+                self._call(self._reach, dict.fromkeys(new, 0))
+
+    def _partitions_now(self) -> set[int]:
+        """The partitions that the topic has."""
+        self._admin = self._admin or administrator(self._connection)
+        found = self._admin.list_topics(self._topic, timeout=_PROBE_S)
+        return set(found.topics[self._topic].partitions)

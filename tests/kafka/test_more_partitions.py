@@ -1,0 +1,66 @@
+"""Results that are given more partitions while a facade runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from streamydb.facade import FacadeSettings, kafka_tail
+from streamydb.facade.kafka import KafkaLog
+from streamydb.facade.ports import LogPosition
+from streamydb.kafka import TopicNames, create
+from streamydb.kafka.clients import administrator
+from streamydb.records import Result, encode_result
+from streamydb.records.result import Source
+from streamydb.settings import Settings
+from streamydb.testing.in_process import scenario
+
+
+def result(seq: int) -> Result:
+    """A commit whose record is the log's only one of that number."""
+    return Result(
+        id=f"t{seq}", seq=seq, ts_ms=seq, status="committed", reads={}, failed=[], code=None,
+        source=Source(0, seq),
+    )  # fmt: skip
+
+
+def answer(settings: Settings, topic: str, partition: int, seq: int) -> None:
+    """Append the result of a seq."""
+    producer = confluent_kafka.Producer(dict(settings.client_config()))
+    producer.produce(topic, encode_result(result(seq)), f"t{seq}".encode(), partition=partition)
+    assert producer.flush(60) == 0
+
+
+@pytest.mark.timeout(120)
+@scenario
+async def test_a_facade_reads_results_in_partitions_that_came_later(
+    bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both those that a write waits for, and those that strong reads have to show."""
+    monkeypatch.setattr(kafka_tail, "_GROWTH_S", 0.1)
+    settings = Settings(database=database, bootstrap=bootstrap)
+    connection = settings.client_config()
+    create(connection, database)
+    topic = TopicNames(database).results
+    log = KafkaLog(settings, FacadeSettings())
+    await log.start()
+    try:
+        await asyncio.to_thread(answer, settings, topic, 0, 1)
+        assert (await log.result("t1", LogPosition(0, 1))).seq == 1
+        present = (await log.published()).seq
+        new = len(log._tail.partitions()) if log._tail else 0
+        admin = administrator(connection)
+        grown = admin.create_partitions([NewPartitions(topic, new + 1)])
+        await asyncio.to_thread(grown[topic].result, 30)
+        await asyncio.to_thread(answer, settings, topic, new, 2)
+        async with asyncio.timeout(60):
+            assert (await log.result("t2", LogPosition(0, 2))).seq == 2
+        assert (present, (await log.published()).seq) == (1, 2)
+        await asyncio.to_thread(answer, settings, topic, new, 3)
+        assert (await log.published()).seq == 3
+        assert log.counts() == {("committed", ""): 3}
+    finally:
+        await log.stop()
