@@ -94,17 +94,25 @@ def formatted(item: Rows | Records, database: str) -> Records:
 
 
 def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Records]:
-    """All outputs of an outcome except feedback; the changes of one key keep one ``spread``."""
+    """All outputs of an outcome except feedback; the changes of one key keep one ``spread``.
+
+    Changes come before results: a strong read waits for what results have told, so what they tell
+    should be readable soon.
+    """
     if not len(outcome.txns):
         return
+    yield from _changes(outcome, spreads)
+    yield from _results(outcome, spreads)
+    yield from _dead_letters(outcome)
+    yield from workflow_records(outcome.workflow)
+
+
+def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     told = np.flatnonzero(outcome.txns.cols["duplicate"] != WINDOW_DUPLICATE)
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(told, spreads)):
         for part in _in_blocks(rows, sizes):
             yield Rows(RESULTS, result_rows(outcome, part, _repeated(outcome, part)), spread)
-    yield from _changes(outcome, spreads)
-    yield from _dead_letters(outcome)
-    yield from workflow_records(outcome.workflow)
 
 
 def _in_blocks(rows: Ints, sizes: Ints | None) -> Iterator[Ints]:
