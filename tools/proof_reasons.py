@@ -36,7 +36,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.console.sampler": _SHOWS,
     "streamydb.facade.console.static": _SHOWS,
     "streamydb.facade.console.stats": _SHOWS,
-    "streamydb.facade.health": _SHOWS,
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.life.endpoint": _SHOWS,
     "streamydb.facade.openapi_details": _SHOWS,
