@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.source import ChangesExpiredError, Fetched, Topic, TopicSpan
+from tests.support.memory_kafka import Partition, Record
 
 __all__ = ["MemorySource", "MemoryTopic"]
 
@@ -16,34 +17,41 @@ class MemoryTopic:
     Attributes:
         topic_id: as Kafka gives one to each topic.
         compacted: whether it claims to be.
-        records: per partition, by offset.
-        spans: per partition, the offsets that exist.
+        partitions: its own, or those of a topic of `MemoryKafka`.
     """
 
-    def __init__(self, partitions: int, topic_id: str = "memory") -> None:
-        """Begin empty."""
+    def __init__(self, partitions: int | list[Partition], topic_id: str = "memory") -> None:
+        """So many that are empty, or those that are there."""
         self.topic_id = topic_id
         self.compacted = False
-        self.records: dict[int, list[OneRecord]] = {n: [] for n in range(partitions)}
-        self.spans = {n: TopicSpan(0, 0) for n in range(partitions)}
+        self.partitions = (
+            [Partition() for _ in range(partitions)] if isinstance(partitions, int) else partitions
+        )
+
+    @property
+    def records(self) -> dict[int, list[Record]]:
+        """Per partition, the records by offset."""
+        return {n: part.records for n, part in enumerate(self.partitions)}
+
+    @property
+    def spans(self) -> dict[int, TopicSpan]:
+        """Per partition, the offsets that exist."""
+        return {n: TopicSpan(part.low, part.high) for n, part in enumerate(self.partitions)}
 
     def append(self, partition: int, key: bytes | None, value: bytes | None) -> int:
         """Append a record; its offset."""
-        low, offset = self.spans[partition]
-        self.records[partition].append(OneRecord(partition, offset, key, value))
-        self.spans[partition] = TopicSpan(low, offset + 1)
-        return offset
+        part = self.partitions[partition]
+        part.records.append(Record(partition, part.high, 0, key, value))
+        part.high += 1
+        return part.high - 1
 
     def skip(self, partition: int, count: int = 1) -> None:
         """Use up offsets that no reader gets a record for, as transaction markers do."""
-        low, high = self.spans[partition]
-        self.spans[partition] = TopicSpan(low, high + count)
+        self.partitions[partition].high += count
 
     def expire(self, partition: int, low: int) -> None:
         """Delete the records before ``low``."""
-        self.spans[partition] = TopicSpan(low, self.spans[partition].high)
-        kept = [record for record in self.records[partition] if record.offset() >= low]
-        self.records[partition] = kept
+        self.partitions[partition].trim(low)
 
 
 class MemorySource:
@@ -64,7 +72,7 @@ class MemorySource:
 
     def describe(self) -> Topic:
         """The topic as it is now."""
-        return Topic(self._topic.topic_id, self._topic.compacted, dict(self._topic.spans))
+        return Topic(self._topic.topic_id, self._topic.compacted, self._topic.spans)
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Read each partition from its position on."""
@@ -77,17 +85,18 @@ class MemorySource:
             ChangesExpiredError: a position is not in the topic.
         """
         del timeout_s
-        found: list[OneRecord] = []
+        found: list[Record] = []
         ends: dict[int, int] = {}
         for number, position in self.positions.items():
-            low, high = self._topic.spans[number]
+            part = self._topic.partitions[number]
+            low, high = part.low, part.high
             if not low <= position <= high:
                 raise ChangesExpiredError(f"partition {number} has no offset {position}")
-            left = [r for r in self._topic.records[number] if r.offset() >= position]
+            left = [record for record in part.records if record.at >= position]
             taken = left[: self._take(number, len(left))]
             found += taken
             if taken:
-                self.positions[number] = taken[-1].offset() + 1
+                self.positions[number] = taken[-1].at + 1
             if len(taken) == len(left) and self.positions[number] < high:
                 self.positions[number] = ends[number] = high
         return Fetched(RecordColumns.of(found), ends)

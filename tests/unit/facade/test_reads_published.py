@@ -6,29 +6,25 @@ import asyncio
 import random
 import uuid
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from streamydb.facade import FacadeSettings, kafka
+from streamydb.facade import FacadeSettings, kafka, kafka_tail
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.reads import Reader
-from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.read_model import Follower, ReadModel
 from streamydb.records import Resolved, Result, encode_resolved, encode_result
 from streamydb.records.result import Source
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
-from tests.support.memory_kafka import MemoryKafka, Record
+from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import change
 
 NAMES = TopicNames("bank")
 SETTINGS = Settings(database="bank", bootstrap="memory:9092")
-
-
 KEYS = 4
 
 
@@ -53,12 +49,18 @@ class World:
         self.kafka = MemoryKafka(dice)
         self.kafka.install(monkeypatch)
         self.logged = len(self.kafka.create(NAMES.transactions, dice.randint(1, 3)))
-        self.parts = self.kafka.create(NAMES.results, dice.randint(1, 3))
+        self.answering = len(self.kafka.create(NAMES.results, dice.randint(1, 3)))
         self.changed = self.kafka.create(NAMES.changes, dice.randint(1, 3))
         self.log: list[Source] = []
         self.answered = self.known = 0
         self._batch: list[int] = []
         self._left: list[tuple[str, int]] = []
+
+    def feed(self) -> MemorySource:
+        """The changes as a read model's source: some of the records that are there, at each call.
+        """
+        topic = MemoryTopic(self.changed)
+        return MemorySource(topic, lambda _, left: self.dice.randint(0, left))
 
     def append(self) -> None:
         """Append transactions to the log."""
@@ -118,6 +120,16 @@ class World:
         topic = self.dice.choice([NAMES.results, NAMES.changes, NAMES.transactions])
         self.dice.choice(self.kafka.topics[topic]).high += 1
 
+    async def grow(self, facades: list[Facade]) -> None:
+        """Add a partition to the results, which is used when those facades know it."""
+        grown = self.kafka.create(NAMES.results, self.answering + 1)
+        async with asyncio.timeout(30):
+            while any(  # noqa: ASYNC110 - nothing tells it
+                facade.reads_results_in() < len(grown) for facade in facades
+            ):
+                await asyncio.sleep(0.001)
+        self.answering = len(grown)
+
     def show(self) -> None:
         """Execute all that is in the log, and resolve it, without a result."""
         self._batch = [*range(1, len(self.log) + 1)]
@@ -137,44 +149,9 @@ class World:
             id=name, seq=seq, ts_ms=1_000 + seq, status="committed", reads={}, failed=[],
             code=None, source=self.log[seq - 1],
         )  # fmt: skip
-        number = seq % len(self.parts)
+        number = seq % self.answering
         self.kafka.append(NAMES.results, number, encode_result(result), name.encode())
         self.answered = max(self.answered, seq)
-
-
-class Feed:
-    """The changes as a read model's source: some of the records that are there, at each call."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._read: dict[int, int] = {}
-
-    def describe(self) -> Topic:
-        """The topic as it is now."""
-        spans = {n: TopicSpan(part.low, part.high) for n, part in enumerate(self._world.changed)}
-        return Topic("memory", compacted=False, spans=spans)
-
-    def assign(self, positions: Mapping[int, int]) -> None:
-        """Read on from there."""
-        self._read = dict(positions)
-
-    def fetch(self, timeout_s: float) -> Fetched:
-        """Some records, and the ends that were reached without one."""
-        assert timeout_s >= 0
-        found: list[Record] = []
-        ends: dict[int, int] = {}
-        for number, position in self._read.items():
-            part = self._world.changed[number]
-            left = [record for record in part.records if record.at >= position]
-            some = left[: self._world.dice.randint(0, len(left))]
-            found += some
-            self._read[number] = some[-1].at + 1 if some else position
-            if len(some) == len(left) and self._read[number] < part.high:
-                self._read[number] = ends[number] = part.high
-        return Fetched(RecordColumns.of(found), ends)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class Facade:
@@ -185,7 +162,7 @@ class Facade:
         self._dice = world.dice
         self._pauses = world.dice.choice([[0, 0, 0.001], [0.005, 0.05]])
         self._model = ReadModel.open(world.folder / uuid.uuid4().hex, "bank", write=True)
-        self._follower = Follower(self._model, SETTINGS, source=Feed(world))
+        self._follower = Follower(self._model, SETTINGS, source=world.feed())
         self._following = asyncio.create_task(self._follow())
         self.follows = asyncio.Event()
         self.follows.set()
@@ -197,6 +174,10 @@ class Facade:
         await self._log.start()
         if early:
             self.reader.begin()
+
+    def reads_results_in(self) -> int:
+        """The number of partitions of the results that it reads."""
+        return len(self._log._tail.partitions()) if self._log._tail else 0
 
     async def stop(self) -> None:
         """End."""
@@ -242,6 +223,7 @@ async def test_a_strong_read_shows_all_that_anybody_knew_before(
 ) -> None:
     dice = random.Random(f"published {seed}")
     monkeypatch.setattr(kafka, "_PRELOAD", dice.choice([0, 2, 10_000]))
+    monkeypatch.setattr(kafka_tail, "_GROWTH_S", 0)
     world = World(dice, monkeypatch, tmp_path)
     some_steps(world, 30)
     facades = [await started(world) for _ in range(2)]
@@ -262,6 +244,8 @@ async def test_a_strong_read_shows_all_that_anybody_knew_before(
             some_steps(world, 6)
             facades.append(await started(world))
             reads.append(asyncio.create_task(read(world, facades[-1])))
+        elif chance < 0.72:
+            await world.grow(facades)
         else:
             reads.append(asyncio.create_task(read(world, dice.choice(facades))))
         if dice.random() < 0.3:
