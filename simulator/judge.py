@@ -160,7 +160,8 @@ def _ordered_changes(written: list[WrittenRecord]) -> None:
 def _never_early(written: list[WrittenRecord], last: int) -> None:
     """A resolved record comes after every output up to its seq; at last everything is resolved.
 
-    What the driver announces may be about the batch that has just ended, and is not counted on.
+    Strong reads count on that (`facade/reads.py`). What the driver announces may be about the batch
+    that has just ended, and is not counted on.
     """
     firsts: dict[int, int] = {}
     resolved: list[tuple[int, int]] = []

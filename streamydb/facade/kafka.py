@@ -23,7 +23,6 @@ from streamydb.facade.ports import (
     LogUnavailableError,
     Missing,
     NextRecord,
-    Published,
 )
 from streamydb.facade.result_batch import Commits, ResultBatch, batch_of
 from streamydb.facade.results import ResultIndex, newest_of
@@ -74,7 +73,6 @@ class KafkaLog:
         self._ends: ContactedConsumer | None = None
         self._tail: TopicFollower[ResultBatch] | None = None
         self._starts: dict[int, int] = {}
-        self._changes: tuple[int, ...] = ()
         self._newest = 0  # ahead of what the index has, which takes a batch step by step
         self._published = Looks(self._look_at_published)
         self._behind_ms = 0
@@ -161,20 +159,18 @@ class KafkaLog:
         """Search the results topic; see `TransactionLog`."""
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
-    async def published(self) -> Published:
-        """Look how far results and changes go; see `TransactionLog`."""
+    async def published(self) -> int:
+        """Look how far the results go; see `TransactionLog`."""
         if self._tail is None or self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
-        ends = await self._published.look()
-        await self._tail.passed(ends[self._names.results])
-        return Published(self._newest, ends[self._names.changes])
+        await self._tail.passed(await self._published.look())
+        return self._newest
 
     async def ends(self) -> Mapping[int, int]:
         """Look at the ends of the log; see `TransactionLog`."""
         if self.fault() is not None:
             raise LogUnavailableError("Kafka does not answer")
-        topic = self._names.transactions
-        return (await run_in(self._looks, self._look, {topic: ()}))[topic]
+        return await run_in(self._looks, self._look, self._names.transactions)
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Look for the records that come next; see `TransactionLog`."""
@@ -203,17 +199,13 @@ class KafkaLog:
             consumer.close()
         return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
 
-    async def _look_at_published(self) -> dict[str, dict[int, int]]:
-        """The ends of results and changes."""
-        names = self._names
-        results = () if self._tail is None else self._tail.partitions()
-        known = {names.results: results, names.changes: self._changes}
-        found = await run_in(self._looks, self._look, known)
-        self._changes = tuple(found[names.changes])
-        return found
+    async def _look_at_published(self) -> dict[int, int]:
+        """The ends of the results."""
+        known = () if self._tail is None else self._tail.partitions()
+        return await run_in(self._looks, self._look, self._names.results, known)
 
-    def _look(self, asked: Mapping[str, Sequence[int]]) -> dict[str, dict[int, int]]:
-        """The ends of partitions of topics; of all, where none are given.
+    def _look(self, topic: str, known: Sequence[int] = ()) -> dict[int, int]:
+        """The ends of these partitions of a topic; of all, if none are given.
 
         One without a leader is waited for. A reader needs half of the processor time for this that
         a client for administration does.
@@ -221,9 +213,9 @@ class KafkaLog:
         if self._ends is None:
             raise LogUnavailableError("not started")
         until_s = time.monotonic() + REQUEST_S
-        while (found := _ends_of(self._ends, asked)) is None:
+        while (found := _ends_of(self._ends, topic, known)) is None:
             if time.monotonic() > until_s:
-                raise LogUnavailableError(f"{' or '.join(asked)}: a partition has no leader")
+                raise LogUnavailableError(f"{topic}: a partition has no leader")
             time.sleep(_RETRY_S)
         return found
 
@@ -243,33 +235,26 @@ class KafkaLog:
 
 
 def _ends_of(
-    asked_of: ContactedConsumer, asked: Mapping[str, Sequence[int]]
-) -> dict[str, dict[int, int]] | None:
+    asked_of: ContactedConsumer, topic: str, known: Sequence[int]
+) -> dict[int, int] | None:
     """Ask for the ends; None if a leader is changing, or has not been chosen yet."""
-    topics = " or ".join(asked)
     try:
-        places = [
-            TopicPartition(topic, number, OFFSET_END)
-            for topic, known in asked.items()
-            for number in known or _numbers_of(asked_of, topic)
-        ]
+        numbers = known or _numbers_of(asked_of, topic)
+        places = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
         told = asked_of.offsets_for_times(places, timeout=REQUEST_S)
     except KafkaException as error:
         if error.args[0].code() in _LEADER_CHANGES:
             return None
-        raise LogUnavailableError(f"{topics}: its ends cannot be had") from error
-    faults = [(each.topic, each.error.code()) for each in told if each.error is not None]
-    for topic in {topic for topic, code in faults if code == UNKNOWN_PARTITION}:
+        raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
+    faults = [each.error.code() for each in told if each.error is not None]
+    if UNKNOWN_PARTITION in faults:
         with suppress(KafkaException):  # it asks about the topic anew: it has grown
             asked_of.list_topics(topic, timeout=REQUEST_S)
-    if any(code in _LEADER_CHANGES for _, code in faults):
+    if any(code in _LEADER_CHANGES for code in faults):
         return None
-    found: dict[str, dict[int, int]] = {topic: {} for topic in asked}
-    for each in told:
-        if each.error is not None or each.offset < 0:
-            raise LogUnavailableError(f"{each.topic}: its ends were not told")
-        found[each.topic][each.partition] = each.offset
-    return found
+    if faults or any(each.offset < 0 for each in told):
+        raise LogUnavailableError(f"{topic}: its ends were not told")
+    return {each.partition: each.offset for each in told}
 
 
 def _numbers_of(asked_of: ContactedConsumer, topic: str) -> tuple[int, ...]:

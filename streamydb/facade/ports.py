@@ -21,7 +21,6 @@ __all__ = [
     "LogUnavailableError",
     "Missing",
     "NextRecord",
-    "Published",
     "ReadModel",
     "Resolved",
     "Snapshot",
@@ -67,18 +66,6 @@ class Decided(NamedTuple):
     seq: int
     ts_ms: int
     offsets: Mapping[int, int]
-
-
-class Published(NamedTuple):
-    """All that anybody could know of the database at some time.
-
-    Attributes:
-        seq: the largest that a result told.
-        changes: partition of the changes -> its end.
-    """
-
-    seq: int
-    changes: Mapping[int, int]
 
 
 class Missing(NamedTuple):
@@ -201,8 +188,8 @@ class TransactionLog(Protocol):
     async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
         """Look for the same among all results that are kept, within bounds of time."""
 
-    async def published(self) -> Published:
-        """Return how far the results and the changes went at some time after this call.
+    async def published(self) -> int:
+        """Return the largest seq that a result told at some time after this call.
 
         Of the results of before the log was started, only a part counts.
 

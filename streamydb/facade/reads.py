@@ -1,10 +1,11 @@
 """Decide when a read may be answered: strong, session and snapshot reads of the read model.
 
 A *strong* read is linearizable: it shows every transaction that anybody could know of before the
-read came. Who knows of one has its result, or has seen it in a read model, which had it from the
-changes. So the read asks how far both topics went after it arrived. It waits until the read model
-has read the changes up to there, and shows the largest seq among the results. It does not wait for
-records that still lie in the log: under load those are a micro-batch or two.
+read came. Who knows of one has its result, or has seen it in a read model. Read models show what is
+resolved, and when a seq is resolved, all results up to it are in Kafka. So the read asks how far
+the results went after it arrived, and waits until the read model shows the largest seq among them.
+It waits neither for records that still lie in the log, which are a micro-batch or two under load,
+nor for changes of which nobody has been told.
 
 The results of before the facade began are not all read. So once, at the beginning, the read model
 has to pass the end of the log.
@@ -23,7 +24,6 @@ from streamydb.facade.coverage import Coverage
 from streamydb.facade.looks import Looks, retrieve
 from streamydb.facade.ports import (
     LogUnavailableError,
-    Published,
     ReadModel,
     Resolved,
     Snapshot,
@@ -70,7 +70,6 @@ class ReadPoint(NamedTuple):
 
 
 _STRONG: Final = ReadPoint()
-_NOTHING: Final = Published(0, {})
 
 
 class ReadWaiter:
@@ -217,23 +216,14 @@ class Reader:
                 async with asyncio.timeout(timeout_s):
                     if floor > self._log.decided().seq:
                         await self._must_come(floor, name)
-                    known = await self._published() if strong else _NOTHING
-                    least = max(floor, known.seq)
-                    await self._progress.until(
-                        lambda now: now.seq >= least and self._has_read(known.changes)
-                    )
+                    least = max(floor, await self._known()) if strong else floor
+                    await self._progress.until(lambda now: now.seq >= least)
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
 
-    async def _published(self) -> Published:
-        """Return what anybody could know at some time after this call."""
-        seq, changes = await self._log.published()
-        return Published(max(seq, await asyncio.shield(self.begin())), changes)
-
-    def _has_read(self, ends: Mapping[int, int]) -> bool:
-        """Return True if the read model has read the changes up to there."""
-        positions = self._model.positions()
-        return all(positions.get(number, 0) >= end for number, end in ends.items())
+    async def _known(self) -> int:
+        """Return the largest seq that anybody could know of at some time after this call."""
+        return max(await self._log.published(), await asyncio.shield(self.begin()))
 
     async def _pass_log(self) -> int:
         """Wait until the read model has passed the end of the log; the seq that it shows then."""

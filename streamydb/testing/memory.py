@@ -22,7 +22,6 @@ from streamydb.facade.ports import (
     LogUnavailableError,
     Missing,
     NextRecord,
-    Published,
 )
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
 from streamydb.limits import ID_WINDOW_DEFAULT
@@ -118,11 +117,11 @@ class MemoryLog:
         await self._pass()
         return {0: len(self.records)}
 
-    async def published(self) -> Published:
-        """Return the largest seq of which there is a result; changes have no offsets here."""
+    async def published(self) -> int:
+        """Return the largest seq of which there is a result."""
         self.asks += 1
         await self._pass()
-        return Published(self.decided().seq, {})
+        return self.decided().seq
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Return the next record, or the end."""

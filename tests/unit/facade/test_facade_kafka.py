@@ -309,9 +309,9 @@ def test_ends_that_were_not_told_are_no_ends(partitions: int, offset: int) -> No
     log = kafka.KafkaLog(Settings(database="bank", bootstrap="127.0.0.1:1"), FacadeSettings())
     log._ends = Broken(partitions, offset)  # type: ignore[assignment]
     with pytest.raises(LogUnavailableError):
-        log._look({"t": ()})
+        log._look("t")
     log._ends = Broken(2, 7)  # type: ignore[assignment]
-    assert log._look({"t": ()}) == {"t": {0: 7, 1: 7}}
+    assert log._look("t") == {0: 7, 1: 7}
 
 
 def test_no_offset_is_taken_for_one_elsewhere_either() -> None:

@@ -81,22 +81,15 @@ class World:
             self._begin()
 
     def _begin(self) -> None:
-        """Changes in their order and some results; then resolved records and the others.
-
-        Often the resolved records come first: a read may show what no result has told yet.
-        """
-        answers = [("answer", seq) for seq in self._batch]
+        """Changes in their order and results; then resolved records, in every partition."""
         changes = [("change", seq) for seq in self._batch]
+        outputs = [*changes, *(("answer", seq) for seq in self._batch)]
         marks = [("mark", number) for number in range(len(self.changed))]
-        cut = self.dice.choice([0, self.dice.randint(0, len(answers))])
-        self.dice.shuffle(answers)
-        before, after = [*changes, *answers[:cut]], [*marks, *answers[cut:]]
-        self.dice.shuffle(before)
-        if self.dice.random() < 0.5:
-            self.dice.shuffle(after)
+        self.dice.shuffle(outputs)
+        self.dice.shuffle(marks)
         ordered = iter(changes)
-        before = [next(ordered) if kind == "change" else (kind, seq) for kind, seq in before]
-        self._left = [*before, *after][::-1]
+        outputs = [next(ordered) if kind == "change" else (kind, seq) for kind, seq in outputs]
+        self._left = [*outputs, *marks][::-1]
 
     def _write(self, kind: str, what: int) -> None:
         """Write the result or the change of a seq, or a resolved record of a partition."""
@@ -130,12 +123,21 @@ class World:
                 await asyncio.sleep(0.001)
         self.answering = len(grown)
 
-    def show(self) -> None:
-        """Execute all that is in the log, and resolve it, without a result."""
+    def change_all(self) -> None:
+        """Execute all that is in the log, and write the changes only."""
         self._batch = [*range(1, len(self.log) + 1)]
-        for kind in ("change", "mark"):
-            for what in self._batch if kind == "change" else range(len(self.changed)):
-                self._write(kind, what)
+        for seq in self._batch:
+            self._write("change", seq)
+
+    def answer_all(self) -> None:
+        """Write all results."""
+        for seq in range(1, len(self.log) + 1):
+            self.answer(seq)
+
+    def resolve_all(self) -> None:
+        """Write resolved records up to the last seq of the batch."""
+        for number in range(len(self.changed)):
+            self._write("mark", number)
 
     def finish(self) -> None:
         """Answer and show everything."""
@@ -275,7 +277,23 @@ async def test_a_strong_read_does_not_wait_for_what_nobody_was_told(
 
 
 @scenario
-async def test_a_strong_read_shows_what_a_read_elsewhere_has_shown_before_its_result(
+async def test_a_strong_read_does_not_wait_for_changes_of_which_nobody_was_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = World(random.Random("changes"), monkeypatch, tmp_path)
+    facade = Facade(world)
+    await facade.start(early=True)
+    await facade.reader.begin()
+    facade.follows.clear()
+    world.append()
+    world.change_all()
+    async with asyncio.timeout(30):
+        await read(world, facade)
+    await facade.stop()
+
+
+@scenario
+async def test_a_strong_read_shows_what_a_read_elsewhere_has_shown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     world = World(random.Random("elsewhere"), monkeypatch, tmp_path)
@@ -285,10 +303,12 @@ async def test_a_strong_read_shows_what_a_read_elsewhere_has_shown_before_its_re
         await facade.reader.begin()
     second.follows.clear()
     world.append()
-    world.show()
+    world.change_all()
+    world.answer_all()
+    world.resolve_all()
     async with asyncio.timeout(30):
         await read(world, first)
-        assert (world.known, world.answered) == (len(world.log), 0)
+        assert world.known == len(world.log)
         later = asyncio.create_task(read(world, second))
         await asyncio.sleep(0.1)
         assert not later.done()
@@ -305,14 +325,14 @@ async def test_a_strong_read_shows_what_was_answered_before_the_facade_began(
     monkeypatch.setattr(kafka, "_PRELOAD", 0)
     world = World(random.Random("answered"), monkeypatch, tmp_path)
     world.append()
-    for seq in range(1, len(world.log) + 1):
-        world.answer(seq)
+    world.answer_all()
     facade = Facade(world)
     await facade.start(early=False)
     async with asyncio.timeout(30):
         waits = asyncio.create_task(read(world, facade))
         await asyncio.sleep(0.1)
         assert not waits.done()
-        world.show()
+        world.change_all()
+        world.resolve_all()
         await waits
     await facade.stop()
