@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -73,7 +73,7 @@ class KafkaLog:
         self._ends: ContactedConsumer | None = None
         self._tail: TopicFollower[ResultBatch] | None = None
         self._starts: dict[int, int] = {}
-        self._newest = 0  # ahead of what the index has, which takes a batch step by step
+        self._newest = 0  # ahead of what the index has, which takes in a batch later
         self._published = Looks(self._look_at_published)
         self._behind_ms = 0
 
@@ -89,7 +89,7 @@ class KafkaLog:
         self._ends = reader(self._settings.client_config(), FOLLOWING)
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = TopicFollower(
-            self._settings, self._names.results, self._starts, batch_of, self._take
+            self._settings, self._names.results, self._starts, self._batch, self._index.take
         )
 
     def check(self) -> None:
@@ -219,19 +219,16 @@ class KafkaLog:
             time.sleep(_RETRY_S)
         return found
 
-    def _take(self, batch: ResultBatch) -> Iterator[None]:
-        """Take results in; pause after each that a request waits for.
-
-        A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
-        for its request: reads that come meanwhile must not wait for all of them.
-        """
+    def _batch(self, records: RecordColumns) -> ResultBatch:
+        """The results in records; note how far they go."""
+        batch = batch_of(records)
         newest = [
             each.newest if isinstance(each, Commits) else newest_of(each[0]) for each in batch
         ]
         if newest:
             self._newest = max(self._newest, *(seq for seq, _ in newest))
             self._behind_ms = max(0, newest[-1][1] - time.time_ns() // 1_000_000)
-        return self._index.take(batch)
+        return batch
 
 
 def _ends_of(

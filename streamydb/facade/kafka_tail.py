@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,7 +34,10 @@ _POLL_S: Final = 0.25
 _PROBE_S: Final = 1.0
 _GROWTH_S: Final = 30.0
 """How often the number of partitions is looked at."""
-_BATCH: Final = 2_000
+_BATCH: Final = 20_000
+"""Few large batches: the thread gets the interpreter's lock slowly beside a busy event loop."""
+_HANDED_MAX: Final = 4
+"""Batches that wait until the event loop takes them."""
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
 
 _Rows = TypeVar("_Rows")
@@ -140,10 +144,9 @@ class TopicFollower(Generic[_Rows]):
         settings: the connection.
         topic: what is read.
         starts: where to begin in each partition.
-        prepare: makes of records what `take` gets; called in the thread.
-        take: called in the event loop; the thread waits for it, so that nothing piles up. If it
-            makes a generator, the loop goes through it step by step and does other work between:
-            see `_Pace`. `passed` waits for what it does before it returns.
+        prepare: makes of records what `take` gets; called in the thread. `passed` waits for it.
+        take: called in the event loop, a few batches later at most. If it makes a generator, the
+            loop goes through it step by step and does other work between: see `_Pace`.
     """
 
     def __init__(
@@ -160,7 +163,11 @@ class TopicFollower(Generic[_Rows]):
         self._prepare = prepare
         self._take = take
         self._stop = threading.Event()
-        self._positions = dict(starts)  # up to where `take` has had the records
+        self._handed: deque[_Rows] = deque()
+        self._room = threading.Semaphore(_HANDED_MAX)
+        self._taking = False
+        self._failed: Exception | None = None
+        self._positions = dict(starts)  # up to where the event loop knows that records were read
         self._reached = dict(starts)  # up to where the thread has read
         self._counted_s = monotonic()
         self._moved = asyncio.Event()
@@ -173,7 +180,7 @@ class TopicFollower(Generic[_Rows]):
         self._thread.start()
 
     async def passed(self, ends: Mapping[int, int]) -> None:
-        """Wait until `take` has had all records before the ends; call it in the event loop."""
+        """Wait until `prepare` has had all records before the ends; call it in the event loop."""
         while any(self._positions[number] < end for number, end in ends.items()):
             await self._moved.wait()
 
@@ -202,14 +209,16 @@ class TopicFollower(Generic[_Rows]):
                     self._hand_over(self._prepare(records), reached)
                 elif reached:
                     self._call(self._reach, reached)
-            except Exception as error:  # noqa: BLE001 - raised again in the thread
-                self.fault = f"{self._topic} cannot be followed ({type(error).__name__})"
+            except Exception as error:  # noqa: BLE001 - the fault tells
+                self._failed = error
+            if self._failed is not None:
+                self.fault = f"{self._topic} cannot be followed ({type(self._failed).__name__})"
                 return
             if monotonic() - self._counted_s > _GROWTH_S:
                 self._read_new()
 
     def _reach(self, positions: Mapping[int, int]) -> None:
-        """Note how far was read; called in the event loop."""
+        """Note how far was read and prepared; called in the event loop."""
         self._positions.update(positions)
         self._moved.set()
         self._moved = asyncio.Event()
@@ -220,32 +229,38 @@ class TopicFollower(Generic[_Rows]):
             self._loop.call_soon_threadsafe(function, *args)
 
     def _hand_over(self, rows: _Rows, reached: Mapping[int, int]) -> None:
-        """Have the event loop take rows, and wait until it has; what is read then."""
-        taken = threading.Event()
-        failed: list[Exception] = []
+        """Have the event loop take rows; wait while much of what came before is not taken."""
+        while not self._room.acquire(timeout=_POLL_S):
+            if self._stop.is_set():
+                return
+        self._handed.append(rows)
+        self._call(self._reach, reached)
+        self._call(self._take_next)
 
-        def turn(pace: _Pace, steps: Iterator[None] | None = None) -> None:
-            try:
-                if steps is None:
-                    steps = self._take(rows) or iter(())
-                    self._reach(reached)
-                count = pace.begin()
-                self._loop.call_soon(pace.mark)
-                for _ in range(count):
-                    next(steps)
-                pace.end()
-                self._loop.call_soon(turn, pace, steps)
-            except StopIteration:
-                taken.set()
-            except Exception as error:  # noqa: BLE001 - raised again in the thread
-                failed.append(error)
-                taken.set()
+    def _take_next(self) -> None:
+        """Take what was handed over, unless that is under way; called in the event loop."""
+        if self._handed and not self._taking:
+            self._taking = True
+            self._turn(_Pace(), self._handed.popleft(), None)
 
-        self._call(turn, _Pace())
-        while not taken.wait(_POLL_S) and not self._stop.is_set():
-            pass
-        if failed:
-            raise failed[0]
+    def _turn(self, pace: _Pace, rows: _Rows, steps: Iterator[None] | None) -> None:
+        """Take some steps through the rows."""
+        try:
+            if steps is None:
+                steps = self._take(rows) or iter(())
+            count = pace.begin()
+            self._loop.call_soon(pace.mark)
+            for _ in range(count):
+                next(steps)
+            pace.end()
+            self._loop.call_soon(self._turn, pace, rows, steps)
+        except StopIteration:
+            self._taking = False
+            self._room.release()
+            self._loop.call_soon(self._take_next)
+        except Exception as error:  # noqa: BLE001 - the thread tells
+            self._failed = error
+            self._room.release()
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == _ALL_BROKERS_DOWN:

@@ -33,6 +33,8 @@ _PARTITION_BITS: Final = 16
 _PARTITIONS_MAX: Final = 1 << _PARTITION_BITS
 _OFFSETS_MAX: Final = 1 << (62 - _PARTITION_BITS)
 _NOT_PLAIN: Final = -1
+_TOGETHER_MAX: Final = 2_000
+"""So many commits are together at most: taking them in is a millisecond or two."""
 
 _ID, _SEQ, _TS, _READS, _PARTITION, _OFFSET, _END = range(7)
 _PIECES: Final = Ragged.of(
@@ -116,7 +118,8 @@ def batch_of(records: RecordColumns) -> ResultBatch:
     batch: ResultBatch = []
     for start, end in pairwise(bounds):
         if start < end and plain[start]:
-            batch.append(_commits(rows[start:end], ids[start:end], values[start:end]))
+            cuts = [*range(start, end, _TOGETHER_MAX), end]
+            batch += [_commits(rows[a:b], ids[a:b], values[a:b]) for a, b in pairwise(cuts)]
         else:
             batch += _decoded(values[start:end])
     return batch

@@ -118,7 +118,8 @@ class Follower:
             _log.warning("%s", fault)
             return 0
         if self._more or batch.progress != progress:
-            self._more = self._model.store.apply(batch, self._retention)
+            hurry = count >= BATCH_RECORDS_MAX
+            self._more = self._model.store.apply(batch, self._retention, hurry=hurry)
         self._progress = batch.progress
         return count
 

@@ -34,6 +34,9 @@ COMMIT_BYTES: Final = 1 << 24
 COMMIT_RATIO: Final = 32
 """And at least so many times what it adds."""
 
+RUNS_MAX: Final = 12
+"""With more runs, a commit merges even if records wait to be read."""
+
 SHARE: Final = 0.25
 """Part of the rows of the oldest run that may be superfluous before they are removed."""
 
@@ -87,13 +90,19 @@ class Runs:
         found = [run[run["newest"] > seq] for run in self.runs]
         return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in found)])
 
-    def settle(self, horizon: int, added_bytes: int) -> bool:
+    def settle(self, horizon: int, added_bytes: int, *, hurry: bool = False) -> bool:
         """Merge what has to be merged, but not for too long; whether more is left.
+
+        Args:
+            horizon: the oldest snapshot's seq.
+            added_bytes: what the commit adds.
+            hurry: records wait to be read, so leave it for later, unless there are many runs.
 
         Raises:
             DamagedError: a part cannot be read.
         """
-        budget = max(COMMIT_BYTES, COMMIT_RATIO * added_bytes)
+        later = hurry and len(self.runs) <= RUNS_MAX
+        budget = 0 if later else max(COMMIT_BYTES, COMMIT_RATIO * added_bytes)
         turn = 0.0
         while (step := self._due(horizon, turn)) is not None:
             if budget <= 0:

@@ -207,8 +207,13 @@ class Store:
 
         self.environment.write(begin)
 
-    def apply(self, batch: StoreBatch, retention: Retention) -> bool:
+    def apply(self, batch: StoreBatch, retention: Retention, *, hurry: bool = False) -> bool:
         """Commit a batch, raise the horizon, collect; whether more is left to be collected.
+
+        Args:
+            batch: what to write.
+            retention: which snapshots to keep.
+            hurry: collect later, as records wait to be read; see `Runs.settle`.
 
         Raises:
             InvariantViolation: a change differs from what was read as that change before, or
@@ -218,10 +223,11 @@ class Store:
             StoreFailedError: see `Environment.write`.
         """
         batch.progress.commits += 1
-        return self.environment.write(lambda txn: self._apply(txn, batch, retention))
+        return self.environment.write(lambda txn: self._apply(txn, batch, retention, hurry=hurry))
 
     def _apply(
-        self, txn: lmdb.Transaction[memoryview], batch: StoreBatch, retention: Retention
+        self, txn: lmdb.Transaction[memoryview], batch: StoreBatch, retention: Retention, *,
+        hurry: bool,
     ) -> bool:
         bounds = self.bounds(txn)
         runs = self._runs(txn, batch.progress.commits << _NUMBERS_BITS)
@@ -237,7 +243,7 @@ class Store:
         txn.put(_BOUNDS, pack_seq(oldest, latest.seq, latest.ts_ms), db=self.tables.about)
         forget_times(txn, self.tables, oldest)
         with self._undamaged():
-            more = runs.settle(oldest, added)
+            more = runs.settle(oldest, added, hurry=hurry)
         self._put_runs(txn, runs)
         return more
 

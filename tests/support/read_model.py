@@ -109,6 +109,7 @@ def small_parts(patch: pytest.MonkeyPatch, rng: random.Random) -> None:
     patch.setattr(runs, "COMMIT_RATIO", rng.choice([1, 4, 32]))
     patch.setattr(runs, "RATIO", rng.choice([1, 2, 8]))
     patch.setattr(runs, "SHARE", rng.choice([0, 0.25, 1]))
+    patch.setattr(runs, "RUNS_MAX", rng.choice([1, 3, 12]))
 
 
 def nothing_superfluous(patch: pytest.MonkeyPatch) -> None:

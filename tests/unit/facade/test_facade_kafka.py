@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartition
 
-from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search, kafka_tail
+from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import AppendUnknownError, LogPosition, LogUnavailableError, Missing
-from streamydb.facade.result_batch import batch_of
 from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.appends import Appended, AppendError
-from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.librdkafka import Taken
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
-from streamydb.testing.in_process import scenario, until
+from streamydb.testing.in_process import scenario
 from streamydb.verify.oracle.core import Oracle
 
 RESOLVED_4 = encode_resolved(Resolved(4, 1, {"0": 1}))
@@ -101,22 +97,6 @@ class Topic:
 
     def spans(self, *_: Any) -> dict[int, tuple[int, int]]:
         return {n: (0, len(records)) for n, records in enumerate(self.partitions)}
-
-
-class Columns:
-    """A reader in columns of such a topic."""
-
-    def __init__(self, topic: Topic) -> None:
-        self._topic = topic
-
-    def assign(self, _: str, positions: Mapping[int, int]) -> None:
-        self._topic.places = dict(positions)
-
-    def take(self, count_max: int, _: float) -> Taken:
-        return Taken(RecordColumns.of(self._topic.consume(count_max)), [])
-
-    def close(self) -> None:
-        self._topic.close()
 
 
 def changes(plans: int, partitions: int) -> Topic:
@@ -390,84 +370,3 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
     asked.errors, asked.ends = [], {}
     with pytest.raises(LogUnavailableError):
         await log.ends()
-
-
-@scenario
-async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = results([b"%d" % n for n in range(20)])
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(topic))
-    taken: list[Any] = []
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 3}, batch_of, taken.extend)
-    await until(lambda: sum(len(each.ids) for each in taken) == 17)
-    assert [txn_id for each in taken for txn_id in each.ids] == [b"%d" % n for n in range(3, 20)]
-    with ThreadPoolExecutor(1) as executor:
-        await kafka_tail.run_in(executor, tail.close)
-    assert topic.closed
-    assert tail.fault is None
-
-
-@scenario
-async def test_what_is_passed_has_been_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = results([b"%d" % n for n in range(5)])
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(topic))
-    taken: list[Any] = []
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, taken.extend)
-    await tail.passed({0: 5})
-    assert sum(len(each.ids) for each in taken) == 5
-    later = asyncio.create_task(tail.passed({0: 6}))
-    await asyncio.sleep(0.01)
-    assert not later.done()
-    await asyncio.to_thread(tail._hand_over, [], {0: 6})
-    await later
-    await asyncio.to_thread(tail.close)
-
-
-@pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 1), (5, 1), (6, 2), (12, 4)])
-@scenario
-async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
-    monkeypatch: pytest.MonkeyPatch, others_take: int, at_a_turn: int
-) -> None:
-    """By a clock: a step takes one, what it sets going two, other work in a turn of the loop some.
-    """
-    now = [1.0]
-
-    def go_on() -> None:
-        now[0] += 2
-
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(results([])))
-    monkeypatch.setattr(kafka_tail, "perf_counter", lambda: now[0])
-    turns: list[list[int]] = [[]]
-
-    def take(rows: range) -> Iterator[None]:
-        for row in rows:
-            turns[-1].append(row)
-            now[0] += 1
-            asyncio.get_running_loop().call_soon(go_on)
-            yield
-
-    async def meanwhile() -> None:
-        while sum(map(len, turns)) < 13:
-            if turns[-1]:
-                turns.append([])
-                now[0] += others_take
-            await asyncio.sleep(0)
-
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
-    async with asyncio.timeout(30):
-        await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13), {}))
-    assert [each for turn in turns for each in turn] == [*range(13)]
-    assert {len(turn) for turn in turns[2:-1]} == {at_a_turn}, turns
-    await asyncio.to_thread(tail.close)
-
-
-@scenario
-async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(results([b"1"])))
-
-    def fail(_: Any) -> None:
-        raise KeyError("hush")
-
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, fail)
-    await until(lambda: tail.fault is not None)
-    assert tail.fault == "t cannot be followed (KeyError)"
-    await asyncio.to_thread(tail.close)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from streamydb.facade import result_batch
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.result_batch import Commits, batch_of
 from streamydb.facade.results import ResultIndex, position_of
@@ -68,8 +70,11 @@ def shown(index: ResultIndex, positions: list[LogPosition], ids: list[str]) -> A
 
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(12))
-def test_results_in_batches_are_taken_as_each_of_them_alone(seed: int) -> None:
+def test_results_in_batches_are_taken_as_each_of_them_alone(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rng = random.Random(f"results {seed}")
+    monkeypatch.setattr(result_batch, "_TOGETHER_MAX", rng.choice([1, 3, 2_000]))
     records = results(rng, 80)
     whole = [pair for record in records if (pair := decoded(record))]
     positions = [position_of(result) for result, _ in whole]
@@ -81,6 +86,14 @@ def test_results_in_batches_are_taken_as_each_of_them_alone(seed: int) -> None:
         waiting = [asyncio.create_task(one.wait(position)) for position in wanted]
         await asyncio.sleep(0)
         commits, steps, at = 0, 0, 0
+        add_new, added = one._add_new, Counter[bool]()
+
+        def counted(some: Commits) -> bool:
+            new = add_new(some)
+            added[new] += 1
+            return new
+
+        monkeypatch.setattr(one, "_add_new", counted)
         while at < len(records):
             size = rng.choice([1, 2, 30])
             batch = batch_of(RecordColumns.of(records[at : at + size]))
@@ -92,7 +105,7 @@ def test_results_in_batches_are_taken_as_each_of_them_alone(seed: int) -> None:
             at += size
             assert shown(one, positions, ids) == shown(other, positions, ids)
         assert commits > 10
-        assert steps == len(set(wanted)), "it pauses after each that somebody waits for"
+        assert steps == len(set(wanted)) + added[True], "it pauses after each of them"
         for position, task in zip(wanted, waiting, strict=True):
             assert await task == other.at(position)
 

@@ -28,6 +28,7 @@ from streamydb.read_model import (
     SnapshotGone,
     Version,
     copy_to,
+    follower,
     runs,
     store,
 )
@@ -294,6 +295,7 @@ def test_any_history_read_in_any_way_is_right_at_every_seq(
 ) -> None:
     rng = random.Random(seed)
     small_parts(monkeypatch, rng)
+    monkeypatch.setattr(follower, "BATCH_RECORDS_MAX", rng.choice([1, 4, 5_000]))  # a hurry
     history = History(rng, rng.choice([1, 2, 3, 5]))
     retained = Retained(rng.choice([0, 0.3, 1, 2]), rng.choice([0, 5, 40]))
     readers = [

@@ -15,7 +15,7 @@ from streamydb.read_model.merging import sorted_rows
 from streamydb.read_model.rows import Ints, Row, pack_row
 from streamydb.read_model.runs import Runs
 from streamydb.read_model.scanning import scanned
-from tests.support.read_model import Held, held, small_parts
+from tests.support.read_model import Held, held, nothing_superfluous, small_parts
 
 SPARE = bytes(8)
 
@@ -152,13 +152,31 @@ def test_what_is_added_is_found_until_no_snapshot_shows_it(
         added = versions.add(rng.choice([1, 2, 10, 60]))
         if rng.random() < 0.6:
             versions.horizon = rng.randint(versions.horizon, versions.seq)
-        versions.runs.settle(versions.horizon, added)
+        versions.runs.settle(versions.horizon, added, hurry=rng.random() < 0.4)
         versions.check()
     while versions.runs.settle(versions.horizon, 0):
         continue
     versions.check()
     for older, newer in pairwise(versions.runs.runs):
         assert newer["length"].sum() * module.RATIO <= older["length"].sum()
+
+
+def test_in_a_hurry_nothing_is_merged_until_there_are_many_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing_superfluous(monkeypatch)
+    monkeypatch.setattr(module, "RUNS_MAX", 3)
+    versions = Versions(random.Random("hurry"))
+    counts = []
+    for _ in range(8):
+        added = versions.add(10)
+        more = versions.runs.settle(versions.horizon, added, hurry=True)
+        counts.append(len(versions.runs.runs))
+        assert more == (counts[-1] > 1)
+        versions.check()
+    assert counts == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert not versions.runs.settle(versions.horizon, 0)
+    assert len(versions.runs.runs) == 1
 
 
 @pytest.mark.parametrize("seed", range(10))

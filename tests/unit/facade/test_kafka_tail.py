@@ -1,0 +1,169 @@
+"""A topic is followed in a thread: in order, ahead of who takes it, and fair to other work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from streamydb.facade import kafka_tail
+from streamydb.facade.result_batch import batch_of
+from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.librdkafka import Taken
+from streamydb.records import Result, encode_result
+from streamydb.records.result import Source
+from streamydb.settings import Settings
+from streamydb.testing.in_process import scenario, until
+
+
+class Columns:
+    """A reader in columns of one partition of results."""
+
+    def __init__(self, count: int) -> None:
+        self._left = [OneRecord(0, n, b"%d" % n, result(n)) for n in range(count)]
+        self.closed = False
+
+    def assign(self, _: str, positions: Mapping[int, int]) -> None:
+        self._left = self._left[positions[0] :]
+
+    def take(self, count_max: int, _: float) -> Taken:
+        found, self._left = self._left[:count_max], self._left[count_max:]
+        return Taken(RecordColumns.of(found), [])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def result(n: int) -> bytes:
+    """A commit."""
+    return encode_result(
+        Result(
+            id=f"{n}", seq=n + 1, ts_ms=1, status="committed", reads={}, failed=[], code=None,
+            source=Source(0, n),
+        )
+    )  # fmt: skip
+
+
+@scenario
+async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Columns(20)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(kafka_tail, "_BATCH", 1)
+    taken: list[Any] = []
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 3}, batch_of, taken.extend)
+    await until(lambda: sum(len(each.ids) for each in taken) == 17)
+    assert [txn_id for each in taken for txn_id in each.ids] == [b"%d" % n for n in range(3, 20)]
+    with ThreadPoolExecutor(1) as executor:
+        await kafka_tail.run_in(executor, tail.close)
+    assert reader.closed
+    assert tail.fault is None
+
+
+@scenario
+async def test_what_is_passed_has_been_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though what was taken before is still under way."""
+    reader = Columns(3)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(kafka_tail, "_BATCH", 1)
+    prepared: list[int] = []
+    taken: list[int] = []
+    goes_on = False
+
+    def prepare(records: RecordColumns) -> list[int]:
+        prepared.extend(records.offsets.tolist())
+        return prepared[-1:]
+
+    def take(rows: list[int]) -> Iterator[None]:
+        while not goes_on:
+            yield
+        taken.extend(rows)
+
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, prepare, take)
+    await tail.passed({0: 3})
+    assert (prepared, taken) == ([0, 1, 2], [])
+    goes_on = True
+    await until(lambda: len(taken) == 3)
+    assert taken == prepared
+    later = asyncio.create_task(tail.passed({0: 4}))
+    await asyncio.sleep(0.01)
+    assert not later.done()
+    await asyncio.to_thread(tail._hand_over, [3], {0: 4})
+    await later
+    await asyncio.to_thread(tail.close)
+
+
+@scenario
+async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Columns(9)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(kafka_tail, "_BATCH", 1)
+    monkeypatch.setattr(kafka_tail, "_HANDED_MAX", 2)
+    prepared: list[int] = []
+
+    def take(_: int) -> Iterator[None]:
+        while True:
+            yield
+
+    def prepare(records: RecordColumns) -> int:
+        prepared.extend(records.offsets.tolist())
+        return len(prepared)
+
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, prepare, take)
+    await tail.passed({0: 2})
+    await asyncio.sleep(0.05)
+    assert prepared == [0, 1, 2]  # the third waits for room
+    await asyncio.to_thread(tail.close)
+
+
+@pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 1), (5, 1), (6, 2), (12, 4)])
+@scenario
+async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
+    monkeypatch: pytest.MonkeyPatch, others_take: int, at_a_turn: int
+) -> None:
+    """By a clock: a step takes one, what it sets going two, other work in a turn of the loop some.
+    """
+    now = [1.0]
+
+    def go_on() -> None:
+        now[0] += 2
+
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(0))
+    monkeypatch.setattr(kafka_tail, "perf_counter", lambda: now[0])
+    turns: list[list[int]] = [[]]
+
+    def take(rows: range) -> Iterator[None]:
+        for row in rows:
+            turns[-1].append(row)
+            now[0] += 1
+            asyncio.get_running_loop().call_soon(go_on)
+            yield
+
+    async def meanwhile() -> None:
+        while sum(map(len, turns)) < 13:
+            if turns[-1]:
+                turns.append([])
+                now[0] += others_take
+            await asyncio.sleep(0)
+
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
+    async with asyncio.timeout(30):
+        await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13), {}))
+    assert [each for turn in turns for each in turn] == [*range(13)]
+    assert {len(turn) for turn in turns[2:-1]} == {at_a_turn}, turns
+    await asyncio.to_thread(tail.close)
+
+
+@scenario
+async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(1))
+
+    def fail(_: Any) -> None:
+        raise KeyError("hush")
+
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, fail)
+    await until(lambda: tail.fault is not None)
+    assert tail.fault == "t cannot be followed (KeyError)"
+    await asyncio.to_thread(tail.close)
