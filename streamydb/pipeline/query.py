@@ -47,6 +47,12 @@ _SOURCE_OPTIONS: Final = {
     "kafka.fetch.max.bytes": "67108864",
     "fetchOffset.numRetries": "10",
 }
+_PIECE_RECORDS: Final = 50_000
+"""So many records of a partition are read at once at most, if there are several shards."""
+
+_FEEDBACK_SHARDS: Final = 4
+"""The feedback of so many shards is read by one task."""
+
 _SINK_OPTIONS: Final = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
@@ -81,8 +87,6 @@ def build_query(
     step = hosts.ShardStep(database, str(config.local), life, starter, ends)
 
     blocks = _input(spark, config, database, start)
-    if shards == 1:
-        blocks = blocks.coalesce(1)
     blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
     grants = blocks.groupBy("token").transformWithState(
         Stateful(step), hosts.GRANT_SCHEMA, outputMode="Append", timeMode="None"
@@ -112,18 +116,25 @@ def build_query(
 def _input(
     spark: SparkSession, config: PipelineConfig, database: ShardConfig, start: Beginning | None
 ) -> DataFrame:
-    """Transactions, as many as one micro-batch may take, and all feedback."""
-    names = TopicNames(database.database)
-    most = config.settings.max_offsets_per_trigger or max_offsets(database.shards)
+    """Transactions, as many as one micro-batch may take, and all feedback.
+
+    Each task costs some milliseconds. So few records are read by few tasks, and feedback by less of
+    them than there are shards, as it is only passed on.
+    """
+    names, shards = TopicNames(database.database), database.shards
+    most = config.settings.max_offsets_per_trigger or max_offsets(shards)
     limits = {"maxOffsetsPerTrigger": str(most)}
-    if database.shards > 1:
+    if shards > 1:
         # Several tasks then read a partition; the sorter puts their pieces in order of offset.
-        limits["minPartitions"] = str(database.shards)
+        limits["maxRecordsPerPartition"] = str(_PIECE_RECORDS)
     if start is not None:
         limits["startingOffsets"] = start.starting_offsets(names.transactions)
     transactions = _source(spark, config, names.transactions, limits)
     feedback = _source(spark, config, names.feedback_of(database.name), {})
-    return _rows(transactions, feedback=False).union(_rows(feedback, feedback=True))
+    both = _rows(transactions.coalesce(shards), feedback=False).union(
+        _rows(feedback.coalesce(-(-shards // _FEEDBACK_SHARDS)), feedback=True)
+    )
+    return both.coalesce(1) if shards == 1 else both
 
 
 def _source(
