@@ -118,8 +118,8 @@ def _input(
 ) -> DataFrame:
     """Transactions, as many as one micro-batch may take, and all feedback.
 
-    Each task costs some milliseconds. So few records are read by few tasks, and feedback by less of
-    them than there are shards, as it is only passed on.
+    Each task costs some milliseconds. So few records are read by few tasks, and feedback by fewer
+    than there are shards, as it is only passed on.
     """
     names, shards = TopicNames(database.database), database.shards
     most = config.settings.max_offsets_per_trigger or max_offsets(shards)
@@ -131,9 +131,10 @@ def _input(
         limits["startingOffsets"] = start.starting_offsets(names.transactions)
     transactions = _source(spark, config, names.transactions, limits)
     feedback = _source(spark, config, names.feedback_of(database.name), {})
-    both = _rows(transactions.coalesce(shards), feedback=False).union(
-        _rows(feedback.coalesce(-(-shards // _FEEDBACK_SHARDS)), feedback=True)
-    )
+    if shards > 1:
+        transactions = transactions.coalesce(shards)
+        feedback = feedback.coalesce(-(-shards // _FEEDBACK_SHARDS))
+    both = _rows(transactions, feedback=False).union(_rows(feedback, feedback=True))
     return both.coalesce(1) if shards == 1 else both
 
 

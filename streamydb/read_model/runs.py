@@ -90,19 +90,28 @@ class Runs:
         found = [run[run["newest"] > seq] for run in self.runs]
         return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in found)])
 
-    def settle(self, horizon: int, added_bytes: int, *, hurry: bool = False) -> bool:
+    def settle(
+        self, horizon: int, added_bytes: int, resolved: int, *, hurry: bool = False
+    ) -> bool:
         """Merge what has to be merged, but not for too long; whether more is left.
+
+        While there are few runs, it is left for later when records wait to be read, and when some
+        rows are not resolved yet: the record that shows them must not wait for a merge. It comes,
+        so nothing is said to be left for its sake.
 
         Args:
             horizon: the oldest snapshot's seq.
             added_bytes: what the commit adds.
-            hurry: records wait to be read, so leave it for later, unless there are many runs.
+            resolved: the newest snapshot's seq.
+            hurry: records wait to be read.
 
         Raises:
             DamagedError: a part cannot be read.
         """
-        later = hurry and len(self.runs) <= RUNS_MAX
-        budget = 0 if later else max(COMMIT_BYTES, COMMIT_RATIO * added_bytes)
+        few = len(self.runs) <= RUNS_MAX
+        if few and not hurry and any((run["newest"] > resolved).any() for run in self.runs):
+            return False
+        budget = 0 if few and hurry else max(COMMIT_BYTES, COMMIT_RATIO * added_bytes)
         turn = 0.0
         while (step := self._due(horizon, turn)) is not None:
             if budget <= 0:

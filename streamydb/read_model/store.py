@@ -243,7 +243,7 @@ class Store:
         txn.put(_BOUNDS, pack_seq(oldest, latest.seq, latest.ts_ms), db=self.tables.about)
         forget_times(txn, self.tables, oldest)
         with self._undamaged():
-            more = runs.settle(oldest, added, hurry=hurry)
+            more = runs.settle(oldest, added, latest.seq, hurry=hurry)
         self._put_runs(txn, runs)
         return more
 

@@ -152,9 +152,10 @@ def test_what_is_added_is_found_until_no_snapshot_shows_it(
         added = versions.add(rng.choice([1, 2, 10, 60]))
         if rng.random() < 0.6:
             versions.horizon = rng.randint(versions.horizon, versions.seq)
-        versions.runs.settle(versions.horizon, added, hurry=rng.random() < 0.4)
+        resolved = rng.choice([versions.seq, rng.randint(versions.horizon, versions.seq)])
+        versions.runs.settle(versions.horizon, added, resolved, hurry=rng.random() < 0.4)
         versions.check()
-    while versions.runs.settle(versions.horizon, 0):
+    while versions.runs.settle(versions.horizon, 0, versions.seq):
         continue
     versions.check()
     for older, newer in pairwise(versions.runs.runs):
@@ -170,12 +171,28 @@ def test_in_a_hurry_nothing_is_merged_until_there_are_many_runs(
     counts = []
     for _ in range(8):
         added = versions.add(10)
-        more = versions.runs.settle(versions.horizon, added, hurry=True)
+        more = versions.runs.settle(versions.horizon, added, versions.seq, hurry=True)
         counts.append(len(versions.runs.runs))
         assert more == (counts[-1] > 1)
         versions.check()
     assert counts == [1, 2, 3, 1, 2, 3, 1, 2]
-    assert not versions.runs.settle(versions.horizon, 0)
+    assert not versions.runs.settle(versions.horizon, 0, versions.seq)
+    assert len(versions.runs.runs) == 1
+
+
+def test_nothing_is_merged_before_it_is_resolved_unless_there_are_many_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing_superfluous(monkeypatch)
+    monkeypatch.setattr(module, "RUNS_MAX", 3)
+    versions = Versions(random.Random("resolved"))
+    counts = []
+    for _ in range(6):
+        added = versions.add(10)
+        assert not versions.runs.settle(versions.horizon, added, versions.seq - 1)
+        counts.append(len(versions.runs.runs))
+    assert counts == [1, 2, 3, 1, 2, 3]
+    assert not versions.runs.settle(versions.horizon, 0, versions.seq)
     assert len(versions.runs.runs) == 1
 
 
@@ -199,7 +216,7 @@ def test_a_commit_merges_a_bounded_amount(seed: int, monkeypatch: pytest.MonkeyP
     for _ in range(60):
         merged.append(0)
         added = versions.add(40)
-        versions.runs.settle(versions.horizon, added)
+        versions.runs.settle(versions.horizon, added, versions.seq)
         assert merged[-1] <= max(6_000, module.COMMIT_RATIO * added) + 6_000
     assert sum(merged) > 0
     assert len(versions.runs.runs) < 6
