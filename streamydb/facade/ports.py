@@ -148,9 +148,6 @@ class ReadModel(Protocol):
     def latest(self) -> Resolved:
         """Return how far it is."""
 
-    def positions(self) -> Mapping[int, int]:
-        """Return how far it has read the changes: partition -> the next offset."""
-
     def oldest(self) -> int:
         """Return the smallest seq of which there is a snapshot."""
 

@@ -52,7 +52,7 @@ _STILL_S: Final = 0.1
 """How long a read model stands still before somebody finds out why."""
 
 _T = TypeVar("_T")
-_Mark: TypeAlias = tuple[int, Mapping[int, int], Mapping[int, int]]
+_Mark: TypeAlias = tuple[int, Mapping[int, int]]
 
 
 class ReadPoint(NamedTuple):
@@ -138,9 +138,9 @@ class ReadWaiter:
         """
         try:
             latest = self._model.latest()
-            return latest.seq, latest.offsets, self._model.positions()
         except StreamyError:
             return None
+        return latest.seq, latest.offsets
 
 
 class Reader:

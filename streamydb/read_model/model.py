@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -101,10 +100,6 @@ class ReadModel:
     def latest(self) -> Resolved:
         """The newest snapshot that can be taken; seq 0 is the empty database."""
         return self.store.resolved()
-
-    def positions(self) -> Mapping[int, int]:
-        """Return how far the changes were read: partition -> the next offset."""
-        return self.store.positions()
 
     def oldest(self) -> int:
         """The smallest seq that a snapshot can be taken at; it only rises."""

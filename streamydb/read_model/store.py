@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,8 +39,6 @@ _PROGRESS = b"progress"
 _RESOLVED = b"resolved"
 _BOUNDS = b"bounds"
 _PARTS = b"parts"
-
-_T = TypeVar("_T")
 _decode_resolved: Final = msgspec.msgpack.Decoder(Resolved).decode
 
 _NUMBERS_BITS: Final = 20
@@ -63,11 +61,6 @@ class Shown(NamedTuple):
     view: Ints
 
 
-def _positions_of(data: bytes) -> dict[int, int]:
-    parts = msgspec.msgpack.decode(data, type=TopicProgress).parts
-    return {number: part.position for number, part in parts.items()}
-
-
 class Store:
     """The file of a read model.
 
@@ -88,9 +81,7 @@ class Store:
         """
         self.database = database
         self._unresolved = Unresolved()
-        self._last: dict[bytes, tuple[bytes, Any]] = {
-            _RESOLVED: (b"", Resolved()), _PROGRESS: (b"", {})
-        }  # fmt: skip
+        self._last = b"", Resolved()
         self.environment = Environment.open(folder, map_bytes, write=create)
         try:
             if create:
@@ -163,22 +154,14 @@ class Store:
         return msgspec.msgpack.decode(data, type=TopicProgress)
 
     def resolved(self) -> Resolved:
-        """The last seq of which a snapshot can be taken."""
-        return self._kept(_RESOLVED, _decode_resolved)
-
-    def positions(self) -> dict[int, int]:
-        """The position in each partition."""
-        return self._kept(_PROGRESS, _positions_of)
-
-    def _kept(self, key: bytes, decode: Callable[[bytes], _T]) -> _T:
-        """Return what an entry tells, decoded when it has changed."""
+        """The last seq of which a snapshot can be taken; decoded when it has changed."""
         with self.environment.reading() as txn:
-            data = bytes(txn.get(key, b"", db=self.tables.about))
-        before, found = self._last[key]
+            data = bytes(txn.get(_RESOLVED, b"", db=self.tables.about))
+        before, found = self._last
         if data != before:
-            found = decode(data)
-            self._last[key] = data, found
-        return cast("_T", found)
+            found = _decode_resolved(data)
+            self._last = data, found
+        return found
 
     def adopt(self, progress: TopicProgress) -> None:
         """Record the topic that an empty store will follow."""

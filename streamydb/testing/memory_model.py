@@ -143,10 +143,6 @@ class MemoryModel:
         self.looks += 1
         return self._resolved
 
-    def positions(self) -> Mapping[int, int]:
-        """Return nothing: the changes have no offsets here."""
-        return {}
-
     def oldest(self) -> int:
         """Return the smallest seq that is kept."""
         return self.gone

@@ -215,8 +215,8 @@ class Reader:
 
     def positions(self) -> dict[int, int]:
         """How far it has read."""
-        found = self.model.positions()
-        return {n: found.get(n, 0) for n in self.history.topic.records}
+        parts = self.model.store.progress().parts
+        return {n: parts[n].position if n in parts else 0 for n in self.history.topic.records}
 
     def check(self) -> None:
         """Compare it with the truth at a few seqs."""
