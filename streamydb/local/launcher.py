@@ -44,7 +44,7 @@ GRACE_S: Final = 60.0
 GROUP_WAIT_S_MAX: Final = 10.0
 """How long a process may take to go after SIGKILL, in seconds."""
 
-_LOOK_S: Final = 0.2
+_LOOK_S: Final = 0.02
 _POLL_S: Final = 0.05
 
 
@@ -270,7 +270,10 @@ def _created_s(pid: int) -> float:
 def _wait_gone(
     process: psutil.Process, timeout_s: float, note: Callable[[], None] = lambda: None
 ) -> bool:
-    """Wait until the process has ended (a child of ours is reaped)."""
+    """Wait until the process has ended (a child of ours is reaped).
+
+    One that its parent has not reaped has ended, too: in a container that may never happen.
+    """
     import psutil
 
     deadline_s = time.monotonic() + timeout_s
@@ -278,9 +281,19 @@ def _wait_gone(
         try:
             process.wait(timeout=min(left_s, _LOOK_S))
         except psutil.TimeoutExpired:
+            if _is_zombie(process):
+                return True
             note()
         else:
             return True
+    return False
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
     return False
 
 

@@ -30,6 +30,7 @@ PARENT = (
     "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]]); "
     "print(child.pid, flush=True); child.wait()"
 )
+NEGLECTFUL = PARENT.replace("child.wait()", "import time; time.sleep(600)")
 CONFIRMS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); " + SLEEPS
 
 Launch = Callable[..., LocalProcess]
@@ -115,6 +116,14 @@ def test_a_process_is_known_by_id_and_creation_time() -> None:
     assert process_of(os.getpid(), created) is not None
     assert process_of(os.getpid(), created - 1) is None
     assert not end("it", os.getpid(), created - 1, 0.1)
+
+
+def test_one_that_its_parent_does_not_reap_has_ended(launch: Launch) -> None:
+    parent = launch(NEGLECTFUL, SLEEPS)
+    child = int(parent.log.read_text().split()[0])
+    assert end("it", child, psutil.Process(child).create_time(), 5)
+    assert psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    parent.kill()
 
 
 def test_a_folder_knows_what_was_started_from_it(tmp_path: Path) -> None:
