@@ -36,7 +36,8 @@ TIMEOUT_S = 120.0
 WINDOW = 10_000
 """How many records `append_many` has under way at most."""
 
-_POLL_S = 0.5
+_POLL_S = 0.05
+_IDLE_S = 0.5
 # A fenced client is replaced; when its successors fail as well, the cause lies elsewhere.
 _FATAL_MAX = 3
 
@@ -80,6 +81,7 @@ class Producer:
         self._client: ContactedProducer = self._connect()
         self._replacing = threading.Lock()
         self._stop = threading.Event()
+        self._wake = threading.Event()  # something is under way, or this is closed
         self._thread = threading.Thread(target=self._serve, name="streamydb-producer", daemon=True)
         self._thread.start()
 
@@ -172,6 +174,7 @@ class Producer:
             self._client.produce(self._topic, value, on_delivery=told, **_beside(headers))
         except (BufferError, KafkaException):
             return False
+        self._wake_up()
         return True
 
     def append_many(
@@ -209,6 +212,7 @@ class Producer:
             self.flush(timeout_s)
         finally:
             self._stop.set()
+            self._wake_up()
             self._thread.join()
 
     def __enter__(self) -> Self:
@@ -262,6 +266,7 @@ class Producer:
                     raise self._explained(error.args[0], len(value)) from error
                 self._replace(client)
             else:
+                self._wake_up()
                 return
 
     def _replace(self, broken: Any) -> None:
@@ -273,9 +278,19 @@ class Producer:
                 self._client = self._connect()
 
     def _serve(self) -> None:
-        """Serve the callbacks of deliveries until closed."""
+        """Serve the callbacks of deliveries until closed; nobody can end a poll before its time."""
         while not self._stop.is_set():
-            self._client.poll(_POLL_S)
+            if len(self._client):
+                self._client.poll(_POLL_S)
+            else:
+                self._wake.wait(_IDLE_S)
+                self._wake.clear()
+                self._client.poll(0)
+
+    def _wake_up(self) -> None:
+        """Have the callbacks served at once."""
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _explained(self, error: KafkaError, size: int = 0) -> AppendError:
         return explain(error, self._topic, size, self._client.contact)

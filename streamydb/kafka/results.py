@@ -20,7 +20,7 @@ __all__ = ["ResultReader", "ResultTimeoutError"]
 REMEMBERED: Final = 100_000
 """How many results are kept for those who ask later."""
 
-_POLL_S: Final = 0.25
+_POLL_S: Final = 0.05
 _BATCH: Final = 1_000
 _TIMEOUT_S: Final = 30.0
 

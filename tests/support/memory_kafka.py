@@ -310,6 +310,9 @@ class _Producer(_Client):
             self._send(self.kafka.dice.randint(0, len(self._kept)))
             raise Died
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def poll(self, timeout: float = 0) -> int:
         if timeout and not self._kept:
             self.kafka.pause()
