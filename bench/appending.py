@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from confluent_kafka import Producer
-
 from bench.errors import BenchError
 from bench.workload import Workload, follow_ups_each
+from streamydb.kafka.clients import appender
 
 __all__ = ["Appender"]
 
@@ -17,15 +16,12 @@ _CHUNK: Final = 50_000
 _QUEUED_MAX: Final = 400_000
 _FLUSH_S_MAX: Final = 120.0
 _BULK: Final[dict[str, Any]] = {
-    "acks": "all",
-    "enable.idempotence": True,
     "compression.type": "lz4",
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
-    "log_level": 0,
 }
 _PROMPT: Final[dict[str, Any]] = {**_BULK, "linger.ms": 0, "compression.type": "none"}
 
@@ -40,7 +36,7 @@ class Appender:
 
     def __init__(self, connection: Mapping[str, str], topic: str, *, prompt: bool = False) -> None:
         """Append to `topic`; `prompt`: send each at once instead of filling batches."""
-        self._producer = Producer({**connection, **(_PROMPT if prompt else _BULK)})
+        self._producer = appender(connection, _PROMPT if prompt else _BULK, topic)
         self._topic = topic
         self._failed = 0
         self.appended = self.follow_ups = 0
