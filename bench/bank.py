@@ -41,7 +41,8 @@ def bank(options: BankOptions, phases: Phases) -> dict[str, Any]:
         run.warm_up(leading)
         first = run.appender.appended
         rates = run.throughput({name: options.workload(name) for name in options.distributions})
-        latency = run.latency(leading, options.latency_rate, 0.0, options.latency_s)
+        warm_up_s = options.latency_s  # micro-batches are small now, and their code is another
+        latency = run.latency(leading, options.latency_rate, warm_up_s, options.latency_s)
         run.stop()
         proof = {**run.answered(), **run.balances()}
         limit = run.copy_limit(first, leading.changes_each)

@@ -10,7 +10,10 @@ from typing import Any
 
 from bench.recovery import figures_of
 
-__all__ = ["keys_lines", "markdown", "recovery_lines", "serving_lines"]
+__all__ = [
+    "bank_lines", "bank_rows", "floor_lines", "keys_lines", "latency_lines", "markdown",
+    "recovery_lines", "scale_lines", "serving_lines",
+]
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -21,6 +24,35 @@ def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
 def _where(answer: dict[str, Any]) -> str:
     machine = answer["machine"]
     return f"{machine['cores']} cores ({machine['processor']}), load {machine['load']} at the end"
+
+
+def _bank_figures(answer: dict[str, Any]) -> list[str]:
+    """The figures of a run of `streamydb bench bank`."""
+    rates = answer["distributions"]
+    latency = answer["latency_ms"]
+    return [
+        *(f"{rates[name]['txn_per_s']:,.0f}/s" for name in ("uniform", "zipf", "hotpair")),
+        f"{answer['ratio_to_copy_limit']:.2f}",
+        f"{latency['p50']:.0f} ms / {latency['p99']:.0f} ms" if latency else "-",
+        f"{answer['peak_rss_mb'] / 1000:.1f} GB",
+    ]
+
+
+def bank_rows(one: dict[str, Any], several: dict[str, Any]) -> list[str]:
+    """One shard beside several of them."""
+    titles = [
+        "transfers, uniform", "transfers, Zipf 0.99", "every transfer on the same two accounts",
+        "share of the rate at which Spark only copies the records",
+        "latency at 500/s, p50 / p99", "peak memory of the pipeline",
+    ]  # fmt: skip
+    figures = zip(titles, _bank_figures(one), _bank_figures(several), strict=True)
+    head = ["", "one shard (default)", f"{several['shards']} shards"]
+    return markdown(head, [list(row) for row in figures])
+
+
+def bank_lines(one: dict[str, Any], several: dict[str, Any]) -> list[str]:
+    """The same, and on which machine."""
+    return [f"{_where(one)}, PySpark {one['machine']['pyspark']}:", "", *bank_rows(one, several)]
 
 
 def recovery_lines(answer: dict[str, Any]) -> list[str]:
@@ -55,6 +87,62 @@ def serving_lines(answer: dict[str, Any]) -> list[str]:
     )
     rows = [[what, *(f"{value:,g}" for value in figures)] for what, figures in late.items()]
     return [told, "", *markdown(["", "p50", "p99"], rows)]
+
+
+def floor_lines(answer: dict[str, Any]) -> list[str]:
+    """Latencies of queries that do almost nothing, and of the pipeline."""
+    rows = [
+        [row["title"], *(f"{row[name]:,.0f}" for name in ("p50", "p99", "cpu_percent"))]
+        for row in answer["rows"]
+    ]
+    told = (
+        f"{answer['offered_per_s']:,.0f} transactions/s, each query for {answer['seconds']:.0f} s "
+        f"after a warm-up of {answer['warm_up_s']:.0f}, one shard, {_where(answer)}:"
+    )
+    head = ["", "p50, ms", "p99, ms", "processor, % of a core"]
+    return [told, "", *markdown(head, rows)]
+
+
+def latency_lines(*answers: dict[str, Any]) -> list[str]:
+    """Latencies under little load, by the number of shards."""
+    rows = [
+        [
+            str(answer["shards"]),
+            *(f"{answer['latency_ms'][name]:,.0f}" for name in ("p50", "p90", "p99", "max")),
+            f"{answer['idle_cpu_percent']:.1f}",
+        ]
+        for answer in answers
+    ]
+    first = answers[0]
+    told = (
+        f"{first['offered_per_s']:,.0f} transfers/s for {first['seconds']:.0f} s after a warm-up "
+        f"of {first['warm_up_s']:.0f}, {_where(first)}:"
+    )
+    head = ["shards", "p50, ms", "p90, ms", "p99, ms", "most, ms", "idle, % of a core"]
+    return [told, "", *markdown(head, rows)]
+
+
+def scale_lines(answer: dict[str, Any]) -> list[str]:
+    """Processor time of a transfer by stage, for several numbers of shards."""
+    shards = [str(number) for number in answer["shards"]]
+    rows = [
+        [
+            row["stage"], *(f"{row['total_us'][number]:.2f}" for number in shards),
+            f"{row['divided_us']:.2f}", f"{row['repeated_us']:.2f}",
+            f"{row['serial_us']:.2f}" if row["ours"] else "-",
+        ]
+        for row in answer["rows"]
+    ]
+    rows.append(["all", *(f"{answer['total_us'][number]:.2f}" for number in shards), "", "", ""])
+    heads = [f"{number} shards" if number != "1" else "1 shard" for number in shards]
+    parts = ["divided", "repeated on every shard", "longest task, however many shards"]
+    rates = ", ".join(f"{rate:,} for {n}" for n, rate in answer["capacity"].items())
+    told = f"{_where(answer)}. Processor time in µs a transfer:"
+    then = (
+        f"{heads[-1]} take {answer['ratio']:.2f} of what {heads[0]} takes. Capacities computed "
+        f"from this, with as many shards as cores, in transfers/s by cores: {rates}."
+    )
+    return [told, "", *markdown(["", *heads, *parts], rows), "", then]
 
 
 def keys_lines(answer: dict[str, Any]) -> list[str]:

@@ -12,7 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.sections import keys_lines, recovery_lines, serving_lines
+from bench.sections import (
+    bank_lines,
+    bank_rows,
+    floor_lines,
+    keys_lines,
+    latency_lines,
+    recovery_lines,
+    scale_lines,
+    serving_lines,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -30,12 +39,16 @@ SOAKED = {
     "state_mb": "state on disk, MB", "checkpoint_mb": "of it the checkpoint, MB",
 }  # fmt: skip
 LITERATURE = ("tspoon", "voter", "ycsb", "sss", "tpcc")
-SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
-    "keys": ("sizes-1-shard", keys_lines),
-    "recovery": ("recovery", recovery_lines),
-    "serving": ("serving", serving_lines),
+SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
+    "four-cores": (("bank-4-cores-1-shard", "bank-4-cores-4-shards"), bank_lines),
+    "floor": (("floor",), floor_lines),
+    "keys": (("sizes-1-shard",), keys_lines),
+    "latency": (("latency-1-shard", "latency-2-shards"), latency_lines),
+    "recovery": (("recovery",), recovery_lines),
+    "scale": (("scale",), scale_lines),
+    "serving": (("serving",), serving_lines),
 }
-"""More sections of docs/performance.md, by the name of their marks: of which answer, and how."""
+"""More sections of docs/performance.md, by the name of their marks: of which answers, and how."""
 SERVERS = ("streamydb", "postgresql", "constant")
 ASKED = {
     "live": "nothing (a constant)", "get": "1 key", "strong": "1 key, strong", "read": "16 keys",
@@ -50,42 +63,19 @@ def load(name: str) -> dict[str, Any]:
     return found
 
 
-def column(answer: dict[str, Any]) -> list[str]:
-    """The figures of a run of `streamydb bench bank`."""
-    rates = answer["distributions"]
-    latency = answer["latency_ms"]
-    return [
-        *(f"{rates[name]['txn_per_s']:,.0f}/s" for name in ("uniform", "zipf", "hotpair")),
-        f"{answer['ratio_to_copy_limit']:.2f}",
-        f"{latency['p50']:.0f} ms / {latency['p99']:.0f} ms" if latency else "-",
-        f"{answer['peak_rss_mb'] / 1000:.1f} GB",
-    ]
-
-
 def table() -> str:
     """The section of the README, between its marks."""
-    one, several = load("bank-1-shard"), load("bank-4-shards")
-    rows = [
-        "transfers, uniform", "transfers, Zipf 0.99", "every transfer on the same two accounts",
-        "share of the rate at which Spark only copies the records",
-        "latency at 500/s, p50 / p99", "peak memory of the pipeline",
-    ]  # fmt: skip
+    one, several = load("bank-1-shard"), load("bank-2-shards")
     machine = one["machine"]
-    cores, processor = machine["cores"], machine["processor"]
     lines = [
         BEGIN,
         "## Measured",
         "",
-        f"Transfers between 100,000 accounts, all changes published, on {cores} cores",
-        f"({processor}) that also run the broker and the load. `streamydb bench bank`",
+        f"Transfers between 100,000 accounts, all changes published, on {machine['cores']} cores",
+        f"({machine['processor']}) that also run the broker and the load. `streamydb bench bank`",
         "measures the same on yours, and proves the balances at the end.",
         "",
-        f"| | one shard (default) | {several['shards']} shards |",
-        "|---|---|---|",
-        *(
-            f"| {row} | {left} | {right} |"
-            for row, left, right in zip(rows, column(one), column(several), strict=True)
-        ),
+        *bank_rows(one, several),
         END,
     ]
     return "\n".join(lines)
@@ -253,7 +243,7 @@ def sections() -> dict[tuple[str, str], str]:
         found[LITERATURE_BEGIN, LITERATURE_END] = literature
     for mark, (kept, lines) in SECTIONS.items():
         begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
-        found[begin, end] = "\n".join([begin, *lines(load(kept)), end])
+        found[begin, end] = "\n".join([begin, *lines(*map(load, kept)), end])
     return found
 
 

@@ -91,9 +91,12 @@ class Session:
             self.ranges.setdefault(name, []).append((start, start + count))
 
     def latency(self, workload: Workload) -> None:
-        """Measure the latency of verdicts while transactions are due at a rate."""
+        """Measure the latency of verdicts while transactions are due at a rate.
+
+        As long a load goes before, to warm up.
+        """
         rate, seconds = self.options.latency_rate, self.options.latency_s
-        self.latency_ms = self.run.latency(workload, rate, 0.0, seconds)
+        self.latency_ms = self.run.latency(workload, rate, seconds, seconds)
 
     def facts(self, case: str) -> dict[str, Any]:
         """A case's throughput in figures, and which share of its transactions aborted."""

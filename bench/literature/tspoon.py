@@ -270,10 +270,11 @@ def _beside_queries(
     )
     measured.latency(transfers)
     with facade(measured.run.engine, measured.run.phases) as front:
-        count = max(2, int(options.query_rate * options.latency_s))
+        seconds = 2 * options.latency_s  # the latency's warm-up is one half
+        count = max(2, int(options.query_rate * seconds))
         play = Play(
             port=front.port, clients=options.query_clients, rate=options.query_rate,
-            seconds=options.latency_s, requests=queries(options, count),
+            seconds=seconds, requests=queries(options, count),
         )  # fmt: skip
         with playing(play) as plays:
             alone, measured.latency_ms = measured.latency_ms, None
