@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, create
 from streamydb.pipeline import query as pipeline_query
+from streamydb.pipeline.projections import COMPILED, FACTORY_MODE
 from streamydb.pipeline.session import forget_defaults, session
 
 __all__ = ["CopyTask", "main", "rate_of", "run"]
@@ -60,7 +61,10 @@ def run(task: CopyTask, note: Callable[[str], object]) -> list[float]:
         StreamyError: the query failed or made no progress.
     """
     create({"bootstrap.servers": task.bootstrap}, task.database, shards=task.shards)
-    conf = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
+    conf = {
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        FACTORY_MODE: COMPILED,  # as the pipeline's with micro-batches of this size
+    }  # fmt: skip
     spark = session("streamydb copy limit", f"local[{task.cores}]", conf)
     forget_defaults(spark)
     try:

@@ -39,6 +39,7 @@ from streamydb.pipeline.outcome import after_jvm, wait
 from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.preparation import resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
+from streamydb.pipeline.projections import FACTORY_MODE, Projections
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
@@ -96,7 +97,7 @@ def run(config: PipelineConfig) -> int:
             ending.requested.wait, lambda why: status.update(waiting=why),
             config.settings.bootstrap_servers,
         )
-        parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience)
+        parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience, Projections())
         launch = SparkLaunch(partial(_session, config), jvm.kill)
         try:
             spark = partial(_spark, parts, launch)
@@ -137,7 +138,10 @@ def _run(parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSessi
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
     announcer = _announcer(found)
     spark.streams.addListener(
-        ProgressListener(parts.status, parts.metrics, coordinator.note, announcer.announce)
+        ProgressListener(
+            parts.status, parts.metrics, coordinator.note, announcer.announce,
+            parts.projections.note,
+        )
     )
     _go_on(ending)
     start = partial(_start, parts, found, spark, coordinator, checkpoint)
@@ -255,7 +259,10 @@ def _start(
     writer = build_query(
         spark, config, found.database, changes.partitions, found.start, ends, rulings
     )
-    return _started(writer, config)
+    query = _started(writer, config)
+    if FACTORY_MODE not in config.spark_conf:
+        parts.projections.follow(query.set_conf)
+    return query
 
 
 def _changes(found: _Found) -> TopicDescription:

@@ -9,6 +9,7 @@ from streamydb.kafka.patience import Patience
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.jvm import Jvm
 from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
+from streamydb.pipeline.projections import Projections
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import StandbyReport
 
@@ -25,6 +26,7 @@ class Parts:
     jvm: Jvm
     metrics: PipelineMetrics
     patience: Patience
+    projections: Projections
 
     def show(self, view: StandbyReport) -> None:
         """Tell people and programs which part this pipeline has."""

@@ -110,15 +110,18 @@ class ProgressListener(StreamingQueryListener):
         self, status: StatusWriter, metrics: PipelineMetrics,
         note_position: Callable[[PipelinePosition], None] = lambda _: None,
         announce: Callable[[str | None], None] = lambda _: None,
+        note_records: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``.
 
         ``announce``: is told first what a batch has resolved; see `Announcer.announce`.
+        ``note_records``: how many records a batch has read, of all topics.
         """
         self._status = status
         self._metrics = metrics
         self._note_position = note_position
         self._announce = announce
+        self._note_records = note_records
 
     @property
     def _jlistener(self) -> Any:
@@ -144,6 +147,7 @@ class ProgressListener(StreamingQueryListener):
         progress = json.loads(text)
         seen = progress.get("observedMetrics", {}).get("progress", {})
         self._announce(seen.get("resolves"))
+        self._note_records(progress.get("numInputRows", 0))
         batch_ms = progress.get("batchDuration", 0)
         seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
         rows = progress["sources"][0]["numInputRows"]

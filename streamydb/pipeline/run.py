@@ -54,6 +54,14 @@ class RunningQuery:
         except (Py4JError, OSError):
             return False
 
+    def set_conf(self, name: str, value: str) -> None:
+        """Change a setting of the query's own session; micro-batches that begin later have it.
+
+        Raises:
+            Py4JError: the JVM does not answer.
+        """
+        self._engine.sparkSessionForStream().conf().set(name, value)
+
     def finish(self, give_up: threading.Event) -> bool:
         """Let the running batch end and the query with it; False if it was given up.
 
