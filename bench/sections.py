@@ -5,6 +5,7 @@ Each function takes one answer of `streamydb bench` and returns the lines of its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
@@ -26,10 +27,9 @@ def _where(answer: dict[str, Any]) -> str:
     return f"{machine['cores']} cores ({machine['processor']}), load {machine['load']} at the end"
 
 
-def _bank_figures(answer: dict[str, Any]) -> list[str]:
-    """The figures of a run of `streamydb bench bank`."""
+def _bank_figures(answer: dict[str, Any], latency: dict[str, Any] | None) -> list[str]:
+    """The figures of a run of `streamydb bench bank`, and a latency."""
     rates = answer["distributions"]
-    latency = answer["latency_ms"]
     return [
         *(f"{rates[name]['txn_per_s']:,.0f}/s" for name in ("uniform", "zipf", "hotpair")),
         f"{answer['ratio_to_copy_limit']:.2f}",
@@ -38,14 +38,18 @@ def _bank_figures(answer: dict[str, Any]) -> list[str]:
     ]
 
 
-def bank_rows(one: dict[str, Any], several: dict[str, Any]) -> list[str]:
-    """One shard beside several of them."""
+def bank_rows(
+    one: dict[str, Any], several: dict[str, Any], latencies: Sequence[dict[str, Any]] = ()
+) -> list[str]:
+    """One shard beside several of them; their ``latencies``: those in the answers, if none."""
+    late = [answer["latency_ms"] for answer in latencies or (one, several)]
     titles = [
         "transfers, uniform", "transfers, Zipf 0.99", "every transfer on the same two accounts",
         "share of the rate at which Spark only copies the records",
         "latency at 500/s, p50 / p99", "peak memory of the pipeline",
     ]  # fmt: skip
-    figures = zip(titles, _bank_figures(one), _bank_figures(several), strict=True)
+    columns = [_bank_figures(*each) for each in zip((one, several), late, strict=True)]
+    figures = zip(titles, *columns, strict=True)
     head = ["", "one shard (default)", f"{several['shards']} shards"]
     return markdown(head, [list(row) for row in figures])
 

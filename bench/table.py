@@ -66,6 +66,7 @@ def load(name: str) -> dict[str, Any]:
 def table() -> str:
     """The section of the README, between its marks."""
     one, several = load("bank-1-shard"), load("bank-2-shards")
+    late = load("latency-1-shard"), load("latency-2-shards")
     machine = one["machine"]
     lines = [
         BEGIN,
@@ -73,9 +74,10 @@ def table() -> str:
         "",
         f"Transfers between 100,000 accounts, all changes published, on {machine['cores']} cores",
         f"({machine['processor']}) that also run the broker and the load. `streamydb bench bank`",
-        "measures the same on yours, and proves the balances at the end.",
+        "measures the same on yours, and proves the balances at the end; `streamydb bench latency`",
+        "measures the latency.",
         "",
-        *bank_rows(one, several),
+        *bank_rows(one, several, late),
         END,
     ]
     return "\n".join(lines)
