@@ -41,7 +41,7 @@ def bank(options: BankOptions, phases: Phases) -> dict[str, Any]:
         run.warm_up(leading)
         first = run.appender.appended
         rates = run.throughput({name: options.workload(name) for name in options.distributions})
-        warm_up_s = options.latency_s  # micro-batches are small now, and their code is another
+        warm_up_s = options.latency_s  # the JVM first compiles what small micro-batches need
         latency = run.latency(leading, options.latency_rate, warm_up_s, options.latency_s)
         run.stop()
         proof = {**run.answered(), **run.balances()}

@@ -281,19 +281,11 @@ def _wait_gone(
         try:
             process.wait(timeout=min(left_s, _LOOK_S))
         except psutil.TimeoutExpired:
-            if _is_zombie(process):
+            if process_of(process.pid, process.create_time()) is None:
                 return True
             note()
         else:
             return True
-    return False
-
-
-def _is_zombie(process: psutil.Process) -> bool:
-    import psutil
-
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
     return False
 
 

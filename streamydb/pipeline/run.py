@@ -58,7 +58,7 @@ class RunningQuery:
         """Change a setting of the query's own session; micro-batches that begin later have it.
 
         Raises:
-            Py4JError: the JVM does not answer.
+            Py4JError: the JVM does not answer, or this Spark has no such session.
         """
         self._engine.sparkSessionForStream().conf().set(name, value)
 

@@ -162,36 +162,22 @@ def test_what_is_added_is_found_until_no_snapshot_shows_it(
         assert newer["length"].sum() * module.RATIO <= older["length"].sum()
 
 
-def test_in_a_hurry_nothing_is_merged_until_there_are_many_runs(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("hurry", "unresolved"), [(True, 0), (False, 1)])
+def test_nothing_is_merged_in_a_hurry_or_before_it_is_resolved_until_there_are_many_runs(
+    hurry: bool, unresolved: int, monkeypatch: pytest.MonkeyPatch  # noqa: FBT001 - a parameter
 ) -> None:
     nothing_superfluous(monkeypatch)
     monkeypatch.setattr(module, "RUNS_MAX", 3)
-    versions = Versions(random.Random("hurry"))
+    versions = Versions(random.Random("many runs"))
     counts = []
     for _ in range(8):
         added = versions.add(10)
-        more = versions.runs.settle(versions.horizon, added, versions.seq, hurry=True)
+        resolved = versions.seq - unresolved
+        more = versions.runs.settle(versions.horizon, added, resolved, hurry=hurry)
         counts.append(len(versions.runs.runs))
-        assert more == (counts[-1] > 1)
+        assert more == (hurry and counts[-1] > 1)
         versions.check()
     assert counts == [1, 2, 3, 1, 2, 3, 1, 2]
-    assert not versions.runs.settle(versions.horizon, 0, versions.seq)
-    assert len(versions.runs.runs) == 1
-
-
-def test_nothing_is_merged_before_it_is_resolved_unless_there_are_many_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    nothing_superfluous(monkeypatch)
-    monkeypatch.setattr(module, "RUNS_MAX", 3)
-    versions = Versions(random.Random("resolved"))
-    counts = []
-    for _ in range(6):
-        added = versions.add(10)
-        assert not versions.runs.settle(versions.horizon, added, versions.seq - 1)
-        counts.append(len(versions.runs.runs))
-    assert counts == [1, 2, 3, 1, 2, 3]
     assert not versions.runs.settle(versions.horizon, 0, versions.seq)
     assert len(versions.runs.runs) == 1
 
