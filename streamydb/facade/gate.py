@@ -122,9 +122,7 @@ class Gate:
             if method in _WRITING and scope["path"] not in _NOT_WRITING:
                 self._writes.check(address)  # refused here it costs a third
             with self._requests.enter():
-                context = scope[_CONTEXT] = Context(take_name(scope), address, sender)
-                with context.closing:
-                    await self.app(cast("Scope", scope), receive, cast("Send", sender))
+                await self._pass_on(scope, receive, sender, address)
         except ProblemError as error:
             await _send_problem(cast("Send", sender), error, close=_leaves_much(scope))
             self.metrics.problem(error.problem.slug)
@@ -137,6 +135,21 @@ class Gate:
         route = str(scope.get("path_template") or "unmatched")
         self.metrics.request(method, route, sender.status, seconds)
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
+
+    async def _pass_on(
+        self, scope: dict[str, Any], receive: Receive, sender: Sender, address: str
+    ) -> None:
+        """Have the application answer; what it was told of the request is gone afterwards.
+
+        The context knows the sender, which knows the server's object for the request, which knows
+        the scope: the collector would have to find each request.
+        """
+        context = scope[_CONTEXT] = Context(take_name(scope), address, sender)
+        try:
+            with context.closing:
+                await self.app(cast("Scope", scope), receive, cast("Send", sender))
+        finally:
+            del scope[_CONTEXT]
 
     def _sender(self, told: _Told, send: Send, *, without_body: bool) -> Sender:
         """Return what sends the answer to a request."""

@@ -15,9 +15,9 @@ from typing import Final
 
 __all__ = ["keep_all", "no_collection", "often_collected"]
 
-_EVERY_S: Final = 1.0
-_KEPT_AFTER: Final = 60
-_WHOLE_AFTER: Final = 1_800
+_EVERY_S: Final = 10.0
+_KEPT_AFTER: Final = 6
+_WHOLE_AFTER: Final = 180
 _NEVER: Final = 1_000_000
 
 
@@ -32,11 +32,12 @@ def keep_all() -> None:
 
 @contextmanager
 def often_collected(every_s: float = _EVERY_S) -> Iterator[None]:
-    """Collect the cycles of the last moments again and again, in a thread, while the body runs.
+    """Collect the last cycles again and again, in a thread, while the body runs.
 
-    A server makes cycles with every request. Python itself walks through all objects when a quarter
-    more have gathered, for tens of milliseconds. After a second there is little to walk through, as
-    long as what lives for ever is left out: what lives after a minute is, for half an hour.
+    Python itself walks through all objects when a quarter more have gathered, for tens of
+    milliseconds. After some seconds there is little to walk through, as long as what lives for ever
+    is left out: what lives after a minute is, for half an hour. Rarely enough that one request in a
+    hundred does not meet it.
     """
     before = gc.get_threshold()
     ended = threading.Event()

@@ -41,6 +41,12 @@ def connected(place: tuple[str, int], source: str = "127.0.0.1") -> socket.socke
 
 
 def answer(connection: socket.socket) -> tuple[int, dict[str, str], Any]:
+    """An answer in JSON, and its end."""
+    status, headers, body = taken(connection)
+    return status, headers, json.loads(body)
+
+
+def taken(connection: socket.socket) -> tuple[int, dict[str, str], bytes]:
     """An answer and its end."""
     data = b""
     while b"\r\n\r\n" not in data:
@@ -50,7 +56,7 @@ def answer(connection: socket.socket) -> tuple[int, dict[str, str], Any]:
     headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
     while len(body) < int(headers["content-length"]):
         body += connection.recv(65_536)
-    return int(first.split()[1]), headers, json.loads(body)
+    return int(first.split()[1]), headers, body
 
 
 def test_connections_are_bounded_in_total_and_of_one_address() -> None:
