@@ -198,7 +198,7 @@ def _take_file_handles(wanted: int) -> None:
 
 
 def listen(settings: FacadeSettings) -> socket.socket:
-    """Return the socket to serve on; it drops connections whose other side does not read.
+    """Return the socket to serve on; it sends without delay, and drops those who do not read.
 
     Raises:
         ConfigurationError: the address cannot be listened on.
@@ -207,6 +207,9 @@ def listen(settings: FacadeSettings) -> socket.socket:
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Each connection inherits it. asyncio sets it only where a socket says that it is TCP, as
+        # Python's do not by themselves; it sends head and body of an answer one after the other.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             timeout_ms = round(1000 * settings.send_timeout_s)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)

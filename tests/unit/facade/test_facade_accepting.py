@@ -13,6 +13,8 @@ import pytest
 
 from streamydb.facade import acceptor as accepting
 from streamydb.facade.acceptor import Acceptor
+from streamydb.facade.server import listen
+from streamydb.facade.settings import FacadeSettings
 
 COUNT = 60
 
@@ -133,3 +135,12 @@ def test_without_file_handles_it_waits_and_goes_on(
         run(scenario(poor))
     assert poor.refused == 1
     assert "no connection can be taken for 0.01 s: Too many open files" in caplog.text
+
+
+def test_a_connection_sends_without_delay() -> None:
+    with (
+        listen(FacadeSettings(port=0)) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
