@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import time
 from collections import deque
@@ -30,6 +31,8 @@ from streamydb.settings import Settings
 
 __all__ = ["OnDelivery", "Producer"]
 
+_LOG = logging.getLogger("streamydb")
+
 TIMEOUT_S = 120.0
 """How long an append is tried while the broker does not answer."""
 
@@ -43,7 +46,10 @@ _FATAL_MAX = 3
 
 
 OnDelivery = Callable[[Appended | None, AppendError | None], None]
-"""Called once for each record, with where it is or with why it is not there."""
+"""Called once for each record, with where it is or with why it is not there.
+
+What it raises is logged, and keeps no other record from being told of.
+"""
 
 
 class Producer:
@@ -227,11 +233,16 @@ class Producer:
         """Return the callback for the client library that reports the fate of a record."""
 
         def delivered(error: KafkaError | None, message: Any) -> None:
+            appended, failed = None, None
             if error is not None:
-                on_delivery(None, self._explained(error))
-                return
-            stamp = message.timestamp()[1]
-            on_delivery(Appended(message.partition(), message.offset(), stamp), None)
+                failed = self._explained(error)
+            else:
+                stamp = message.timestamp()[1]
+                appended = Appended(message.partition(), message.offset(), stamp)
+            try:
+                on_delivery(appended, failed)
+            except Exception:  # noqa: BLE001 - it would end the thread that tells all others
+                _LOG.exception("%s: a callback of a delivery failed", self._topic)
 
         return delivered
 
