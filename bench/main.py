@@ -320,6 +320,7 @@ def serving(
     transactions: Transactions = 600_000,
     repetitions: Repetitions = 3,
     accounts: Accounts = 100_000,
+    max_offsets: MaxOffsets = None,
     seed: Seed = 1,
     folder: Folder = None,
     output: Output = None,
@@ -330,6 +331,7 @@ def serving(
         shards=shards, accounts=accounts, transactions=transactions, repetitions=repetitions,
         warm_up_transactions=transactions, distributions=("uniform",), copy_limit=False,
         load=load, seconds=seconds, quiet_s=quiet, read_rate=rate, seed=seed, parent=folder,
+        max_offsets=_most(max_offsets, shards),
     )  # fmt: skip
     deliver(lambda phases: run_serving(options, phases), show, output, json=json)
 

@@ -138,6 +138,8 @@ def mixed(answer: dict[str, Any]) -> list[str]:
     rows = list(answer["mixed"])
     if "past_the_facade" in answer:  # older runs have none
         rows.append({**answer["past_the_facade"], "server": "streamydb, writes past the facade"})
+    if constant := answer.get("constant_beside"):
+        rows.append({**constant, "server": "a constant, beside the same writes"})
     for row in rows:
         alone, beside = (
             f"{row[part]['p50']:,.1f} / {row[part]['p99']:,.1f} ms"

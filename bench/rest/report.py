@@ -50,8 +50,10 @@ def _mixed(answer: dict[str, Any]) -> Table:
     rate = f"{answer['mixed_rate']:,.0f}/s"
     titles = (f"reads at {rate}", "alone", "with writes", "of alone", "the writes")
     table = _table(titles, 1)
-    past = {**answer["past_the_facade"], "server": "past it"}
-    for row in (*answer["mixed"], past):
+    rows = [*answer["mixed"], {**answer["past_the_facade"], "server": "past it"}]
+    if constant := answer.get("constant_beside"):
+        rows.append({**constant, "server": "a constant, past it"})
+    for row in rows:
         table.add_row(
             row["server"], _both(row["alone"]), _both(row["with_writes"]),
             f"{row['p50_ratio']:.2f}, {row['p99_ratio']:.2f}", _both(row["writes"]),

@@ -139,7 +139,7 @@ class _Bench:
     def past_the_facade(self, server: Server) -> dict[str, Any]:
         """Reads alone and beside as many writes that go straight into Kafka.
 
-        What they wait longer then is the machine's part, which the pipeline shares with the facade.
+        What a constant waits longer then is the machine's part, which the pipeline shares with it.
         """
 
         def beside() -> tuple[Figures, Floats]:
@@ -148,7 +148,8 @@ class _Bench:
                 reads, *_ = self._run(server, (self._paced("read"),))
                 return reads, writing.result()
 
-        runs, stolen = self._by_turns("The same, with writes past the facade", server, beside)
+        title = f"The same, with writes past the facade, {server.name}"
+        runs, stolen = self._by_turns(title, server, beside)
         return {
             "server": server.name, **_beside_facts([(alone, reads) for alone, (reads, _) in runs]),
             "writes": summary(np.concatenate([latencies for _, (_, latencies) in runs])),
@@ -248,6 +249,8 @@ def _measured(
     cases += [*(("write", clients) for clients in options.write_clients), ("rested", 1)]
     rows = [row for case in cases if options.cases for row in bench.case(*case)]
     mixed = [bench.mixed(server) for server in servers if server.name != CONSTANT]
+    watched = [server for server in servers if server.store is None]
+    past = {server.name: bench.past_the_facade(server) for server in watched}
     return {
         "benchmark": "rest",
         "keys": options.keys,
@@ -256,7 +259,8 @@ def _measured(
         "mixed_clients": options.mixed_clients,
         "cases": compared(rows),
         "mixed": mixed,
-        "past_the_facade": bench.past_the_facade(servers[0]),
+        "past_the_facade": past[FACADE],
+        "constant_beside": past.get(CONSTANT),
         "peers": [server.name for server in servers[1:]],
         "seed": options.seed,
         "cores": cores(),

@@ -141,8 +141,9 @@ def test_reads_and_writes_through_http_answer_with_all_cases(tmp_path: Path) -> 
     for row in answer["mixed"]:
         assert row["write_share"] == pytest.approx(0.5, abs=0.1)
         assert row["p50_ratio"] > 0
-    assert answer["past_the_facade"]["p50_ratio"] > 0
-    assert answer["past_the_facade"]["writes"]["p50"] > 0
+    for row in (answer["past_the_facade"], answer["constant_beside"]):
+        assert row["p50_ratio"] > 0
+        assert row["writes"]["p50"] > 0
     assert_nothing_left(tmp_path)
 
 

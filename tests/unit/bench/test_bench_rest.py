@@ -165,13 +165,14 @@ def test_a_report_shows_cases_and_the_mixed_run() -> None:
     answer = {
         "keys": 1000, "mixed_rate": 200.0, "mixed": [{"server": FACADE, **mixed}],
         "past_the_facade": {"server": FACADE, **mixed, "p99_ratio": 7.25},
+        "constant_beside": {"server": CONSTANT, **mixed, "p99_ratio": 2.75},
         "cases": compared([row, {**row, "server": CONSTANT, "per_s": 2469.0, **store}]),
         "machine": {"cores": 4, "processor": "P", "load": 0.1},
     }  # fmt: skip
     out = io.StringIO()
     show(answer, Console(file=out, width=80))
     texts = ("1 key", "1,23", "99+42", "0.50", "1.50, 1.00", "300.0, 3.0", "reads at 200/s")
-    for text in (*texts, "past it", "7.25"):
+    for text in (*texts, "past it", "7.25", "2.75"):
         assert text in out.getvalue(), out.getvalue()
 
 
