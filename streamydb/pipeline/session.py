@@ -20,9 +20,11 @@ from streamydb.local.spark_home import spark_home
 __all__ = ["forget_defaults", "session", "with_retries"]
 
 _LOCAL = re.compile(r"local(?:\[([^\],]+)\])?")
+_HERE = re.compile(r"local(\[[^\]]+\])?")
 _TASK_FAILURES_MAX = 4
 _HADOOP = "spark.hadoop."
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_DAEMON = "spark.python.daemon.module"
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 """Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
 arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes lie idle.
@@ -38,14 +40,19 @@ def with_retries(master: str) -> str:
     return master if found is None else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
 
 
-def _defaults() -> dict[str, str]:
-    """Our settings with our jars, the archive of their classes if there is one, a quiet log."""
+def _defaults(master: str) -> dict[str, str]:
+    """Our settings with our jars, the archive of their classes if there is one, a quiet log.
+
+    And our daemon of Python workers, where they run on this machine, so that they have us.
+    """
     jars = resolve("pipeline")
     settings = spark_defaults()
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
     options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars), log]
+    here = {_DAEMON: "streamydb.pipeline.daemon"} if _HERE.fullmatch(master) else {}
     return {
         **settings,
+        **here,
         _DRIVER_OPTIONS: " ".join(options),
         "spark.driver.extraClassPath": class_path(jars),
         "spark.executor.extraClassPath": class_path(jars),
@@ -85,7 +92,7 @@ def session(name: str, master: str | None, extra: dict[str, str] | None = None) 
     if master is not None:
         os.environ.setdefault("JAVA_HOME", java_home())
         os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))
-        for key, value in _defaults().items():
+        for key, value in _defaults(master).items():
             builder = builder.config(key, value)
         builder = builder.master(with_retries(master))
     for key, value in (extra or {}).items():

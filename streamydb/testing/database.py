@@ -35,6 +35,9 @@ from streamydb.verify.check.report import CheckReport
 
 __all__ = ["Database", "TestingError", "wait_for"]
 
+_DAEMONS = frozenset({"streamydb.pipeline.daemon", "pyspark.daemon"})
+"""Modules that fork Python workers: ours, and Spark's own."""
+
 
 class TestingError(StreamyError):
     """Something did not happen in time, or a process ended that should not have."""
@@ -200,8 +203,8 @@ class Database:
         for process in self.processes()[1:]:
             try:
                 parent = process.parent()
-                forked = parent is not None and "pyspark.daemon" in parent.cmdline()
-                if forked or (daemons and "pyspark.daemon" in process.cmdline()):
+                forked = parent is not None and _forks(parent)
+                if forked or (daemons and _forks(process)):
                     process.kill()
                     killed += 1
             except psutil.NoSuchProcess:
@@ -241,3 +244,8 @@ class Database:
         if not report.ok:
             raise AssertionError(f"not serial: {report}")
         return report
+
+
+def _forks(process: psutil.Process) -> bool:
+    """Return True if a process is a daemon that forks Python workers."""
+    return not _DAEMONS.isdisjoint(process.cmdline())

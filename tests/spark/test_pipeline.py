@@ -7,8 +7,10 @@ import re
 import shlex
 import subprocess
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -97,6 +99,14 @@ def leaves_no_files_open(db: Database, batches: int) -> None:
     "the record of the checkpoint gone, and truncated",
     "refused; undone: equal to the serial replay",
 )
+def has_our_daemon(db: Database) -> bool:
+    for process in db.processes():
+        with suppress(psutil.NoSuchProcess):
+            if "streamydb.pipeline.daemon" in process.cmdline():
+                return True
+    return False
+
+
 @pytest.mark.fault(
     18, "CreateTime set on the log before a start", "the start refuses with the exact fix"
 )
@@ -113,6 +123,7 @@ def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
         assert shown["streamydb_batch_seconds_count"] >= 1
         assert "another pipeline runs on the checkpoint" in refusal(db)
         leaves_no_files_open(db, 20)
+        assert has_our_daemon(db)
         assert db.stop_pipeline() == 0
         assert db.status().state == "stopped"
         db.load(transfers(200, seed=2))

@@ -79,6 +79,6 @@ def test_packages_are_what_the_manifest_has(capsys: pytest.CaptureFixture[str]) 
 def test_the_log_of_the_jvm_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "resolve", lambda _: [])
     monkeypatch.setattr(session, "java_options", lambda *_: [])
-    options = session._defaults()["spark.driver.extraJavaOptions"]
+    options = session._defaults("local[2]")["spark.driver.extraJavaOptions"]
     assert f'"-Dlog4j2.configurationFile={TOP / "log4j2.properties"}"' in options
     assert "-XX:+UseParallelGC" in options

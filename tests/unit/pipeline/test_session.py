@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamydb.pipeline import session
 from streamydb.pipeline.session import forget_defaults, with_retries
 
 
@@ -23,6 +24,22 @@ from streamydb.pipeline.session import forget_defaults, with_retries
 )
 def test_local_masters_retry_failed_tasks(given: str, used: str) -> None:
     assert with_retries(given) == used
+
+
+@pytest.mark.parametrize(
+    ("master", "daemon"),
+    [
+        *dict.fromkeys(("local", "local[*]", "local[2,1]"), "streamydb.pipeline.daemon").items(),
+        ("local-cluster[2,2,2048]", None),
+        ("spark://host:7077", None),
+    ],
+)
+def test_our_daemon_forks_the_workers_of_this_machine(
+    master: str, daemon: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "resolve", lambda _: [])
+    monkeypatch.setattr(session, "java_options", lambda *_: [])
+    assert session._defaults(master).get("spark.python.daemon.module") == daemon
 
 
 class Hadoop(dict[str, str]):
