@@ -80,6 +80,14 @@ def refuses_what_was_changed(db: Database) -> None:
     stamp(db, "LogAppendTime")
 
 
+def has_our_daemon(db: Database) -> bool:
+    for process in db.processes():
+        with suppress(psutil.NoSuchProcess):
+            if "streamydb.pipeline.daemon" in process.cmdline():
+                return True
+    return False
+
+
 def leaves_no_files_open(db: Database, batches: int) -> None:
     """A micro-batch closes what it opens: Spark 4.2.0 left a socket open in each."""
 
@@ -99,14 +107,6 @@ def leaves_no_files_open(db: Database, batches: int) -> None:
     "the record of the checkpoint gone, and truncated",
     "refused; undone: equal to the serial replay",
 )
-def has_our_daemon(db: Database) -> bool:
-    for process in db.processes():
-        with suppress(psutil.NoSuchProcess):
-            if "streamydb.pipeline.daemon" in process.cmdline():
-                return True
-    return False
-
-
 @pytest.mark.fault(
     18, "CreateTime set on the log before a start", "the start refuses with the exact fix"
 )
