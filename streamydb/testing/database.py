@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -199,16 +199,18 @@ class Database:
         Args:
             daemons: kill the daemons that fork them, too.
         """
-        killed = 0
-        for process in self.processes()[1:]:
-            try:
+        chosen = []
+        for process in self.processes()[1:]:  # all of them, before the first one's death is seen
+            with suppress(psutil.NoSuchProcess):
                 parent = process.parent()
                 forked = parent is not None and _forks(parent)
                 if forked or (daemons and _forks(process)):
-                    process.kill()
-                    killed += 1
-            except psutil.NoSuchProcess:
-                continue
+                    chosen.append(process)
+        killed = 0
+        for process in chosen:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+                killed += 1
         return killed
 
     def delete_local_files(self) -> None:
