@@ -139,7 +139,7 @@ class _Bench:
     def past_the_facade(self, server: Server) -> dict[str, Any]:
         """Reads alone and beside as many writes that go straight into Kafka.
 
-        What a constant waits longer then is the machine's part, which the pipeline shares with it.
+        How much longer a constant takes then is the machine's part, which any server would feel.
         """
 
         def beside() -> tuple[Figures, Floats]:
@@ -249,8 +249,10 @@ def _measured(
     cases += [*(("write", clients) for clients in options.write_clients), ("rested", 1)]
     rows = [row for case in cases if options.cases for row in bench.case(*case)]
     mixed = [bench.mixed(server) for server in servers if server.name != CONSTANT]
-    watched = [server for server in servers if server.store is None]
-    past = {server.name: bench.past_the_facade(server) for server in watched}
+    past = {
+        server.name: bench.past_the_facade(server)
+        for server in servers if server.name in {FACADE, CONSTANT}
+    }  # fmt: skip
     return {
         "benchmark": "rest",
         "keys": options.keys,

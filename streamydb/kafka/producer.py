@@ -233,14 +233,12 @@ class Producer:
         """Return the callback for the client library that reports the fate of a record."""
 
         def delivered(error: KafkaError | None, message: Any) -> None:
-            appended, failed = None, None
-            if error is not None:
-                failed = self._explained(error)
-            else:
-                stamp = message.timestamp()[1]
-                appended = Appended(message.partition(), message.offset(), stamp)
             try:
-                on_delivery(appended, failed)
+                if error is not None:
+                    on_delivery(None, self._explained(error))
+                else:
+                    stamp = message.timestamp()[1]
+                    on_delivery(Appended(message.partition(), message.offset(), stamp), None)
             except Exception:  # noqa: BLE001 - it would end the thread that tells all others
                 _LOG.exception("%s: a callback of a delivery failed", self._topic)
 

@@ -36,8 +36,8 @@ def often_collected(every_s: float = _EVERY_S) -> Iterator[None]:
 
     Python itself walks through all objects when a quarter more have gathered, for tens of
     milliseconds. After some seconds there is little to walk through, as long as what lives for ever
-    is left out: what lives after a minute is, for half an hour. Rarely enough that one request in a
-    hundred does not meet it.
+    is left out: what lives after a minute is, for half an hour. It is done so rarely that fewer
+    than one request in a hundred meets it.
     """
     before = gc.get_threshold()
     ended = threading.Event()

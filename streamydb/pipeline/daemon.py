@@ -1,8 +1,8 @@
 """Spark's daemon of Python workers, which has loaded our code before it forks them.
 
-Loading libraries and kernels takes a process a second or more, and a query needs several workers.
-So the daemon does it once, while the JVM still starts, and its workers share what is loaded. Spark
-is told of it by `spark.python.daemon.module`, on one machine (`pipeline.session`).
+Loading libraries and kernels takes a process about a second, and a query needs several workers. So
+the daemon does it once, when Spark asks for the first one, and all of them share what is loaded.
+Spark is told of it by `spark.python.daemon.module`, on one machine (`pipeline.session`).
 
 Nothing that is loaded may start a thread, as a fork has only the thread that forks. What fails here
 is left to the workers, who load for themselves what they lack, and tell of it.

@@ -10,8 +10,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from streamydb.pipeline.warmup import warm_up
-
 __all__ = ["SparkLaunch"]
 
 log = logging.getLogger("streamydb.pipeline")
@@ -74,7 +72,7 @@ def _preload(spark: SparkSession) -> None:
 
 
 def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from streamydb.pipeline import hosts  # noqa: F401 - in a worker
+    from streamydb.pipeline.daemon import load  # in a worker
 
-    warm_up()
+    load()  # a daemon of Spark's own has loaded nothing
     yield from batches

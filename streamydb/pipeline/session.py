@@ -19,8 +19,9 @@ from streamydb.local.spark_home import spark_home
 
 __all__ = ["forget_defaults", "session", "with_retries"]
 
-_LOCAL = re.compile(r"local(?:\[([^\],]+)\])?")
-_HERE = re.compile(r"local(\[[^\]]+\])?")
+_LOCAL = re.compile(r"local(?:\[([^\],]+)(,[^\]]+)?\])?")
+"""A master on this machine: its number of cores, and that of a failed task's attempts."""
+
 _TASK_FAILURES_MAX = 4
 _HADOOP = "spark.hadoop."
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
@@ -37,7 +38,7 @@ def with_retries(master: str) -> str:
     Without them a Python worker that dies would end the query.
     """
     found = _LOCAL.fullmatch(master)
-    return master if found is None else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
+    return master if found is None or found[2] else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
 
 
 def _defaults(master: str) -> dict[str, str]:
@@ -49,7 +50,7 @@ def _defaults(master: str) -> dict[str, str]:
     settings = spark_defaults()
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
     options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars), log]
-    here = {_DAEMON: "streamydb.pipeline.daemon"} if _HERE.fullmatch(master) else {}
+    here = {_DAEMON: "streamydb.pipeline.daemon"} if _LOCAL.fullmatch(master) else {}
     return {
         **settings,
         **here,

@@ -19,6 +19,7 @@ from streamydb.kafka import producer
 from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.connection import Contact
 from streamydb.settings import Settings
+from tests.support.memory_kafka import CONNECTION, Record
 
 WAIT_S = 20.0
 """Nothing here takes so long, unless somebody was not woken."""
@@ -52,7 +53,7 @@ class Client:
     """A client of librdkafka: callbacks are called in `poll` and `flush` only."""
 
     def __init__(self, broker: Broker) -> None:
-        self.contact = Contact({"bootstrap.servers": "memory:9092"})
+        self.contact = Contact(CONNECTION)
         self._broker = broker
         self._kept: list[tuple[bytes, Told]] = []
         self._ended = False
@@ -100,24 +101,8 @@ class Client:
             if failed:
                 told(KafkaError(KafkaError._MSG_TIMED_OUT), None)
             else:
-                told(None, Message(offset))
+                told(None, Record(0, offset, 1_000 + offset, None, None))
         return len(fates)
-
-
-class Message:
-    """A record that was appended."""
-
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 2, 1_000 + self._offset
 
 
 class Fates:

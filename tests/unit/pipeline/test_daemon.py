@@ -12,12 +12,14 @@ from pyspark import daemon as spark
 from streamydb.pipeline import daemon
 
 LOADED = """
-import sys, threading
+import os, sys
+from pathlib import Path
 from streamydb.pipeline.daemon import load
 load()
-assert threading.active_count() == 1, threading.enumerate()
+threads = {path.parent.name: path.read_text() for path in Path("/proc/self/task").glob("*/comm")}
+threads.pop(str(os.getpid()), None)
+assert set(threads.values()) <= {"jemalloc_bg_thd\\n"}, threads  # jemalloc is prepared for a fork
 assert {"pyspark.worker", "streamydb.pipeline.hosts"} <= sys.modules.keys()
-import os
 if os.fork() == 0:  # a worker finds all kernels loaded, and they run
     from streamydb.pipeline.warmup import warm_up
     warm_up()
