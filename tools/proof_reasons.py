@@ -78,6 +78,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.signals": "case 44 of docs/reliability.md: a signal at every step",
     "streamydb.pipeline.__main__": _STARTS,
     "streamydb.pipeline.checkpoint": "copies files of a store; `make test-stores` kills pipelines",
+    "streamydb.pipeline.config": _STARTS,
     "streamydb.pipeline.daemon": _STARTS,
     "streamydb.pipeline.failures": _ERRORS,
     "streamydb.pipeline.jvm": _REAL,

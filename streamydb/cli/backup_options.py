@@ -29,7 +29,7 @@ def subject_of(target: Target) -> Subject:
     from streamydb import kafka
     from streamydb.backup.copy import Subject
     from streamydb.kafka.foundation import FACTS, facts_of
-    from streamydb.pipeline.config import read_record
+    from streamydb.pipeline.record import read_record
 
     target.must_listen()
     settings, record = target.settings, target.place.record()

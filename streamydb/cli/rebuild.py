@@ -106,7 +106,7 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
     from streamydb import kafka
     from streamydb.errors import ConfigurationError
     from streamydb.kafka.foundation import facts_of
-    from streamydb.pipeline.config import read_record
+    from streamydb.pipeline.record import read_record
 
     try:
         known = read_record(checkpoint)

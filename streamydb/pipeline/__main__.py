@@ -11,8 +11,8 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, PLAN_RECORDS_MAX, STANDBY
-from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.main import default_local, run
+from streamydb.pipeline.config import PipelineConfig, default_local
+from streamydb.pipeline.main import run
 from streamydb.settings import Settings
 
 __all__ = ["main", "parse"]

@@ -19,7 +19,7 @@ from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.foundation import FACTS, Founding, facts_of, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
-from streamydb.pipeline.config import read_record
+from streamydb.pipeline.record import read_record
 from streamydb.records.begins import Begins
 from streamydb.records.control import decode_message
 from streamydb.settings import Settings

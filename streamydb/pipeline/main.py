@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from prometheus_client import start_http_server
 from py4j.protocol import Py4JJavaError
@@ -27,7 +25,7 @@ from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.checkpoint import STORE_SETTINGS, Checkpoint, opened
-from streamydb.pipeline.config import PipelineConfig, recorded_config, require_same_log
+from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.desk import Desk, note_told
 from streamydb.pipeline.failures import explain
 from streamydb.pipeline.feedback import FeedbackKeeper
@@ -41,6 +39,7 @@ from streamydb.pipeline.preparation import resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.projections import FACTORY_MODE, Projections
 from streamydb.pipeline.query import build_query
+from streamydb.pipeline.record import recorded_config, require_same_log
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
@@ -54,7 +53,7 @@ from streamydb.records.begins import Begins
 from streamydb.settings import Settings
 from streamydb.sorter.log_end import LogEnd
 
-__all__ = ["default_local", "run"]
+__all__ = ["run"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -75,11 +74,6 @@ class _Found:
     start: Beginning | None
     ends: dict[int, LogEnd]
     begins: Begins
-
-
-def default_local(home: Path | None = None) -> Path:
-    """Return the default folder of the executors' caches."""
-    return (home or Path(tempfile.gettempdir())) / "streamydb-cache"
 
 
 def run(config: PipelineConfig) -> int:

@@ -28,7 +28,7 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.local.folder import DatabaseFolder, DatabaseRecord
-from streamydb.pipeline.config import read_record, recorded_config
+from streamydb.pipeline.record import read_record, recorded_config
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model import ReadModel
 from streamydb.read_model.core import TopicProgress, plan

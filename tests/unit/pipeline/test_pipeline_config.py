@@ -11,7 +11,7 @@ from streamydb.columns.encoding import pack
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.pipeline.__main__ import parse
-from streamydb.pipeline.config import recorded_config, require_same_log
+from streamydb.pipeline.record import recorded_config, require_same_log
 from streamydb.settings import Settings
 from streamydb.txn_processor.parser import parse_feedback
 

@@ -23,7 +23,7 @@ from streamydb.backup.replay import LogReplay, replay
 from streamydb.backup.snapshots import read_manifest, read_rows
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.pipeline.config import read_record
+from streamydb.pipeline.record import read_record
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.procedures.modules import MemoryModules
 from streamydb.read_model import ReadModel, StoreMissingError

@@ -1,0 +1,123 @@
+"""The facts that a checkpoint records: the database's configuration, and the log it belongs to."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from streamydb.columns.blocks import FORMAT, READABLE
+from streamydb.columns.shards import ShardConfig, taken_over
+from streamydb.errors import ConfigurationError
+from streamydb.local.file_lock import write_whole
+from streamydb.local.folder import CHECKPOINT_RECORD
+from streamydb.pipeline.repair import REBUILD
+from streamydb.records.formats import UNREADABLE
+from streamydb.settings import Settings
+
+__all__ = ["read_record", "recorded_config", "require_same_log"]
+
+_RECORD: Final = CHECKPOINT_RECORD
+_LOG: Final = "log-id"
+
+
+def recorded_config(
+    checkpoint: Path, settings: Settings, partitions: int, name: str = ""
+) -> ShardConfig:
+    """The fixed configuration of the database, as this checkpoint began it; new: begun now.
+
+    Raises:
+        ConfigurationError: the checkpoint was begun with other settings, by a newer release, or is
+        damaged.
+
+    """
+    path = checkpoint / _RECORD
+    given = ShardConfig(
+        settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,
+        settings.grouping, digest_interval=settings.digest_interval, name=name,
+        constraints=settings.constraints,
+    )
+    recorded = read_record(checkpoint)
+    if recorded is None:
+        if (checkpoint / "query").exists():
+            what = f"{path} is missing though {checkpoint / 'query'} exists"
+            raise ConfigurationError(f"{what}; {REBUILD}")
+        _write_record(path, given)
+        return given
+    told = "partitions" in settings.model_fields_set
+    _refuse_drift(path, recorded, given, partitions=told)
+    _write_record(path, recorded)  # in this release's format: an earlier one refuses it from now on
+    return recorded
+
+
+def _write_record(path: Path, config: ShardConfig) -> None:
+    write_whole(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+
+
+def read_record(checkpoint: Path) -> ShardConfig | None:
+    """The fixed configuration that a checkpoint has recorded; None: it has not begun.
+
+    Raises:
+        ConfigurationError: it was begun by a newer release, or is damaged.
+
+    """
+    path = checkpoint / _RECORD
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        found = msgspec.json.decode(data, type=dict[str, Any])
+        if found.get("format") not in READABLE:
+            what = f"{path} was written with format {found.get('format')}, this release has"
+            fix = "run the matching release, or rebuild from the log (docs/upgrading.md)"
+            raise ConfigurationError(f"{what} {FORMAT}; {fix}")
+        return taken_over(msgspec.convert(found, ShardConfig))
+    except UNREADABLE as error:
+        raise ConfigurationError(f"{path} cannot be read ({error}); {REBUILD}") from error
+
+
+def require_same_log(checkpoint: Path, log: str) -> None:
+    """Refuse a log that is not the one on which this checkpoint was begun; a new checkpoint notes
+    it.
+
+    Offsets mean nothing in another log: Spark would go on in the middle of it.
+
+    Args:
+        checkpoint: the folder.
+        log: Kafka's id of the log's topic, which a topic that is made anew does not have.
+
+    Raises:
+        ConfigurationError: it is another log.
+    """
+    path = checkpoint / _LOG
+    if not path.exists():  # new, or begun by a release that did not note it
+        write_whole(path, f"{log}\n".encode())
+        return
+    recorded = path.read_text("utf-8").strip()
+    if recorded != log:
+        raise ConfigurationError(
+            f"{path} names the log {recorded}, the topic's id is {log}: this is another log. "
+            "Name the cluster that the checkpoint belongs to; if the topics were made anew, start "
+            "with a new checkpoint folder"
+        )
+
+
+def _refuse_drift(
+    path: Path, recorded: ShardConfig, given: ShardConfig, *, partitions: bool
+) -> None:
+    """``partitions``: somebody said how many there were; else the log may have grown since."""
+    names = (
+        "database", "shards", "id_window", "grouping", "constraints", "digest_interval", "name"
+    )
+    for name in (*names, "partitions") if partitions else names:
+        old, new = getattr(recorded, name), getattr(given, name)
+        if old != new:
+            other = (
+                "change it with `streamydb resize`" if name == "shards"
+                else "with a new checkpoint folder"
+            )
+            fix = f"start with {name}={old}, or {other}"
+            raise ConfigurationError(f"{path} records {name}={old!r}, now {new!r} is given; {fix}")
