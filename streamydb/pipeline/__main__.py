@@ -12,7 +12,7 @@ from pathlib import Path
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, PLAN_RECORDS_MAX, STANDBY
 from streamydb.pipeline.config import PipelineConfig, default_local
-from streamydb.pipeline.main import run
+from streamydb.pipeline.launch import launched
 from streamydb.settings import Settings
 
 __all__ = ["main", "parse"]
@@ -121,7 +121,11 @@ def _setting(text: str) -> tuple[str, str]:
 def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:
     """Run the pipeline; the process's exit code."""
     try:
-        return run(parse(sys.argv[1:] if arguments is None else arguments, submitted=submitted))
+        config = parse(sys.argv[1:] if arguments is None else arguments, submitted=submitted)
+        launch = launched(config)
+        from streamydb.pipeline.main import run  # takes half a second, in which Spark starts
+
+        return run(config, launch)
     except (StreamyError, ValueError) as error:
         sys.stderr.write(f"streamydb pipeline: {error}\n")
         return 2

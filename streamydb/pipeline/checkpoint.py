@@ -23,12 +23,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.lease import Objects, StoreLease, locked
 
-__all__ = ["STORE_SETTINGS", "Checkpoint", "HadoopObjects", "StoreCheckpoint", "opened"]
-
-STORE_SETTINGS: Final = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
-"""Files of state have a unique name each, which the commit of their batch lists. So nothing is
-written over, and what a pipeline writes that has lost its lease belongs to no batch.
-"""
+__all__ = ["Checkpoint", "HadoopObjects", "StoreCheckpoint", "opened"]
 
 _CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 _QUERY: Final = "query"

@@ -1,8 +1,13 @@
 """Spark's daemon of Python workers, which has loaded our code before it forks them.
 
 Loading libraries and kernels takes a process about a second, and a query needs several workers. So
-the daemon does it once, when Spark asks for the first one, and all of them share what is loaded.
-Spark is told of it by `spark.python.daemon.module`, on one machine (`pipeline.session`).
+the daemon does it once, and all of them share what is loaded. Spark is told of it by
+`spark.python.daemon.module`, on one machine (`pipeline.session`).
+
+Spark starts its daemon by a command when it needs the first worker, in the midst of a start. The
+process that starts Spark therefore starts one before (`EarlyDaemon`), which loads while Spark's JVM
+boots. Spark's command hands its place over to that one: pipes, arguments, environment. It stays as
+long as the other one works, because Spark closes the pipes of a daemon that has ended.
 
 Nothing that is loaded may start a thread, as a fork has only the thread that forks. What fails here
 is left to the workers, who load for themselves what they lack, and tell of it.
@@ -10,13 +15,69 @@ is left to the workers, who load for themselves what they lack, and tell of it.
 
 from __future__ import annotations
 
+import atexit
 import gc
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
 import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
-__all__ = ["load", "main"]
+__all__ = ["EarlyDaemon", "main"]
+
+_SOCKET: Final = "STREAMYDB_DAEMON_SOCKET"
+"""Names the file of the socket on which a daemon that was started early waits."""
+
+_EARLY: Final = "--early"
+_NICENESS: Final = 10
+_LOOK_S: Final = 0.001
+_DONE: Final = b"1"
+_FAILED: Final = b"0"
+_PIPES: Final = (0, 1, 2)
 
 
-def load() -> None:
+class EarlyDaemon:
+    """A daemon that loads before Spark asks for one; it ends with this object's process.
+
+    Args:
+        python: the interpreter of Spark's workers.
+    """
+
+    def __init__(self, python: str) -> None:
+        """Start it, and have whatever is started from here on know of it.
+
+        Raises:
+            OSError: no process, or no socket in the folder for temporary files.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="streamydb-daemon-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        address = folder / "socket"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(address))
+            listener.listen(1)
+            number = listener.fileno()
+            self._process = subprocess.Popen(
+                [python, "-m", __name__, _EARLY, str(number), str(folder)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[number],
+                env={"PYTHONHASHSEED": "0", **os.environ}, process_group=0,
+            )  # fmt: skip
+        os.environ[_SOCKET] = str(address)
+
+    def loaded(self) -> bool:
+        """Wait until it has loaded everything; False: it could not."""
+        told = self._process.stdout
+        return told is not None and told.read(1) == _DONE
+
+
+def _load() -> None:
     """Load what workers need; keep Python's collector away from it, also for the pages' sake."""
     import pandas as pd  # noqa: F401 - Spark's side of a worker imports these four
     import pyarrow.compute as pc  # noqa: F401
@@ -31,18 +92,103 @@ def load() -> None:
     gc.freeze()
 
 
-def main() -> None:
-    """Load, then fork a worker for each request of Spark, until it ends this process.
+def _loads() -> bool:
+    try:
+        _load()
+    except Exception as error:  # noqa: BLE001 - a worker that needs it fails with the whole story
+        sys.stderr.write(f"the Python workers load for themselves: {error}\n")
+        return False
+    return True
+
+
+def _loads_aside() -> bool:
+    """Load with what others leave of the processors: Spark's JVM is what a start waits for.
+
+    In a thread, because no process may raise its own priority again, nor that of its workers. It
+    has gone when this returns.
+    """
+    if sys.platform != "linux":  # elsewhere a thread has no priority of its own
+        return _loads()
+    loaded: list[bool] = []
+
+    def run() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        loaded.append(_loads())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    task = Path(f"/proc/self/task/{thread.native_id}")
+    while task.exists():  # a moment longer than Python knows
+        time.sleep(_LOOK_S)
+    return loaded == [True]
+
+
+def _manage() -> None:
+    """Fork a worker for each request of Spark, until it ends this process.
 
     Standard output belongs to Spark, which reads from it where the daemon listens.
     """
     from pyspark import daemon
 
-    try:
-        load()
-    except Exception as error:  # noqa: BLE001 - a worker that needs it fails with the whole story
-        sys.stderr.write(f"the Python workers load for themselves: {error}\n")
     daemon.manager()
+
+
+def _serve_early(listener: socket.socket, folder: Path) -> None:
+    """Load, then take the place of the daemon that Spark starts; end if who started this ends."""
+    try:
+        sys.stdout.buffer.write(_DONE if _loads_aside() else _FAILED)
+        sys.stdout.buffer.flush()
+        ended, _, _ = select.select([sys.stdin, listener], [], [])
+        if sys.stdin in ended:
+            return
+        channel, _ = listener.accept()
+    finally:
+        listener.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    _, pipes, _, _ = socket.recv_fds(channel, len(_DONE), len(_PIPES))
+    with channel.makefile("rb") as stream:
+        place = json.load(stream)
+    for number, pipe in zip(_PIPES, pipes, strict=True):
+        os.dup2(pipe, number)
+        os.close(pipe)
+    os.environ.clear()
+    os.environ.update(place["environ"])
+    sys.argv[:], sys.path[:] = place["argv"], place["path"]
+    channel.sendall(_DONE)
+    _manage()
+
+
+def _hand_over(address: str) -> bool:
+    """Give this process's place to the daemon that was started early, and wait for its end.
+
+    Return False if there is none any more.
+    """
+    place = {"environ": dict(os.environ), "argv": sys.argv, "path": sys.path}
+    with socket.socket(socket.AF_UNIX) as channel:
+        try:
+            channel.connect(address)
+            socket.send_fds(channel, [_DONE], _PIPES)
+            channel.sendall(json.dumps(place).encode())
+            channel.shutdown(socket.SHUT_WR)
+            taken = channel.recv(len(_DONE)) == _DONE
+        except OSError:
+            return False
+        with suppress(OSError):
+            channel.recv(len(_DONE))  # nothing comes any more but its end
+        return taken
+
+
+def main() -> None:
+    """Be the daemon that Spark has started, or the one that was started before it."""
+    if _EARLY in sys.argv:
+        number, folder = sys.argv[2:]
+        _serve_early(socket.socket(fileno=int(number)), Path(folder))
+        return
+    address = os.environ.get(_SOCKET)
+    if address is None or not _hand_over(address):
+        _loads()
+        _manage()
 
 
 if __name__ == "__main__":

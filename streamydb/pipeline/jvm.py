@@ -1,20 +1,31 @@
-"""Spark's JVM as a process: say how it ended, and end it at once."""
+"""Spark's JVM as a process: start it early, say how it ended, and end it at once."""
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import shlex
+import shutil
 import signal
+import struct
 import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import psutil
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 
-__all__ = ["Jvm", "JvmEndedError"]
+__all__ = ["EarlyJvm", "Jvm", "JvmEndedError"]
 
 _OUT_OF_MEMORY: Final = 52
 """Exit code of Spark when Java's heap is used up."""
@@ -22,8 +33,78 @@ _OUT_OF_MEMORY: Final = 52
 _SIGNALLED: Final = 128
 
 
+_ADDRESS: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""Names the file into which Spark's JVM writes how it can be asked."""
+
+_PORT: Final = "PYSPARK_GATEWAY_PORT"
+_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105 - the name of a variable
+_NUMBERS: Final = struct.Struct(">ii")
+_LOOK_S: Final = 0.01
+
+
 class JvmEndedError(StreamyError):
     """Spark's JVM has ended under the pipeline."""
+
+
+class EarlyJvm:
+    """A JVM of Spark that boots while this process still loads what will use it.
+
+    PySpark starts one, too, and waits for it. Whoever starts it before gives it the same command.
+
+    Args:
+        home: Spark's home.
+        settings: of Spark.
+    """
+
+    def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
+        """Start it; it ends with this process.
+
+        Raises:
+            OSError: there is no process.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix="streamydb-jvm-"))
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        self._address = self._folder / "address"
+        given = [text for name in settings for text in ("--conf", f"{name}={settings[name]}")]
+        last = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        self.process = subprocess.Popen(
+            [home / "bin" / "spark-submit", *given, *last], stdin=subprocess.PIPE,
+            env={**os.environ, "SPARK_CONNECT_MODE": "0", _ADDRESS: str(self._address)},
+            preexec_fn=_leave_interrupts_to_us,  # noqa: PLW1509 - no thread runs yet
+        )  # fmt: skip
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Wait until it can be asked; in the body PySpark takes it instead of one of its own.
+
+        Raises:
+            PySparkRuntimeError: it has ended, as PySpark says it of its own.
+        """
+        try:
+            while not self._address.exists():
+                if self.process.poll() is not None:
+                    raise PySparkRuntimeError(
+                        errorClass="JAVA_GATEWAY_EXITED", messageParameters={}
+                    )
+                time.sleep(_LOOK_S)
+            os.environ[_PORT], os.environ[_SECRET] = _address(self._address.read_bytes())
+            yield
+            gateway: Any = SparkContext._gateway  # noqa: SLF001 - where PySpark keeps the process
+            gateway.proc = self.process
+        finally:
+            os.environ.pop(_PORT, None)
+            os.environ.pop(_SECRET, None)
+            self._address.unlink(missing_ok=True)
+
+
+def _address(told: bytes) -> tuple[str, str]:
+    """Return port and secret of what Spark's JVM has written: two numbers and the secret."""
+    port, size = _NUMBERS.unpack_from(told)
+    return str(port), told[_NUMBERS.size : _NUMBERS.size + size].decode()
+
+
+def _leave_interrupts_to_us() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Jvm:

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable
+from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-__all__ = ["SparkLaunch"]
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.daemon import EarlyDaemon
+from streamydb.pipeline.jvm import EarlyJvm, Jvm
+from streamydb.pipeline.session import STORE_SETTINGS, forget_defaults, session, start_processes
+
+__all__ = ["SparkLaunch", "launched"]
 
 log = logging.getLogger("streamydb.pipeline")
 
-_WORKERS: Final = 2
-"""How many Python workers one chain of the query's stages needs at a time."""
-
 
 class SparkLaunch:
-    """A session that is made in a thread of its own, and its first Python workers with it.
+    """A session that is made in a thread of its own.
 
     Args:
         make: makes the session; an error of it is raised by `session`.
         abandon: ends what was begun, when nobody takes the session.
+        daemon: of the Python workers, if it was started already.
     """
 
-    def __init__(self, make: Callable[[], SparkSession], abandon: Callable[[], None]) -> None:
+    def __init__(
+        self, make: Callable[[], SparkSession], abandon: Callable[[], None],
+        daemon: EarlyDaemon | None = None,
+    ) -> None:
         """Begin."""
         self._make = make
         self._abandon = abandon
+        self._daemon = daemon
         self._made: SparkSession | BaseException | None = None
         self._ready = threading.Event()
         self._taken = False
@@ -44,6 +50,14 @@ class SparkLaunch:
             return self._made
         raise self._made or RuntimeError("there is no session")
 
+    def compiled(self) -> None:
+        """Wait until every kernel is compiled, by the workers' daemon or else here."""
+        log.info("compiling kernels (cached after the first time)")
+        if self._daemon is None or not self._daemon.loaded():
+            from streamydb.pipeline.warmup import warm_up  # loads all of the engine
+
+            warm_up()
+
     def close(self) -> None:
         """End what was begun, if nobody has taken the session."""
         if not self._taken:
@@ -54,25 +68,30 @@ class SparkLaunch:
             self._made = self._make()
         except BaseException as error:  # noqa: BLE001 - `session` raises it
             self._made = error
-            return
         finally:
             self._ready.set()
-        _preload(self._made)
 
 
-def _preload(spark: SparkSession) -> None:
-    """Have the Python workers of this machine load our code before the first batch needs it."""
-    if not str(spark.sparkContext.master).startswith("local"):
-        return
-    numbers = spark.range(0, _WORKERS, 1, _WORKERS)
-    try:
-        numbers.mapInArrow(_load, "id LONG").write.format("noop").mode("overwrite").save()
-    except Exception as error:  # noqa: BLE001 - the first batch does without, or says it better
-        log.info("the Python workers were not started ahead: %s", str(error).splitlines()[0])
+def launched(config: PipelineConfig) -> SparkLaunch:
+    """Begin to start Spark for a run of the pipeline; it boots while the caller goes on.
+
+    Raises:
+        ConfigurationError: there is no Java, or a jar is missing.
+    """
+    processes = start_processes(*_what(config))
+    from pyspark.testing import utils  # noqa: F401 - PySpark needs it to ask the JVM anything
+
+    return SparkLaunch(partial(_session, config, processes.jvm), Jvm().kill, processes.daemon)
 
 
-def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from streamydb.pipeline.daemon import load  # in a worker
+def _session(config: PipelineConfig, jvm: EarlyJvm | None) -> SparkSession:
+    spark = session(*_what(config), jvm)
+    if not config.store:
+        forget_defaults(spark)
+    return spark
 
-    load()  # a daemon of Spark's own has loaded nothing
-    yield from batches
+
+def _what(config: PipelineConfig) -> tuple[str, str | None, dict[str, str]]:
+    added = STORE_SETTINGS if config.store else {}
+    name = f"streamydb {config.settings.database}"
+    return name, config.master, {**added, **config.spark_conf}

@@ -24,7 +24,7 @@ from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.announcer import Announcer
-from streamydb.pipeline.checkpoint import STORE_SETTINGS, Checkpoint, opened
+from streamydb.pipeline.checkpoint import Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.desk import Desk, note_told
 from streamydb.pipeline.failures import explain
@@ -43,12 +43,10 @@ from streamydb.pipeline.record import recorded_config, require_same_log
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
-from streamydb.pipeline.session import forget_defaults, session
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics
-from streamydb.pipeline.warmup import warm_up
 from streamydb.records.begins import Begins
 from streamydb.settings import Settings
 from streamydb.sorter.log_end import LogEnd
@@ -76,8 +74,12 @@ class _Found:
     begins: Begins
 
 
-def run(config: PipelineConfig) -> int:
+def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     """Run until SIGTERM or SIGINT, or until the query fails; the process's exit code.
+
+    Args:
+        config: of the run.
+        launch: the start of Spark for it, which was begun.
 
     Raises:
         ConfigurationError: topics, checkpoint or settings are not as they must be.
@@ -92,11 +94,10 @@ def run(config: PipelineConfig) -> int:
             config.settings.bootstrap_servers,
         )
         parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience, Projections())
-        launch = SparkLaunch(partial(_session, config), jvm.kill)
         try:
             spark = partial(_spark, parts, launch)
             with opened(config, spark, ending.requested.wait) as checkpoint:
-                return _run(parts, checkpoint, spark)
+                return _run(parts, checkpoint, spark, launch.compiled)
         except StopRequestedError:
             status.update(state="stopped")
             return 0
@@ -114,16 +115,16 @@ def run(config: PipelineConfig) -> int:
             launch.close()
 
 
-def _run(parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSession]) -> int:
+def _run(
+    parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSession],
+    compiled: Callable[[], None],
+) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
     ending = parts.ending
     found = parts.patience.ask(lambda: _find(parts.config))
     config = found.config
     feedback = TopicNames(found.database.database).feedback_of(config.name)
     remove_other_incarnations(config.local, found.database.database, found.database.incarnation)
-    log.info("compiling kernels (cached after the first time)")
-    warm_up()
-    _go_on(ending)
     spark = launched()
     _go_on(ending)
     _serve_metrics(config.settings, parts.metrics)
@@ -140,6 +141,7 @@ def _run(parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSessi
     _go_on(ending)
     start = partial(_start, parts, found, spark, coordinator, checkpoint)
     queries = RestartedQuery(start, coordinator, desk)
+    compiled()
     ending.runs()
     coordinator.start(queries.beats)
     if not ending.requested.is_set():
@@ -197,15 +199,6 @@ def _find(config: PipelineConfig) -> _Found:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start, config.store)
     return _Found(config, database, topics, known_log, start, ends, begins)
-
-
-def _session(config: PipelineConfig) -> SparkSession:
-    added = STORE_SETTINGS if config.store else {}
-    name = f"streamydb {config.settings.database}"
-    spark = session(name, config.master, {**added, **config.spark_conf})
-    if not config.store:
-        forget_defaults(spark)
-    return spark
 
 
 def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -16,8 +20,20 @@ from streamydb.local.jars import class_path, resolve
 from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file, spark_defaults
 from streamydb.local.spark_home import spark_home
+from streamydb.pipeline.daemon import EarlyDaemon
+from streamydb.pipeline.jvm import EarlyJvm
 
-__all__ = ["forget_defaults", "session", "with_retries"]
+__all__ = [
+    "STORE_SETTINGS", "SparkProcesses", "forget_defaults", "session", "start_processes",
+    "with_retries",
+]
+
+log = logging.getLogger("streamydb.pipeline")
+
+STORE_SETTINGS: Final = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+"""Files of state have a unique name each, which the commit of their batch lists. So nothing is
+written over, and what a pipeline writes that has lost its lease belongs to no batch.
+"""
 
 _LOCAL = re.compile(r"local(?:\[([^\],]+)(,[^\]]+)?\])?")
 """A master on this machine: its number of cores, and that of a failed task's attempts."""
@@ -26,6 +42,10 @@ _TASK_FAILURES_MAX = 4
 _HADOOP = "spark.hadoop."
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _DAEMON = "spark.python.daemon.module"
+_OUR_DAEMON: Final = "streamydb.pipeline.daemon"
+_OTHER_WORKERS: Final = frozenset({"spark.pyspark.python", "spark.python.use.daemon"})
+"""Settings with which our daemon would not fork the workers."""
+
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 """Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
 arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes lie idle.
@@ -50,7 +70,7 @@ def _defaults(master: str) -> dict[str, str]:
     settings = spark_defaults()
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
     options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars), log]
-    here = {_DAEMON: "streamydb.pipeline.daemon"} if _LOCAL.fullmatch(master) else {}
+    here = {_DAEMON: _OUR_DAEMON} if _LOCAL.fullmatch(master) else {}
     return {
         **settings,
         **here,
@@ -77,28 +97,79 @@ def forget_defaults(spark: SparkSession) -> None:
             settings.set(name.removeprefix(_HADOOP), value)
 
 
-def session(name: str, master: str | None, extra: dict[str, str] | None = None) -> SparkSession:
+@dataclass(frozen=True, slots=True)
+class SparkProcesses:
+    """The processes that a session has before it is made: its JVM, and its workers' daemon."""
+
+    jvm: EarlyJvm | None = None
+    daemon: EarlyDaemon | None = None
+
+
+def start_processes(
+    name: str, master: str | None, extra: Mapping[str, str] | None = None
+) -> SparkProcesses:
+    """Start what a session will need, so that it boots while the caller loads its modules.
+
+    Args:
+        name: as for `session`, which is to be called with the same.
+        master: likewise.
+        extra: likewise.
+
+    Raises:
+        ConfigurationError: there is no Java, or a jar is missing.
+    """
+    _prepare_environment(master)
+    if master is None:
+        return SparkProcesses()
+    settings = _settings(name, master, extra)
+    daemon = None
+    if settings.get(_DAEMON) == _OUR_DAEMON and _OTHER_WORKERS.isdisjoint(settings):
+        try:
+            daemon = EarlyDaemon(os.environ["PYSPARK_PYTHON"])
+        except OSError as error:
+            log.info("the daemon of the Python workers is not started early: %s", error)
+    return SparkProcesses(EarlyJvm(Path(os.environ["SPARK_HOME"]), settings), daemon)
+
+
+def _prepare_environment(master: str | None) -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault(*_ARENAS)
+    if master is not None:
+        os.environ.setdefault("JAVA_HOME", java_home())
+        os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))
+
+
+def _settings(name: str, master: str, extra: Mapping[str, str] | None) -> dict[str, str]:
+    """All settings of a session that `spark-submit` did not prepare."""
+    ours = _defaults(master)
+    named = {"spark.app.name": name, "spark.master": with_retries(master)}
+    return {**ours, **named, **(extra or {})}
+
+
+def session(
+    name: str, master: str | None, extra: Mapping[str, str] | None = None,
+    jvm: EarlyJvm | None = None,
+) -> SparkSession:
     """Get the session that `spark-submit` prepared, or make one with our defaults and jars.
 
     Args:
         name: the application's name.
         master: Spark's master URL; None: `spark-submit` has given it.
         extra: settings that come on top.
+        jvm: of `start_processes`.
 
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault(*_ARENAS)
-    builder = SparkSession.builder.appName(name)
-    if master is not None:
-        os.environ.setdefault("JAVA_HOME", java_home())
-        os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))
-        for key, value in _defaults(master).items():
-            builder = builder.config(key, value)
-        builder = builder.master(with_retries(master))
-    for key, value in (extra or {}).items():
+    _prepare_environment(master)
+    if master is None:
+        settings = {"spark.app.name": name, **(extra or {})}
+    else:
+        settings = _settings(name, master, extra)
+    builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with nullcontext() if jvm is None else jvm.ready():
+        spark = builder.getOrCreate()
     for key, value in (extra or {}).items():
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)

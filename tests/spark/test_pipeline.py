@@ -81,10 +81,11 @@ def refuses_what_was_changed(db: Database) -> None:
 
 
 def has_our_daemon(db: Database) -> bool:
+    """The daemon that was started before Spark's JVM forks the workers."""
     for process in db.processes():
         with suppress(psutil.NoSuchProcess):
-            if "streamydb.pipeline.daemon" in process.cmdline():
-                return True
+            if {"streamydb.pipeline.daemon", "--early"} <= set(process.cmdline()):
+                return bool(process.children())
     return False
 
 

@@ -1,21 +1,32 @@
-"""The daemon of Python workers: what it loads before it forks, and what it does if it cannot."""
+"""The daemon of Python workers: what it loads before it forks them, and whose place it takes."""
 
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import psutil
 import pytest
 from pyspark import daemon as spark
 
+import streamydb
 from streamydb.pipeline import daemon
+from streamydb.pipeline.daemon import EarlyDaemon
+from streamydb.testing.database import wait_for
 
 LOADED = """
 import os, sys
 from pathlib import Path
-from streamydb.pipeline.daemon import load
-load()
+from streamydb.pipeline.daemon import _loads_aside
+assert _loads_aside()
+assert os.getpriority(os.PRIO_PROCESS, 0) == 0  # what is forked has the usual priority
 threads = {path.parent.name: path.read_text() for path in Path("/proc/self/task").glob("*/comm")}
 threads.pop(str(os.getpid()), None)
 assert set(threads.values()) <= {"jemalloc_bg_thd\\n"}, threads  # jemalloc is prepared for a fork
@@ -27,14 +38,148 @@ if os.fork() == 0:  # a worker finds all kernels loaded, and they run
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
 """
 
+FAILS = "raise ImportError('no numba')"
+"""Stands in for pandas, so that a daemon cannot load."""
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give back what a daemon that is started early adds to the environment."""
+    monkeypatch.delenv("STREAMYDB_DAEMON_SOCKET", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Spark has it
+
+
+PROBE = """
+import os
+
+def main(infile, outfile):
+    outfile.write(os.environb[b"OF_SPARK"])
+"""
+"""Stands in for Spark's side of a worker: it tells what is in its environment."""
+
+
+class Asked:
+    """The daemon that Spark has started, asked as Spark asks it."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "pyspark_probe.py").write_text(PROBE)
+        given = {
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+            "PYTHONPATH": str(folder), "OF_SPARK": "as Spark has it: \udcff",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "streamydb.pipeline.daemon", "pyspark_probe"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, **given}, cwd=Path(streamydb.__file__).parents[1],
+        )  # fmt: skip
+        self._channels: list[socket.socket] = []
+
+    def worker(self) -> psutil.Process:
+        """Ask for a worker, which lives until this has ended."""
+        out = self.process.stdout
+        assert out is not None
+        size = int.from_bytes(out.read(4), "big")
+        channel = socket.socket(socket.AF_UNIX)
+        channel.connect(out.read(size))
+        self._channels.append(channel)
+        pid, told = int.from_bytes(channel.recv(4), "big"), channel.recv(100)
+        assert told == b"as Spark has it: \xff"
+        return psutil.Process(pid)
+
+    def end(self) -> str:
+        """End it as Spark does; what it said."""
+        for channel in self._channels:
+            channel.close()
+        _, said = self.process.communicate(timeout=60)
+        return said.decode()
+
+
+@contextmanager
+def asked() -> Iterator[Asked]:
+    """Start one; its folder has a short name, because the path of a socket has."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Asked(Path(folder))
+        try:
+            yield found
+        finally:
+            found.end()
+
+
+def early_process(early: EarlyDaemon) -> psutil.Process:
+    return psutil.Process(early._process.pid)
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
 
 def test_a_fork_has_what_was_loaded_and_lacks_no_thread() -> None:
-    alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # as Spark has it
     found = subprocess.run(
-        [sys.executable, "-c", LOADED], env=alone, capture_output=True, text=True, timeout=300,
-        check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=300, check=False
+    )
     assert (found.returncode, found.stdout) == (0, ""), found.stderr
+
+
+def test_the_early_daemon_takes_the_place_of_the_one_that_spark_starts() -> None:
+    early = EarlyDaemon(sys.executable)
+    folder = Path(os.environ["STREAMYDB_DAEMON_SOCKET"]).parent
+    with asked() as sparks:
+        worker = sparks.worker()
+        assert early.loaded()
+        taken = early_process(early)
+        assert worker.ppid() == taken.pid
+        assert not folder.exists()
+        assert sparks.process.poll() is None  # Spark closes the pipes of a daemon that has ended
+        assert sparks.end() == ""
+        wait_for(lambda: gone(taken) and gone(worker), "the end of both", 30)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_spark_gets_a_daemon_though_the_early_one_was_killed(moment: str) -> None:
+    early = EarlyDaemon(sys.executable)
+    taken = early_process(early)
+    with asked() as sparks:
+        if moment == "before":
+            taken.kill()
+            assert sparks.worker().ppid() == sparks.process.pid
+            assert not early.loaded()
+        else:
+            worker = sparks.worker()
+            worker.kill()
+            taken.kill()
+            assert sparks.process.wait(60) == 0  # Spark starts another one then
+    with asked() as sparks:
+        assert sparks.worker().ppid() == sparks.process.pid
+
+
+def test_it_ends_with_who_started_it() -> None:
+    code = "from streamydb.pipeline.daemon import EarlyDaemon; import os, sys\n"
+    code += "early = EarlyDaemon(sys.executable); print(early._process.pid, flush=True)\n"
+    code += "print(os.environ['STREAMYDB_DAEMON_SOCKET'], flush=True); sys.stdin.read()"
+    starter = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert starter.stdout is not None
+    early = psutil.Process(int(starter.stdout.readline()))
+    address = Path(starter.stdout.readline().strip())
+    assert address.is_socket()
+    assert address.parent.stat().st_mode & 0o077 == 0
+    starter.send_signal(signal.SIGKILL)
+    starter.wait(30)
+    wait_for(lambda: gone(early), "its end", 60)
+    assert not address.parent.exists()
+
+
+def test_one_that_cannot_load_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pandas.py").write_text(FAILS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    early = EarlyDaemon(sys.executable)
+    assert not early.loaded()
+    with asked() as sparks:
+        assert sparks.worker().ppid() == early_process(early).pid
+    assert "the Python workers load for themselves: no numba" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("lacks", ["", "no numba"])
@@ -48,7 +193,7 @@ def test_it_forks_workers_even_if_it_could_not_load(
         if lacks:
             raise ImportError(lacks)
 
-    monkeypatch.setattr(daemon, "load", load)
+    monkeypatch.setattr(daemon, "_load", load)
     monkeypatch.setattr(spark, "manager", lambda: done.append("managed"))
     daemon.main()
     assert done == ["loaded", "managed"]

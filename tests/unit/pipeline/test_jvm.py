@@ -1,15 +1,22 @@
-"""How the end of Spark's JVM is told."""
+"""Spark's JVM as a process: how it is started early, and how its end is told."""
 
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 
-from streamydb.pipeline.jvm import Jvm, _is_no_broken_connection
+from streamydb.pipeline.jvm import EarlyJvm, Jvm, _is_no_broken_connection
 
 
 class Known(Jvm):
@@ -58,3 +65,60 @@ def test_only_broken_connections_to_it_are_left_out_of_the_log() -> None:
     assert not _is_no_broken_connection(record(wrapped))
     assert _is_no_broken_connection(record(ValueError("a fault of ours")))
     assert _is_no_broken_connection(record(None))
+
+
+SUBMIT = """#!/bin/sh
+[ "$SPARK_CONNECT_MODE" = 0 ] || exit 9
+for given; do echo "$given"; done > "$0.given"
+printf '\\000\\000\\060\\071\\000\\000\\000\\004word' > "$0.address"
+mv "$0.address" "$_PYSPARK_DRIVER_CONN_INFO_PATH"
+exec cat
+"""
+"""Stands in for `spark-submit`: port 12345, a secret of four bytes, and it ends with its input."""
+
+GATEWAY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+
+
+def home(folder: Path, script: str) -> Path:
+    """Make a home of Spark with such a `spark-submit`."""
+    submit = folder / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(script)
+    submit.chmod(0o755)
+    return folder
+
+
+def test_pyspark_finds_the_jvm_that_was_started_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = SimpleNamespace(proc=None)
+    monkeypatch.setattr(SparkContext, "_gateway", gateway)
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--verbose pyspark-shell")
+    jvm = EarlyJvm(home(tmp_path, SUBMIT), {"spark.a": "1 2", "spark.b": "c=d"})
+    with jvm.ready():
+        assert [os.environ[name] for name in GATEWAY] == ["12345", "word"]
+    assert not any(name in os.environ for name in GATEWAY)
+    assert Jvm().process is gateway.proc is jvm.process
+    given = (tmp_path / "bin" / "spark-submit.given").read_text().splitlines()
+    assert given == ["--conf", "spark.a=1 2", "--conf", "spark.b=c=d", "--verbose", "pyspark-shell"]
+    status = Path(f"/proc/{jvm.process.pid}/status")
+    if status.exists():  # Ctrl-C is ours: the JVM ends when we have ended the query
+        ignored = int(status.read_text().split("SigIgn:")[1].split()[0], 16)
+        assert ignored & 1 << (signal.SIGINT - 1)
+    assert jvm.process.stdin is not None
+    jvm.process.stdin.close()
+    assert jvm.process.wait(30) == 0
+
+
+def test_a_jvm_that_ends_before_it_is_ready_is_told_as_pyspark_tells_it(tmp_path: Path) -> None:
+    jvm = EarlyJvm(home(tmp_path, "#!/bin/sh\nexit 1\n"), {})
+    with pytest.raises(PySparkRuntimeError) as told, jvm.ready():
+        pass
+    assert told.value.getCondition() == "JAVA_GATEWAY_EXITED"
+    assert not any(name in os.environ for name in GATEWAY)
+    assert not psutil.Process(os.getpid()).children()
+
+
+def test_a_home_without_spark_is_told() -> None:
+    with pytest.raises(FileNotFoundError):
+        EarlyJvm(Path("/no/home"), {})

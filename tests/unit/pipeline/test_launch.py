@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from streamydb.pipeline import warmup
+from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.launch import SparkLaunch
 
 
 class Session(SparkSession):
-    """Stands in for a session on a cluster, where no worker is started ahead."""
+    """Stands in for a session."""
 
     def __init__(self) -> None:
-        self._jobs: list[str] = []
-
-    @property
-    def sparkContext(self) -> Any:  # noqa: N802 - Spark's name
-        return SimpleNamespace(master="spark://somewhere:7077")
+        """It has no context."""
 
 
 def test_the_session_is_waited_for_and_then_the_callers() -> None:
@@ -51,3 +47,25 @@ def test_why_there_is_no_session_is_told_to_whom_wants_it() -> None:
     launch = SparkLaunch(make, lambda: None)
     with pytest.raises(LookupError, match="no Java"):
         launch.session()
+
+
+class Daemon(EarlyDaemon):
+    """Stands in for one that has loaded, or could not."""
+
+    def __init__(self, *, loaded: bool) -> None:
+        self._has = loaded
+
+    def loaded(self) -> bool:
+        return self._has
+
+
+@pytest.mark.parametrize(
+    ("daemon", "here"), [(None, 1), (Daemon(loaded=False), 1), (Daemon(loaded=True), 0)]
+)
+def test_the_kernels_are_compiled_once(
+    daemon: Daemon | None, here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(warmup, "warm_up", lambda: compiled.append("here"))
+    SparkLaunch(Session, lambda: None, daemon).compiled()
+    assert compiled == ["here"] * here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,55 @@ def test_our_daemon_forks_the_workers_of_this_machine(
     monkeypatch.setattr(session, "resolve", lambda _: [])
     monkeypatch.setattr(session, "java_options", lambda *_: [])
     assert session._defaults(master).get("spark.python.daemon.module") == daemon
+
+
+@pytest.mark.parametrize(
+    ("master", "extra", "jvms", "daemons"),
+    [
+        (None, {}, 0, 0),
+        ("local[2]", {}, 1, 1),
+        ("local[2]", {"spark.pyspark.python": "/other/python"}, 1, 0),
+        ("local[2]", {"spark.python.use.daemon": "false"}, 1, 0),
+        ("local[2]", {"spark.python.daemon.module": "pyspark.daemon"}, 1, 0),
+        ("spark://host:7077", {}, 1, 0),
+    ],
+)
+def test_only_what_a_session_will_use_is_started_early(
+    master: str | None, extra: dict[str, str], jvms: int, daemons: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    started: list[tuple[str, Any]] = []
+    monkeypatch.setattr(session, "resolve", lambda _: [])
+    monkeypatch.setattr(session, "java_options", lambda *_: [])
+    monkeypatch.setattr(session, "EarlyDaemon", lambda python: started.append(("daemon", python)))
+    monkeypatch.setattr(session, "EarlyJvm", lambda *given: started.append(("jvm", given)))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MALLOC_ARENA_MAX", "SPARK_HOME"):
+        monkeypatch.setenv(name, f"/{name}")
+    session.start_processes("bank", master, extra)
+    assert [what for what, _ in started] == ["daemon"] * daemons + ["jvm"] * jvms
+    for what, given in started:
+        if what == "daemon":
+            assert given == "/PYSPARK_PYTHON"
+        else:
+            home, settings = given
+            assert home == Path("/SPARK_HOME")
+            assert settings["spark.app.name"] == "bank"
+            assert extra.items() <= settings.items()
+
+
+def test_a_daemon_that_cannot_be_started_early_is_started_by_spark(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: str) -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr(session, "EarlyDaemon", fails)
+    monkeypatch.setattr(session, "EarlyJvm", lambda *_: "jvm")
+    caplog.set_level("INFO")
+    found = session.start_processes("bank", "local[2]")
+    assert str(found.jvm) == "jvm"
+    assert found.daemon is None
+    assert "not started early: AF_UNIX path too long" in caplog.text
 
 
 class Hadoop(dict[str, str]):
