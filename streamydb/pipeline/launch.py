@@ -6,9 +6,11 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import NoReturn
 
 from pyspark.sql import SparkSession
 
+from streamydb.errors import StreamyError
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm, Jvm
@@ -75,13 +77,19 @@ class SparkLaunch:
 def launched(config: PipelineConfig) -> SparkLaunch:
     """Begin to start Spark for a run of the pipeline; it boots while the caller goes on.
 
-    Raises:
-        ConfigurationError: there is no Java, or a jar is missing.
+    Why it could not begin (no Java, a missing jar) is told to who wants the session, too.
     """
-    processes = start_processes(*_what(config))
+    try:
+        processes = start_processes(*_what(config))
+    except (StreamyError, OSError) as error:
+        return SparkLaunch(partial(_refuse, error), Jvm().kill)
     from pyspark.testing import utils  # noqa: F401 - PySpark needs it to ask the JVM anything
 
     return SparkLaunch(partial(_session, config, processes.jvm), Jvm().kill, processes.daemon)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise error
 
 
 def _session(config: PipelineConfig, jvm: EarlyJvm | None) -> SparkSession:

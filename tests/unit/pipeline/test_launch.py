@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from streamydb.pipeline import warmup
+from streamydb.local.java import JavaError
+from streamydb.pipeline import launch, warmup
+from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.launch import SparkLaunch
+from streamydb.settings import Settings
 
 
 class Session(SparkSession):
@@ -69,3 +73,15 @@ def test_the_kernels_are_compiled_once(
     monkeypatch.setattr(warmup, "warm_up", lambda: compiled.append("here"))
     SparkLaunch(Session, lambda: None, daemon).compiled()
     assert compiled == ["here"] * here
+
+
+def test_why_spark_cannot_begin_is_told_to_whom_wants_the_session(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_java(*_: object) -> None:
+        raise JavaError("no Java")
+
+    monkeypatch.setattr(launch, "start_processes", no_java)
+    begun = launch.launched(PipelineConfig(Settings(), tmp_path, "local[2]", tmp_path))
+    with pytest.raises(JavaError, match="no Java"):
+        begun.session()
