@@ -29,6 +29,7 @@ from streamydb.cli.phases import Phases
 __all__ = ["FORM_NAMES", "FloorOptions", "FloorTask", "floor", "show"]
 
 _PIPELINE: Final = "pipeline"
+_PIPELINE_2: Final = "pipeline-2"
 _TITLES: Final = {
     "copy": "a copy in the JVM",
     "hop": "one hop through Python (mapInArrow)",
@@ -38,7 +39,11 @@ _TITLES: Final = {
     "entry-hop": "the same and a hop after it",
     "hop-entry-hop": "a hop before it, too: the pipeline's form",
     _PIPELINE: "the pipeline: transfers",
+    "form-2": "that form with two shards: three shuffles",
+    _PIPELINE_2: "the pipeline with two shards: transfers",
 }
+_TWO_SHARDS: Final = frozenset({"form-2", _PIPELINE_2})
+
 FORM_NAMES: Final = tuple(_TITLES)
 """What can be measured, from the least on."""
 
@@ -51,6 +56,7 @@ class FloorTask(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     cores: int
     folder: str
+    shards: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,7 @@ class _Floor(Engine):
         super().__init__(options, folder, bootstrap)
         self._task = FloorTask(
             form=form, bootstrap=bootstrap, database=options.database, cores=options.cores,
-            folder=str(folder),
+            folder=str(folder), shards=options.shards,
         )  # fmt: skip
 
     def _command(self) -> list[str]:
@@ -85,8 +91,8 @@ class _Floor(Engine):
 def _engine(form: str, folder: Path, bootstrap: str) -> Engine:
     """Make what runs a form over a log of its own."""
     folder.mkdir()
-    options = EngineOptions(database=folder.name)
-    if form == _PIPELINE:
+    options = EngineOptions(database=folder.name, shards=2 if form in _TWO_SHARDS else 1)
+    if form in (_PIPELINE, _PIPELINE_2):
         return Engine(options, folder, bootstrap)
     return _Floor(form, options, folder, bootstrap)
 

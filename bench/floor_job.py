@@ -97,6 +97,15 @@ def _entry(log: DataFrame) -> DataFrame:
     )
 
 
+def _two_shards(log: DataFrame) -> DataFrame:
+    """Like the pipeline's: to the shards, to who executes, to who formats."""
+    tokens = _hop(log).withColumn("token", f.pmod(f.hash("key"), f.lit(2)))
+    state = tokens.groupBy("token").transformWithState(
+        _Counter(), _RECORD, outputMode="Append", timeMode="None"
+    )
+    return _hop(_hop(state.repartition(2, "key")).repartition(2, "key"))
+
+
 FORMS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], dict[str, str]]]] = {
     "copy": (lambda log: log, {}),
     "hop": (_hop, {}),
@@ -105,6 +114,7 @@ FORMS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], dict[str, str]]]]
     "entry": (_entry, {}),
     "entry-hop": (lambda log: _hop(_entry(log)), {}),
     "hop-entry-hop": (lambda log: _hop(_entry(_hop(log))), {}),
+    "form-2": (_two_shards, {}),
 }
 """How the query of each form is made, and Spark's settings for it."""
 
@@ -115,7 +125,7 @@ def main(given: str) -> int:
     form, conf = FORMS[task.form]
     spark = session(f"streamydb floor: {task.form}", f"local[{task.cores}]", conf)
     forget_defaults(spark)
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    spark.conf.set("spark.sql.shuffle.partitions", str(task.shards))
     names, folder = TopicNames(task.database), Path(task.folder)
     source = {
         **pipeline_query._SOURCE_OPTIONS,  # noqa: SLF001 - the same, on purpose, as the sink's

@@ -101,7 +101,7 @@ def floor_lines(answer: dict[str, Any]) -> list[str]:
     ]
     told = (
         f"{answer['offered_per_s']:,.0f} transactions/s, each query for {answer['seconds']:.0f} s "
-        f"after a warm-up of {answer['warm_up_s']:.0f}, one shard, {_where(answer)}:"
+        f"after a warm-up of {answer['warm_up_s']:.0f}, {_where(answer)}:"
     )
     head = ["", "p50, ms", "p99, ms", "processor, % of a core"]
     return [told, "", *markdown(head, rows)]

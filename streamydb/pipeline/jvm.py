@@ -94,7 +94,7 @@ class EarlyJvm:
         finally:
             os.environ.pop(_PORT, None)
             os.environ.pop(_SECRET, None)
-            self._address.unlink(missing_ok=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _address(told: bytes) -> tuple[str, str]:
