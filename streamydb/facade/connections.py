@@ -49,6 +49,10 @@ class Bounded(_Protocol):
         """Tell whether a request is awaited, or its head is not whole."""
         raise NotImplementedError
 
+    def has_begun(self) -> bool:
+        """Tell whether a part of a request's head is there."""
+        raise NotImplementedError
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, or say why it cannot be served."""
         super().connection_made(transport)
@@ -79,6 +83,12 @@ class Bounded(_Protocol):
             return
         super().data_received(data)
         self._watch()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; a part of it may have come with the last one."""
+        super().on_response_complete()
+        if self.has_begun():
+            self._watch()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words
         """Answer what is no HTTP as everything else is answered."""
@@ -126,6 +136,10 @@ class Plain(Bounded, H11Protocol):
     def begins(self) -> bool:
         """Tell whether a request is awaited, or its head is not whole."""
         return self.conn.their_state is h11.IDLE
+
+    def has_begun(self) -> bool:
+        """Tell whether a part of a request's head is there."""
+        return self.begins() and bool(self.conn.trailing_data[0])
 
 
 def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asyncio.Protocol]:

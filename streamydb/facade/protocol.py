@@ -30,6 +30,7 @@ class _Strict(HttpToolsProtocol):
     incomplete_bytes_max = 65_536
     _incomplete = 0
     _in_head = True
+    _begun = False
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; too many of them without a whole part of a request are malformed."""
@@ -45,6 +46,11 @@ class _Strict(HttpToolsProtocol):
             if self._incomplete > self.incomplete_bytes_max and not self.transport.is_closing():
                 self.send_400_response("A request line, headers or trailers are too long.")
 
+    def on_message_begin(self) -> None:
+        """Take the first byte of a request."""
+        self._begun = True
+        super().on_message_begin()
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; what comes after the body is none."""
         if self._in_head:
@@ -52,7 +58,7 @@ class _Strict(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Refuse what h11 refuses; begin to answer the request."""
-        self._incomplete, self._in_head = 0, False
+        self._incomplete, self._in_head, self._begun = 0, False, False
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
             raise ValueError("not one host")
@@ -102,6 +108,10 @@ class Fast(Bounded, _Strict):  # type: ignore[misc]  # at run time it has one pr
     def begins(self) -> bool:
         """Tell whether a request is awaited, or its head is not whole."""
         return self._in_head and not self.is_answering()
+
+    def has_begun(self) -> bool:
+        """Tell whether a part of a request's head is there."""
+        return self._begun and self.begins()
 
     def hand_over(self, rest: bytes) -> None:
         """Give the place to the connection that goes on."""

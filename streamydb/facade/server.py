@@ -107,6 +107,7 @@ def server_of(app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics) ->
         log_config=None,
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=settings.incomplete_bytes_max,
+        timeout_keep_alive=settings.idle_s,
         timeout_graceful_shutdown=_SHUTDOWN_S,
         ssl_certfile=settings.tls_certificate_file,
         ssl_keyfile=settings.tls_key_file,

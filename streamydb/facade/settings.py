@@ -51,6 +51,10 @@ class FacadeSettings(BaseSettings):
     client_connections_max: int = Field(
         default=1_000, ge=1, description="The same, of one address (a proxy is one as well)."
     )
+    idle_s: int = Field(
+        default=75, ge=1,
+        description="Seconds that a connection may idle; let a proxy in front idle less.",
+    )
     requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
     in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")
     client_in_flight_max: int = Field(default=500, ge=1, description="The same, of one client.")

@@ -67,7 +67,7 @@ def test_bank_answers_with_all_fields_and_proves_the_balances(tmp_path: Path, li
     assert answer["latency_ms"]["count"] == 400
     assert (answer["shards"], answer["transactions"], answer["aborted"]) == (2, 3000, 0)
     proof = answer["proof"]
-    assert proof["results"] == proof["committed"] == 10 + 2000 + 3 * 3000 + 400
+    assert proof["results"] == proof["committed"] == 10 + 2000 + 3 * 3000 + 2 * 400
     assert proof["balances"] == proof["expected"]
     assert proof["accounts"] == 500
     assert proof["changes"] == 500 + 2 * (proof["committed"] - 10)

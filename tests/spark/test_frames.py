@@ -346,10 +346,12 @@ def test_the_commands(db: Database, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "streamydb.cli", "read-model", "--database", db.name,
          "--bootstrap", db.broker.bootstrap, "--folder", str(tmp_path / "model"),
-         "--from-snapshot", told["folder"]]
+         "--from-snapshot", told["folder"]],
+        stderr=subprocess.PIPE, text=True,
     ) as following:  # fmt: skip
         try:
-            wait_for((tmp_path / "model" / "data.mdb").exists, "the read model")
+            assert following.stderr is not None
+            assert any(f"following {db.name}.changes" in line for line in following.stderr)
             with ReadModel.open(tmp_path / "model", db.name) as model:
                 assert model.latest().seq >= seq
                 with model.snapshot(seq) as snapshot:

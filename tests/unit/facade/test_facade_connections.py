@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,9 +32,11 @@ def served(**limits: Any) -> Iterator[tuple[uvicorn.Server, tuple[str, int]]]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         wait_for(lambda: server.started, "the start")
-        yield server, listener.getsockname()
-        server.should_exit = server.force_exit = True
-        thread.join()
+        try:
+            yield server, listener.getsockname()
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
 
 
 def connected(place: tuple[str, int], source: str = "127.0.0.1") -> socket.socket:
@@ -94,6 +97,18 @@ def test_who_does_not_say_what_it_wants_is_cut_off(sent: bytes) -> None:
             assert answer(silent)[0] == 200
         assert silent.recv(1) == b""
         wait_for(lambda: not server.server_state.connections, "the end of the connection")
+
+
+def test_an_idle_connection_is_kept_for_longer_than_a_proxy_keeps_its_own() -> None:
+    with served(idle_s=1) as (server, place), connected(place) as idle:
+        idle.sendall(REQUEST)
+        assert answer(idle)[0] == 200
+        began = time.monotonic()
+        assert idle.recv(1) == b""
+        assert time.monotonic() - began > 0.9
+        wait_for(lambda: not server.server_state.connections, "the end of the connection")
+    with served() as (server, _):
+        assert server.config.timeout_keep_alive > 60  # nginx, and load balancers of clouds
 
 
 def test_a_request_that_takes_long_is_not_cut_off() -> None:
