@@ -101,7 +101,7 @@ def test_lost_feedback_is_detected(tmp_path: Path) -> None:
         for future in admin.delete_records([TopicPartition(names.feedback, 0, -1)]).values():
             future.result(30)
         said = fails(db)
-        assert "were deleted before the pipeline had read them" in said
+        assert "what lies between was deleted" in said
         db.place.checkpoint.rename(tmp_path / "old")
         db.start_pipeline()
         db.load(transfers(50, seed=2))
