@@ -19,7 +19,7 @@ import atexit
 import gc
 import json
 import os
-import select
+import selectors
 import shutil
 import socket
 import subprocess
@@ -139,9 +139,11 @@ def _serve_early(listener: socket.socket, folder: Path) -> None:
     try:
         sys.stdout.buffer.write(_DONE if _loads_aside() else _FAILED)
         sys.stdout.buffer.flush()
-        ended, _, _ = select.select([sys.stdin, listener], [], [])
-        if sys.stdin in ended:
-            return
+        with selectors.DefaultSelector() as selector:
+            for waited in (sys.stdin, listener):
+                selector.register(waited, selectors.EVENT_READ)
+            if any(key.fileobj is sys.stdin for key, _ in selector.select()):
+                return
         channel, _ = listener.accept()
     finally:
         listener.close()

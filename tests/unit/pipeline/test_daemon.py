@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -150,6 +151,18 @@ def test_spark_gets_a_daemon_though_the_early_one_was_killed(moment: str) -> Non
             assert sparks.process.wait(60) == 0  # Spark starts another one then
     with asked() as sparks:
         assert sparks.worker().ppid() == sparks.process.pid
+
+
+def test_many_open_files_of_who_starts_it_do_no_harm() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as open_files:
+        open_files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        for _ in range(1_100):  # its socket then has a number that select() does not take
+            open_files.enter_context(Path(os.devnull).open())
+        early = EarlyDaemon(sys.executable)
+    with asked() as sparks:
+        assert sparks.worker().ppid() == early_process(early).pid
 
 
 def test_it_ends_with_who_started_it() -> None:
