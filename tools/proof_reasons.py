@@ -40,7 +40,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.life.endpoint": _SHOWS,
     "streamydb.facade.openapi_details": _SHOWS,
     "streamydb.facade.openapi_types": _SHOWS,
-    "streamydb.facade.operations": _SHOWS,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,9 @@ import pytest
 import uvicorn
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.server import listen, make_server
 from streamydb.testing.database import wait_for
 from streamydb.testing.memory import MemoryDatabase
+from tests.support.served import serving
 
 pytestmark = pytest.mark.usefixtures("parser")
 
@@ -24,19 +23,13 @@ REQUEST = b"GET /v1/limits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 @contextmanager
-def served(**limits: Any) -> Iterator[tuple[uvicorn.Server, tuple[str, int]]]:
-    settings = FacadeSettings(port=0, **limits)
-    database = MemoryDatabase()
-    with listen(settings) as listener:
-        server = make_server(settings, database.model, database.log, database.changes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        wait_for(lambda: server.started, "the start")
-        try:
-            yield server, listener.getsockname()
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+def served(
+    database: MemoryDatabase | None = None, **limits: Any
+) -> Iterator[tuple[uvicorn.Server, tuple[str, int]]]:
+    """Serve a database, by default an empty one; the server, and where it is."""
+    with serving(FacadeSettings(port=0, **limits), database) as facade:
+        wait_for(lambda: facade.server.started, "the start")
+        yield facade.server, ("127.0.0.1", int(facade.url.rsplit(":", 1)[1]))
 
 
 def connected(place: tuple[str, int], source: str = "127.0.0.1") -> socket.socket:
@@ -114,16 +107,10 @@ def test_an_idle_connection_is_kept_for_longer_than_a_proxy_keeps_its_own() -> N
 def test_a_request_that_takes_long_is_not_cut_off() -> None:
     database = MemoryDatabase()
     database.executing = False
-    settings = FacadeSettings(port=0, head_timeout_s=0.05, verdict_timeout_s=0.4)
-    with listen(settings) as listener:
-        server = make_server(settings, database.model, database.log, database.changes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        with connected(listener.getsockname()) as patient:
-            patient.sendall(REQUEST.replace(b"GET /v1/limits", b"DELETE /v1/kv/a"))
-            assert answer(patient)[0] == 504
-        server.should_exit = server.force_exit = True
-        thread.join()
+    limits = {"head_timeout_s": 0.05, "verdict_timeout_s": 0.4}
+    with served(database, **limits) as (_, place), connected(place) as patient:
+        patient.sendall(REQUEST.replace(b"GET /v1/limits", b"DELETE /v1/kv/a"))
+        assert answer(patient)[0] == 504
 
 
 def test_what_is_no_http_is_refused_in_our_words() -> None:
@@ -137,13 +124,8 @@ def test_what_is_no_http_is_refused_in_our_words() -> None:
 def test_a_refused_write_keeps_its_connection_unless_much_would_have_to_be_read() -> None:
     database = MemoryDatabase()
     database.executing = False
-    settings = FacadeSettings(port=0, in_flight_max=1, verdict_timeout_s=20)
     put = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
-    with listen(settings) as listener:
-        server = make_server(settings, database.model, database.log, database.changes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        place = listener.getsockname()
+    with served(database, in_flight_max=1, verdict_timeout_s=20) as (_, place):
         with connected(place) as first, connected(place) as other:
             first.sendall(put % 1 + b"1")
             wait_for(lambda: len(database.log.records) == 1, "a transaction under way")
@@ -157,5 +139,3 @@ def test_a_refused_write_keeps_its_connection_unless_much_would_have_to_be_read(
             other.sendall(put % 100_000)
             assert answer(other)[1]["connection"] == "close"
         assert len(database.log.records) == 1
-        server.should_exit = server.force_exit = True
-        thread.join()

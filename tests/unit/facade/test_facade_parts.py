@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -20,11 +19,11 @@ from streamydb.facade.headers import idempotency_key, matches, preference
 from streamydb.facade.paths import key_of, take_name, text_of
 from streamydb.facade.ports import LogPosition, ReadModel
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.server import listen, make_server
 from streamydb.facade.writes import location
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel
 from streamydb.testing.memory import MemoryDatabase
+from tests.support.served import serving
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
@@ -129,20 +128,10 @@ def test_the_stored_read_model_is_one_that_the_facade_reads() -> None:
 
 
 @contextmanager
-def serving(database: MemoryDatabase, **limits: Any) -> Iterator[tuple[str, int]]:
-    """A real server in a thread; its address."""
-    settings = FacadeSettings(port=0, **limits)
-    server = make_server(settings, database.model, database.log, database.changes)
-    with listen(settings) as listener:
-        address = listener.getsockname()
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield address
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            assert not thread.is_alive()
+def placed(database: MemoryDatabase, **limits: Any) -> Iterator[tuple[str, int]]:
+    """Serve a database; its address."""
+    with serving(FacadeSettings(port=0, **limits), database) as facade:
+        yield "127.0.0.1", int(facade.url.rsplit(":", 1)[1])
 
 
 def exchange(address: tuple[str, int], request: bytes) -> bytes:
@@ -164,7 +153,7 @@ def get(target: bytes, *headers: bytes) -> bytes:
 @pytest.mark.usefixtures("parser")
 def test_a_real_server_takes_paths_as_they_are() -> None:
     database = MemoryDatabase()
-    with serving(database) as address:
+    with placed(database) as address:
         for raw in (b"a//b", b"../..", b"%2F", b"a%20b", b"%00", b"x/", b"%C3%A9", b"a#b?"):
             put = get(b"/v1/kv/" + raw, b"Content-Length: 1").replace(b"GET", b"PUT", 1) + b"7"
             assert exchange(address, put).startswith(b"HTTP/1.1 200 ")
@@ -180,7 +169,7 @@ def test_a_real_server_takes_paths_as_they_are() -> None:
 @pytest.mark.fault(26, "oversized and malformed requests on a socket", "400, 413, 414, 431")
 @pytest.mark.usefixtures("parser")
 def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
-    with serving(MemoryDatabase()) as address:
+    with placed(MemoryDatabase()) as address:
         large = exchange(address, get(b"/v1/kv/a", b"X: " + b"y" * 20_000))
         assert large.startswith(b"HTTP/1.1 431 ")
         assert b"/problems/headers-too-large" in large
@@ -201,7 +190,7 @@ def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
 def test_a_real_server_holds_no_endless_heads_or_trailers(piece: bytes) -> None:
     endless = b"".join([b"X: ", *(piece for _ in range(400_000 // len(piece)))])
     chunked = get(b"/v1/kv/a", b"Transfer-Encoding: chunked").replace(b"GET", b"PUT", 1)
-    with serving(MemoryDatabase()) as address:
+    with placed(MemoryDatabase()) as address:
         head = exchange(address, get(b"/v1/kv/a")[:-2] + endless)
         assert head.startswith(b"HTTP/1.1 400 ") or not head
         trailers = exchange(address, chunked + b"1\r\n7\r\n0\r\n" + endless)
@@ -211,7 +200,7 @@ def test_a_real_server_holds_no_endless_heads_or_trailers(piece: bytes) -> None:
 @pytest.mark.usefixtures("parser")
 def test_trailers_are_no_headers() -> None:
     put = get(b"/v1/kv/a", b"Transfer-Encoding: chunked").replace(b"GET", b"PUT", 1)
-    with serving(MemoryDatabase()) as address:
+    with placed(MemoryDatabase()) as address:
         answer = exchange(address, put + b"1\r\n7\r\n0\r\nOrigin: http://evil\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 ")
 
@@ -220,7 +209,7 @@ def test_trailers_are_no_headers() -> None:
 def test_a_client_that_offers_an_upgrade_is_served_as_others_are() -> None:
     head = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade, HTTP2-Settings\r\n"
     offer = b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: 1\r\n\r\n"
-    with serving(MemoryDatabase()) as address:
+    with placed(MemoryDatabase()) as address:
         answers = exchange(address, head + offer + b"7" + get(b"/v1/kv/a"))
         assert answers.count(b"HTTP/1.1 200 ") == 2
         assert answers.endswith(b"\r\n\r\n7")
@@ -236,7 +225,7 @@ def test_a_client_that_offers_an_upgrade_is_served_as_others_are() -> None:
 @pytest.mark.fault(26, "line breaks in keys", "no header is injected")
 @pytest.mark.usefixtures("parser")
 def test_a_key_never_gets_into_a_header() -> None:
-    with serving(MemoryDatabase()) as address:
+    with placed(MemoryDatabase()) as address:
         target = b"/v1/kv/%0D%0AX-Evil:%201"
         put = get(target, b"Content-Length: 1").replace(b"GET", b"PUT", 1) + b"7"
         assert b"evil" not in exchange(address, put).lower()
@@ -248,7 +237,7 @@ def test_a_key_never_gets_into_a_header() -> None:
 @pytest.mark.usefixtures("parser")
 def test_a_real_stream_goes_on_and_ends_with_the_server() -> None:
     database = MemoryDatabase()
-    with serving(database, heartbeat_s=0.05) as address:
+    with placed(database, heartbeat_s=0.05) as address:
         base = f"http://{address[0]}:{address[1]}"
         with httpx.stream("GET", f"{base}/v1/changes?since=0", timeout=20) as stream:
             lines = stream.iter_lines()

@@ -28,9 +28,7 @@ from histories.recorder import HttpRecorder
 from histories.records import Operation
 from histories.watcher import parse_event
 from histories.workload import HistoryClient, Shape
-from streamydb.facade import FacadeSettings
-from streamydb.facade.server import listen, make_server
-from streamydb.testing.memory import MemoryDatabase
+from tests.support.served import serving
 
 RESTLESS = Shape(ttl_ms=500, impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
 """Of 600 operations some 30 stay unknown, over 100 are cut off or put off: never none by chance."""
@@ -38,15 +36,8 @@ RESTLESS = Shape(ttl_ms=500, impatient=0.1, put_off=0.3, give_up=0.7, leave=0.1)
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    settings = FacadeSettings(port=0)
-    database = MemoryDatabase()
-    with listen(settings) as listener:
-        server = make_server(settings, database.model, database.log, database.changes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = server.force_exit = True
-        thread.join()
+    with serving() as facade:
+        yield facade.url
 
 
 def stopped_after(folder: Path, operations: int) -> threading.Thread:
