@@ -81,28 +81,26 @@ def _hop(log: DataFrame) -> DataFrame:
     return log.mapInArrow(_same, _RECORD)
 
 
-def _one_group(log: DataFrame) -> GroupedData:
-    return log.withColumn("token", f.lit(0)).groupBy("token")
+def _groups(log: DataFrame, shards: int = 1) -> GroupedData:
+    token = f.lit(0) if shards == 1 else f.pmod(f.hash("key"), f.lit(shards))
+    return log.withColumn("token", token).groupBy("token")
 
 
 def _row(log: DataFrame) -> DataFrame:
-    return _one_group(log).applyInPandasWithState(
+    return _groups(log).applyInPandasWithState(
         _counted, _RECORD, "count BIGINT", "append", GroupStateTimeout.NoTimeout
     )
 
 
-def _entry(log: DataFrame) -> DataFrame:
-    return _one_group(log).transformWithState(
+def _entry(log: DataFrame, shards: int = 1) -> DataFrame:
+    return _groups(log, shards).transformWithState(
         _Counter(), _RECORD, outputMode="Append", timeMode="None"
     )
 
 
 def _two_shards(log: DataFrame) -> DataFrame:
     """Like the pipeline's: to the shards, to who executes, to who formats."""
-    tokens = _hop(log).withColumn("token", f.pmod(f.hash("key"), f.lit(2)))
-    state = tokens.groupBy("token").transformWithState(
-        _Counter(), _RECORD, outputMode="Append", timeMode="None"
-    )
+    state = _entry(_hop(log), 2)
     return _hop(_hop(state.repartition(2, "key")).repartition(2, "key"))
 
 
