@@ -53,7 +53,7 @@ class FacadeSettings(BaseSettings):
     )
     idle_s: int = Field(
         default=75, ge=1,
-        description="Seconds that a connection may idle; let a proxy in front idle less.",
+        description="Seconds an idle connection is kept; a proxy in front must keep it for less.",
     )
     requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
     in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")

@@ -4,10 +4,10 @@ Loading libraries and kernels takes a process about a second, and a query needs 
 the daemon does it once, and all of them share what is loaded. Spark is told of it by
 `spark.python.daemon.module`, on one machine (`pipeline.session`).
 
-Spark starts its daemon by a command when it needs the first worker, in the midst of a start. The
-process that starts Spark therefore starts one before (`EarlyDaemon`), which loads while Spark's JVM
-boots. Spark's command hands its place over to that one: pipes, arguments, environment. It stays as
-long as the other one works, because Spark closes the pipes of a daemon that has ended.
+Spark starts its daemon by a command, but only when it needs the first worker. So the process that
+starts Spark starts an early daemon before (`EarlyDaemon`), which loads while Spark's JVM boots.
+Spark's command then gives its pipes, arguments and environment to the early daemon, and waits for
+its end: Spark would close the pipes if the command ended.
 
 Nothing that is loaded may start a thread, as a fork has only the thread that forks. What fails here
 is left to the workers, who load for themselves what they lack, and tell of it.

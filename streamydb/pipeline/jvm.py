@@ -53,7 +53,7 @@ class EarlyJvm:
 
     Args:
         home: Spark's home.
-        settings: of Spark.
+        settings: of the session that will use it.
     """
 
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
@@ -62,6 +62,7 @@ class EarlyJvm:
         Raises:
             OSError: there is no process.
         """
+        self.settings = settings
         self._folder = Path(tempfile.mkdtemp(prefix="streamydb-jvm-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         self._address = self._folder / "address"

@@ -52,13 +52,17 @@ class SparkLaunch:
             return self._made
         raise self._made or RuntimeError("there is no session")
 
-    def compiled(self) -> None:
-        """Wait until every kernel is compiled, by the workers' daemon or else here."""
+    def compile(self) -> None:
+        """Compile every kernel, unless the workers' daemon does: before workers do it all at once.
+        """
         log.info("compiling kernels (cached after the first time)")
-        if self._daemon is None or not self._daemon.loaded():
-            from streamydb.pipeline.warmup import warm_up  # loads all of the engine
+        if self._daemon is None:
+            _compile()
 
-            warm_up()
+    def compiled(self) -> None:
+        """Wait until the workers' daemon has compiled every kernel; do it here if it could not."""
+        if self._daemon is not None and not self._daemon.loaded():
+            _compile()
 
     def close(self) -> None:
         """End what was begun, if nobody has taken the session."""
@@ -72,6 +76,12 @@ class SparkLaunch:
             self._made = error
         finally:
             self._ready.set()
+
+
+def _compile() -> None:
+    from streamydb.pipeline.warmup import warm_up  # loads all of the engine
+
+    warm_up()
 
 
 def launched(config: PipelineConfig) -> SparkLaunch:

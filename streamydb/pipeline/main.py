@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -97,7 +96,7 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
         try:
             spark = partial(_spark, parts, launch)
             with opened(config, spark, ending.requested.wait) as checkpoint:
-                return _run(parts, checkpoint, spark, launch.compiled)
+                return _run(parts, checkpoint, launch)
         except StopRequestedError:
             status.update(state="stopped")
             return 0
@@ -115,17 +114,16 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
             launch.close()
 
 
-def _run(
-    parts: Parts, checkpoint: Checkpoint, launched: Callable[[], SparkSession],
-    compiled: Callable[[], None],
-) -> int:
+def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
     ending = parts.ending
     found = parts.patience.ask(lambda: _find(parts.config))
     config = found.config
     feedback = TopicNames(found.database.database).feedback_of(config.name)
     remove_other_incarnations(config.local, found.database.database, found.database.incarnation)
-    spark = launched()
+    launch.compile()
+    _go_on(ending)
+    spark = _spark(parts, launch)
     _go_on(ending)
     _serve_metrics(config.settings, parts.metrics)
     topic, desk = parts.patience.ask(lambda: _rulings(found))
@@ -141,7 +139,7 @@ def _run(
     _go_on(ending)
     start = partial(_start, parts, found, spark, coordinator, checkpoint)
     queries = RestartedQuery(start, coordinator, desk)
-    compiled()
+    launch.compiled()
     ending.runs()
     coordinator.start(queries.beats)
     if not ending.requested.is_set():

@@ -111,9 +111,9 @@ def start_processes(
     """Start what a session will need, so that it boots while the caller loads its modules.
 
     Args:
-        name: as for `session`, which is to be called with the same.
-        master: likewise.
-        extra: likewise.
+        name: the application's name.
+        master: Spark's master URL; None: `spark-submit` has started what there is.
+        extra: settings that come on top.
 
     Raises:
         ConfigurationError: there is no Java, or a jar is missing.
@@ -140,11 +140,14 @@ def _prepare_environment(master: str | None) -> None:
         os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))
 
 
-def _settings(name: str, master: str, extra: Mapping[str, str] | None) -> dict[str, str]:
-    """All settings of a session that `spark-submit` did not prepare."""
-    ours = _defaults(master)
-    named = {"spark.app.name": name, "spark.master": with_retries(master)}
-    return {**ours, **named, **(extra or {})}
+def _settings(
+    name: str, master: str | None, extra: Mapping[str, str] | None
+) -> dict[str, str]:
+    """All that a session is to be given; `spark-submit` has given the rest."""
+    ours = {}
+    if master is not None:
+        ours = {**_defaults(master), "spark.master": with_retries(master)}
+    return {**ours, "spark.app.name": name, **(extra or {})}
 
 
 def session(
@@ -157,14 +160,11 @@ def session(
         name: the application's name.
         master: Spark's master URL; None: `spark-submit` has given it.
         extra: settings that come on top.
-        jvm: of `start_processes`.
+        jvm: of `start_processes` with the same three.
 
     """
     _prepare_environment(master)
-    if master is None:
-        settings = {"spark.app.name": name, **(extra or {})}
-    else:
-        settings = _settings(name, master, extra)
+    settings = jvm.settings if jvm is not None else _settings(name, master, extra)
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)

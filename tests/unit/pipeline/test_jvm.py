@@ -116,7 +116,8 @@ def test_a_jvm_that_ends_before_it_is_ready_is_told_as_pyspark_tells_it(tmp_path
         pass
     assert told.value.getCondition() == "JAVA_GATEWAY_EXITED"
     assert not any(name in os.environ for name in GATEWAY)
-    assert not psutil.Process(os.getpid()).children()
+    assert jvm.process.returncode == 1
+    assert jvm.process.pid not in {child.pid for child in psutil.Process().children()}
 
 
 def test_a_home_without_spark_is_told() -> None:

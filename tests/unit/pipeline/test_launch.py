@@ -64,15 +64,23 @@ class Daemon(EarlyDaemon):
 
 
 @pytest.mark.parametrize(
-    ("daemon", "here"), [(None, 1), (Daemon(loaded=False), 1), (Daemon(loaded=True), 0)]
+    ("daemon", "done"),
+    [
+        (None, ["compile", "query"]),
+        (Daemon(loaded=False), ["query", "compile"]),
+        (Daemon(loaded=True), ["query"]),
+    ],
 )
-def test_the_kernels_are_compiled_once(
-    daemon: Daemon | None, here: int, monkeypatch: pytest.MonkeyPatch
+def test_the_kernels_are_compiled_once_and_before_the_query_where_no_daemon_does_it(
+    daemon: Daemon | None, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: list[str] = []
-    monkeypatch.setattr(warmup, "warm_up", lambda: compiled.append("here"))
-    SparkLaunch(Session, lambda: None, daemon).compiled()
-    assert compiled == ["here"] * here
+    found: list[str] = []
+    monkeypatch.setattr(warmup, "warm_up", lambda: found.append("compile"))
+    begun = SparkLaunch(Session, lambda: None, daemon)
+    begun.compile()
+    found.append("query")
+    begun.compiled()
+    assert found == done
 
 
 def test_why_spark_cannot_begin_is_told_to_whom_wants_the_session(
