@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
-from streamydb.kafka.clients import MSG_TIMED_OUT, PURGE_INFLIGHT, UNKNOWN_PARTITION, UNKNOWN_TOPIC
-from streamydb.kafka.connection import Contact
+from streamydb.kafka.clients import UNKNOWN_PARTITION, UNKNOWN_TOPIC
+from streamydb.kafka.connection import PURGE_QUEUE, Contact
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 
@@ -22,6 +22,19 @@ __all__ = [
     "encode",
     "explain",
 ]
+
+
+_NEVER_APPENDED: Final = {
+    PURGE_QUEUE, UNKNOWN_PARTITION, UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_REQUIRED_ACKS, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}  # fmt: skip
+"""Dropped unsent, or refused before the broker writes. After any other error a record may be there.
+
+A broker whose disk is full, say, tells "unknown error", and may have written some of a batch.
+"""
 
 
 class AppendError(StreamyError):
@@ -92,7 +105,9 @@ def _too_large(size: int) -> TransactionRefusedError:
     return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)
 
 
-def explain(error: KafkaError, topic: str, size: int, contact: Contact) -> AppendError:
+def explain(
+    error: KafkaError, topic: str, size: int, contact: Contact, *, sent: bool = True
+) -> AppendError:
     """Turn Kafka's error into one that says what to do.
 
     Args:
@@ -101,12 +116,14 @@ def explain(error: KafkaError, topic: str, size: int, contact: Contact) -> Appen
         size: the record's bytes; 0 if that is not known.
         contact: of the client; it knows why the brokers refuse us, if they do, and which error
             ended the client, so that what it had not sent yet was dropped.
+        sent: False if the client did not take the record.
     """
+    known = not sent or error.code() in _NEVER_APPENDED
     error = contact.cause(error)
     code, text = error.code(), f"{topic}: {error.str()}"
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large(size)
-    if code in (MSG_TIMED_OUT, PURGE_INFLIGHT, KafkaError.REQUEST_TIMED_OUT):
+    if not known:
         text = contact.refusal or text
         msg = f"{text}; it may be in the log or not: append the same bytes again"
         return AppendUnknownError(msg)

@@ -44,7 +44,6 @@ __all__ = [
     "NEXT_RECORDS",
     "PARTITION_EOF",
     "PROGRESS",
-    "PURGE_INFLIGHT",
     "SHARED",
     "UNKNOWN_PARTITION",
     "UNKNOWN_TOPIC",
@@ -71,7 +70,6 @@ A search by time begins so much earlier: it reads a record twice rather than mis
 # Confluent names the errors of its own client, as against those of the broker, with an underscore.
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
 PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
-PURGE_INFLIGHT = KafkaError._PURGE_INFLIGHT  # noqa: SLF001
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
 

@@ -235,7 +235,7 @@ class Producer:
         def delivered(error: KafkaError | None, message: Any) -> None:
             try:
                 if error is not None:
-                    on_delivery(None, self._explained(error))
+                    on_delivery(None, explain(error, self._topic, 0, self._client.contact))
                 else:
                     stamp = message.timestamp()[1]
                     on_delivery(Appended(message.partition(), message.offset(), stamp), None)
@@ -272,7 +272,9 @@ class Producer:
             except KafkaException as error:
                 fatal += 1
                 if not error.args[0].fatal() or fatal > _FATAL_MAX:
-                    raise self._explained(error.args[0], len(value)) from error
+                    told, size = error.args[0], len(value)
+                    refusal = explain(told, self._topic, size, client.contact, sent=False)
+                    raise refusal from error
                 self._replace(client)
             else:
                 self._wake_up()
@@ -300,9 +302,6 @@ class Producer:
         """Have the callbacks served at once."""
         if not self._wake.is_set():
             self._wake.set()
-
-    def _explained(self, error: KafkaError, size: int = 0) -> AppendError:
-        return explain(error, self._topic, size, self._client.contact)
 
 
 def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -17,8 +20,10 @@ _GONE: Final = (
     f"({_RUNBOOK}, 'Records of the log are gone')"
 )
 _ROOM: Final = (
-    f"room and start again, nothing has to be repaired ({_RUNBOOK}, 'A full disk')"
+    f"make room and start again, nothing has to be repaired ({_RUNBOOK}, 'A full disk')"
 )
+_FULL_BYTES: Final = 16_000_000
+"""A disk with less is full: what fails to be written has some megabytes, and is then removed."""
 _KNOWN: Final = (
     (
         re.compile(r"Checksum error: file:(\S+)"),
@@ -52,9 +57,8 @@ _KNOWN: Final = (
         "{0} (docs/procedures.md, 'A version that is missing')",
     ),
     (
-        re.compile(r"No space left on device"),
-        "a disk is full (No space left on device), the checkpoint's or Spark's local one; make "
-        + _ROOM,
+        re.compile(r"(No space left on device|Disk quota exceeded)"),
+        "a disk is full ({0}), the checkpoint's or Spark's local one; " + _ROOM,
     ),
     (
         re.compile(r"CANNOT_LOAD_STATE_STORE"),
@@ -67,8 +71,16 @@ _KNOWN: Final = (
 )
 
 
-def explain(messages: list[str]) -> str:
-    """Say what happened and what to do; ``messages``: of the error and its causes, outermost first.
+_STATE_LOST: Final = re.compile(r"(?s)stateful_processor_api_client\.py.*EOFError")
+"""Spark ends the thread that serves state to a Python worker, and tells it to the log alone."""
+
+
+def explain(messages: list[str], folders: Iterable[Path] = ()) -> str:
+    """Say what happened and what to do.
+
+    Args:
+        messages: of the error and its causes, outermost first.
+        folders: whose disks are looked at if the messages tell nothing that is known.
     """
     for pattern, text in _KNOWN:
         for message in messages:
@@ -76,7 +88,21 @@ def explain(messages: list[str]) -> str:
             if found:
                 return text.format(*found.groups())
     first = messages[0] if messages else "the query ended without an error"
-    return first.split("=== Streaming Query ===")[0].strip()
+    said = first.split("=== Streaming Query ===")[0].strip()
+    for folder in folders:
+        if (free := _free_bytes(folder)) is not None and free < _FULL_BYTES:
+            return f"the disk of {folder} is full ({free:,} bytes are left); {_ROOM}. {said}"
+    if any(map(_STATE_LOST.search, messages)):
+        return f"the state could not be read or written; the log of the pipeline tells why. {said}"
+    return said
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """The room on the disk of a folder; None if there is no such folder."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def failure_of(query: StreamingQuery) -> list[str]:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 from streamydb.kafka.connection import is_transient
 from streamydb.pipeline.failures import explain, failure_of
@@ -17,6 +22,7 @@ __all__ = ["after_jvm", "wait"]
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
 _JVM_END_S = 3.0
+_LOCAL_DIRS = "spark.local.dir"
 
 
 def after_jvm(parts: Parts, error: Exception) -> int:
@@ -100,9 +106,18 @@ def _failed(running: RunningQuery, parts: Parts) -> int:
     ended = parts.jvm.ended(_JVM_END_S) if any(map(_by_shutdown, messages)) else None
     if ended is not None:
         raise JvmEndedError(ended)
-    parts.status.update(state="failed", error=explain(messages)[:4000])
-    log.error("%s", explain(messages))
+    config = parts.config
+    why = explain(messages, (config.checkpoint, *_spark_folders(running.query), config.local))
+    parts.status.update(state="failed", error=why[:4000])
+    log.error("%s", why)
     return 1
+
+
+def _spark_folders(query: StreamingQuery) -> list[Path]:
+    """The folders of Spark's own files on this machine."""
+    settings = query._jsq.sparkSession().conf()  # noqa: SLF001 - PySpark shows no session
+    told = os.environ.get("SPARK_LOCAL_DIRS") or settings.get(_LOCAL_DIRS, tempfile.gettempdir())
+    return [Path(each) for each in told.split(",")]
 
 
 def _by_shutdown(message: str) -> bool:

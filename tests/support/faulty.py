@@ -56,14 +56,21 @@ TRIED_TWICE = "local[2,2]"
 """Spark tries a task twice, not four times; each try of a poisoned one is a new Python."""
 
 
-def load(db: Database, seed: int, until: int = 100_000) -> AbstractContextManager[None]:
-    """Append transfers in the background while the body runs; hardly faster than they go."""
+def load(
+    db: Database, seed: int, until: int = 100_000, *, refusals: bool = False
+) -> AbstractContextManager[None]:
+    """Append transfers in the background while the body runs; hardly faster than they go.
+
+    ``refusals``: Kafka may refuse some.
+    """
+    refused = (TestingError,) if refusals else ()
     begun, appended = db.status().seq or 0, 0
 
     def append(part: int) -> None:
         nonlocal appended
         wait_until(lambda: begun + appended - (db.status().seq or 0) < _BACKLOG, _PATIENCE_S)
-        appended += db.load(transfers(_AT_ONCE, seed=seed * 1000 + part))
+        with suppress(*refused):
+            appended += db.load(transfers(_AT_ONCE, seed=seed * 1000 + part))
 
     return appending(append, range(until))
 
