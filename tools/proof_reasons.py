@@ -78,7 +78,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.__main__": _STARTS,
     "streamydb.pipeline.checkpoint": "copies files of a store; `make test-stores` kills pipelines",
     "streamydb.pipeline.config": _STARTS,
-    "streamydb.pipeline.daemon": _STARTS,
+    "streamydb.pipeline.daemon": "runs in processes that this test starts and kills; not traced",
     "streamydb.pipeline.failures": _ERRORS,
     "streamydb.pipeline.jvm": _REAL,
     "streamydb.pipeline.launch": _STARTS,

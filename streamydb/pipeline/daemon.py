@@ -41,6 +41,8 @@ _NICENESS: Final = 10
 _LOOK_S: Final = 0.001
 _DONE: Final = b"1"
 _FAILED: Final = b"0"
+_END: Final = b"\n"
+"""The end of a message; JSON on one line has none."""
 _PIPES: Final = (0, 1, 2)
 
 
@@ -135,7 +137,7 @@ def _manage() -> None:
 
 
 def _serve_early(listener: socket.socket, folder: Path) -> None:
-    """Load, then take the place of the daemon that Spark starts; end if who started this ends."""
+    """Load, then take the place of the daemon that Spark starts; end if either ends before."""
     try:
         sys.stdout.buffer.write(_DONE if _loads_aside() else _FAILED)
         sys.stdout.buffer.flush()
@@ -150,7 +152,10 @@ def _serve_early(listener: socket.socket, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     _, pipes, _, _ = socket.recv_fds(channel, len(_DONE), len(_PIPES))
     with channel.makefile("rb") as stream:
-        place = json.load(stream)
+        told = stream.read()
+    if not told.endswith(_END):
+        return  # Spark's command was killed within it; Spark starts another one
+    place = json.loads(told)
     for number, pipe in zip(_PIPES, pipes, strict=True):
         os.dup2(pipe, number)
         os.close(pipe)
@@ -171,7 +176,7 @@ def _hand_over(address: str) -> bool:
         try:
             channel.connect(address)
             socket.send_fds(channel, [_DONE], _PIPES)
-            channel.sendall(json.dumps(place).encode())
+            channel.sendall(json.dumps(place).encode() + _END)
             channel.shutdown(socket.SHUT_WR)
             taken = channel.recv(len(_DONE)) == _DONE
         except OSError:

@@ -8,19 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 from pyspark import daemon as spark
 
-import streamydb
 from streamydb.pipeline import daemon
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.testing.database import wait_for
+from tests.support.daemons import asked, gone, process_of
 
 LOADED = """
 import os, sys
@@ -50,70 +48,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Spark has it
 
 
-PROBE = """
-import os
-
-def main(infile, outfile):
-    outfile.write(os.environb[b"OF_SPARK"])
-"""
-"""Stands in for Spark's side of a worker: it tells what is in its environment."""
-
-
-class Asked:
-    """The daemon that Spark has started, asked as Spark asks it."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / "pyspark_probe.py").write_text(PROBE)
-        given = {
-            "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
-            "PYTHONPATH": str(folder), "OF_SPARK": "as Spark has it: \udcff",
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "streamydb.pipeline.daemon", "pyspark_probe"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, **given}, cwd=Path(streamydb.__file__).parents[1],
-        )  # fmt: skip
-        self._channels: list[socket.socket] = []
-
-    def worker(self) -> psutil.Process:
-        """Ask for a worker, which lives until this has ended."""
-        out = self.process.stdout
-        assert out is not None
-        size = int.from_bytes(out.read(4), "big")
-        channel = socket.socket(socket.AF_UNIX)
-        channel.connect(out.read(size))
-        self._channels.append(channel)
-        pid, told = int.from_bytes(channel.recv(4), "big"), channel.recv(100)
-        assert told == b"as Spark has it: \xff"
-        return psutil.Process(pid)
-
-    def end(self) -> str:
-        """End it as Spark does; what it said."""
-        for channel in self._channels:
-            channel.close()
-        _, said = self.process.communicate(timeout=60)
-        return said.decode()
-
-
-@contextmanager
-def asked() -> Iterator[Asked]:
-    """Start one; its folder has a short name, because the path of a socket has."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = Asked(Path(folder))
-        try:
-            yield found
-        finally:
-            found.end()
-
-
-def early_process(early: EarlyDaemon) -> psutil.Process:
-    return psutil.Process(early._process.pid)
-
-
-def gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_fork_has_what_was_loaded_and_lacks_no_thread() -> None:
     found = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=300, check=False
@@ -127,7 +61,7 @@ def test_the_early_daemon_takes_the_place_of_the_one_that_spark_starts() -> None
     with asked() as sparks:
         worker = sparks.worker()
         assert early.loaded()
-        taken = early_process(early)
+        taken = process_of(early)
         assert worker.ppid() == taken.pid
         assert not folder.exists()
         assert sparks.process.poll() is None  # Spark closes the pipes of a daemon that has ended
@@ -138,7 +72,7 @@ def test_the_early_daemon_takes_the_place_of_the_one_that_spark_starts() -> None
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_spark_gets_a_daemon_though_the_early_one_was_killed(moment: str) -> None:
     early = EarlyDaemon(sys.executable)
-    taken = early_process(early)
+    taken = process_of(early)
     with asked() as sparks:
         if moment == "before":
             taken.kill()
@@ -153,6 +87,24 @@ def test_spark_gets_a_daemon_though_the_early_one_was_killed(moment: str) -> Non
         assert sparks.worker().ppid() == sparks.process.pid
 
 
+@pytest.mark.parametrize("sent", [None, b"", b'{"environ": {"A"'])
+def test_the_command_of_spark_is_killed_while_it_hands_over(
+    sent: bytes | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The early daemon ends, as it has half of a place, and the next command is a daemon itself."""
+    early = EarlyDaemon(sys.executable)
+    with socket.socket(socket.AF_UNIX) as command:
+        command.connect(os.environ["STREAMYDB_DAEMON_SOCKET"])
+        if sent is not None:
+            socket.send_fds(command, [b"1"], (0, 1, 2))
+            command.sendall(sent)
+    taken = process_of(early)
+    wait_for(lambda: gone(taken), "its end", 60)
+    with asked() as sparks:
+        assert sparks.worker().ppid() == sparks.process.pid
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_many_open_files_of_who_starts_it_do_no_harm() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as open_files:
@@ -162,7 +114,7 @@ def test_many_open_files_of_who_starts_it_do_no_harm() -> None:
             open_files.enter_context(Path(os.devnull).open())
         early = EarlyDaemon(sys.executable)
     with asked() as sparks:
-        assert sparks.worker().ppid() == early_process(early).pid
+        assert sparks.worker().ppid() == process_of(early).pid
 
 
 def test_it_ends_with_who_started_it() -> None:
@@ -191,7 +143,7 @@ def test_one_that_cannot_load_says_so(
     early = EarlyDaemon(sys.executable)
     assert not early.loaded()
     with asked() as sparks:
-        assert sparks.worker().ppid() == early_process(early).pid
+        assert sparks.worker().ppid() == process_of(early).pid
     assert "the Python workers load for themselves: no numba" in capfd.readouterr().err
 
 

@@ -1,0 +1,56 @@
+"""Whatever is killed at whatever moment of a start, Spark gets workers from a daemon."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from streamydb.pipeline.daemon import EarlyDaemon
+from streamydb.testing.database import wait_for
+from tests.support.daemons import DaemonEndedError, asked, gone, process_of
+
+SPAN_S = 0.6
+"""A start takes less, because the daemon of these tests can load nothing."""
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pandas.py").write_text("raise ImportError('nothing')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Spark has it
+    monkeypatch.delenv("STREAMYDB_DAEMON_SOCKET", raising=False)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_spark_gets_workers_whatever_is_killed(
+    seed: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of the early daemon and the command that Spark starts; Spark then starts another one."""
+    rng = random.Random(seed)
+    early = EarlyDaemon(sys.executable)
+    started_early = process_of(early)
+    if rng.random() < 0.5:  # Spark asks when it has loaded, else while it loads
+        early.loaded()
+    with asked() as sparks:
+        victim = rng.choice([early._process, sparks.process])
+        killer = threading.Timer(rng.uniform(0, SPAN_S), victim.kill)
+        killer.start()
+        try:
+            served = sparks.worker()
+        except DaemonEndedError:
+            killer.join()
+            assert sparks.process.wait(60) in (0, -9)  # it never hangs: Spark sees it end
+        else:
+            assert served.ppid() in (started_early.pid, sparks.process.pid)
+            killer.join()
+    with asked() as again:
+        last = again.worker()
+        assert last.ppid() in (started_early.pid, again.process.pid)
+        if last.ppid() != started_early.pid:
+            wait_for(lambda: gone(started_early), "the end of the early daemon", 30)
+        assert "Traceback" not in again.end() + capfd.readouterr().err
+    wait_for(lambda: gone(last) and gone(started_early), "the end of all", 30)
