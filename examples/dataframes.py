@@ -4,7 +4,7 @@
     python examples/dataframes.py [URL]
 
 This is a Spark job of its own. It finds the Kafka of `make up` by itself; elsewhere, name it with
-STREAMYDB_BOOTSTRAP. Of the facade it only asks how far the database is. It prints:
+STREAMYDB_BOOTSTRAP. Through the facade it waits for what it has submitted. It prints:
 
     accounts: ann 100, bob 20, cid 50
     6 calls are streamed in, and again after the checkpoint was lost: 12 records, 6 executed
@@ -68,7 +68,12 @@ def session() -> SparkSession:
 
 
 def reached(db: Client) -> int:
-    """Wait until all that is in the log is executed and published; return its seq."""
+    """Wait until all that was submitted can be read; return the last seq.
+
+    What is submitted lies in the log until it is executed, and reads do not wait for it. But it
+    comes before a transaction that is sent later.
+    """
+    db.transaction(reads=["phone/charged"])
     return db.read([]).seq
 
 

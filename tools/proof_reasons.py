@@ -66,6 +66,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.collector": "when memory is freed; changes no answer",
     "streamydb.local.exposition": _SHOWS,
     "streamydb.local.folder": _STARTS,
+    "streamydb.local.disk": _SHOWS,
     "streamydb.local.ivy_output": _STARTS,
     "streamydb.local.jars": _STARTS,
     "streamydb.local.java": _STARTS,

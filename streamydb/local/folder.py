@@ -16,6 +16,7 @@ import msgspec
 
 from streamydb.errors import ConfigurationError
 from streamydb.local import processes
+from streamydb.local.disk import full_disk
 from streamydb.local.file_lock import write_whole
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 
@@ -201,7 +202,9 @@ class DatabaseFolder:
                 status.state = "starting"
         if status.state in {"starting", "running", "stopping"} and not self._alive(status, name):
             status.state = "failed"
-            status.error = status.error or "the process ended without saying why"
+            full = full_disk(self.status_file_of(name).parent)
+            why = "without saying why" if full is None else f"and {full}"
+            status.error = status.error or f"the process ended {why}"
         return status
 
     def _alive(self, status: PipelineStatus, name: str) -> bool:

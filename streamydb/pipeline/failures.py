@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamydb.local.disk import full_disk
 from streamydb.pipeline.repair import REBUILD
 
 __all__ = ["explain", "failure_of"]
@@ -22,8 +22,6 @@ _GONE: Final = (
 _ROOM: Final = (
     f"make room and start again, nothing has to be repaired ({_RUNBOOK}, 'A full disk')"
 )
-_FULL_BYTES: Final = 16_000_000
-"""A disk with less is full: what fails to be written has some megabytes, and is then removed."""
 _KNOWN: Final = (
     (
         re.compile(r"Checksum error: file:(\S+)"),
@@ -90,19 +88,11 @@ def explain(messages: list[str], folders: Iterable[Path] = ()) -> str:
     first = messages[0] if messages else "the query ended without an error"
     said = first.split("=== Streaming Query ===")[0].strip()
     for folder in folders:
-        if (free := _free_bytes(folder)) is not None and free < _FULL_BYTES:
-            return f"the disk of {folder} is full ({free:,} bytes are left); {_ROOM}. {said}"
+        if (full := full_disk(folder)) is not None:
+            return f"{full}; {_ROOM}. {said}"
     if any(map(_STATE_LOST.search, messages)):
         return f"the state could not be read or written; the log of the pipeline tells why. {said}"
     return said
-
-
-def _free_bytes(folder: Path) -> int | None:
-    """The room on the disk of a folder; None if there is no such folder."""
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None
 
 
 def failure_of(query: StreamingQuery) -> list[str]:

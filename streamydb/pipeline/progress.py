@@ -38,12 +38,17 @@ class StatusWriter:
         """Write to ``path``; None: nowhere."""
         self._path = path
         self._lock = threading.Lock()
+        self._unwritten = False
         self.status = PipelineStatus(
             state="starting", pid=os.getpid(), database=database, started_ms=_now_ms()
         )
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the status and write it; called by any thread."""
+        """Change fields of the status and write it; called by any thread.
+
+        If it cannot be written, the log says so, and the next change tries again: a disk that is
+        full must not hide why the pipeline ends.
+        """
         with self._lock:
             self._update(changes)
 
@@ -53,7 +58,14 @@ class StatusWriter:
         self.status.updated_ms = _now_ms()
         if self._path is None:
             return
-        write_whole(self._path, msgspec.json.encode(self.status), synced=False)  # each batch
+        try:
+            write_whole(self._path, msgspec.json.encode(self.status), synced=False)  # each batch
+        except OSError as error:
+            if not self._unwritten:
+                log.warning("the status cannot be written: %s: %s", self._path, error.strerror)
+            self._unwritten = True
+        else:
+            self._unwritten = False
 
 
 class PipelineMetrics:

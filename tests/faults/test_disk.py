@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from psutil import STATUS_ZOMBIE
 
 from streamydb.read_model.verify import verify
 from streamydb.testing.database import Database, wait_for
@@ -45,6 +46,31 @@ def test_the_disk_of_the_checkpoint_is_full(tmp_path: Path, small: Disk) -> None
         error = db.status().error or ""
         assert str(small.folder) in error or os.strerror(errno.ENOSPC) in error
         assert "'A full disk'" in error
+        db.kill_pipeline()
+        small.free()
+        db.load(transfers(100, seed=77))
+        db.start_pipeline()
+        assert db.assert_serial().ok
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("small", ["home/databases/bank"], indirect=True)
+@pytest.mark.fault(
+    20, "the file system of all that a pipeline writes is filled under load",
+    "the pipeline ends, and the status says why although it cannot be written; as above",
+)  # fmt: skip
+def test_the_disk_of_the_status_is_full_too(tmp_path: Path, small: Disk) -> None:
+    with Database(tmp_path) as db:
+        driver = db.processes()[0]
+        with load(db, 4):
+            progressed(db, 200)
+            small.fill()
+            wait_for(lambda: db.status().state == "failed", "the end of the pipeline", 240)
+        wait_for(lambda: not driver.is_running() or driver.status() == STATUS_ZOMBIE, "its end")
+        assert f"the disk of {small.folder} is full" in (db.status().error or "")
+        said = db.log_file.read_text()
+        assert "'A full disk'" in said
+        assert "the status cannot be written" in said
         db.kill_pipeline()
         small.free()
         db.load(transfers(100, seed=77))

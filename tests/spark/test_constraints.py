@@ -30,9 +30,9 @@ def test_declared_enforced_and_replayed(tmp_path: Path) -> None:
         assert bytes(sent(database, reads=["acct/1"]).reads["acct/1"]) == b"0"
         rule = {"name": "one", "prefix": "user/", "unique": "$"}
         sent(database, constrain={"declare": rule})
-        lock = sent(database, **put("user/1", "ann")).failed[0].key
-        assert sent(database, locks=[lock], **put("user/1", "ann")).status == "committed"
-        assert sent(database, locks=[lock], **put("user/2", "ann")).failed[0].violated == "unique"
+        taken = sent(database, id="ann", **put("user/1", "ann"))  # sent again with what it lacked
+        assert (taken.id, taken.status) == ("ann~1", "committed")
+        assert sent(database, **put("user/2", "ann")).failed[0].violated == "unique"
         listed = json.loads(cli(database, "constraints", "list", "--json"))
         assert (set(listed), listed["balance"]["since"]) == ({"balance", "one"}, 2)
         cli(database, "constraints", "drop", "balance")

@@ -1,10 +1,11 @@
-"""What the tests of the client and those of the read model share."""
+"""What the tests of the client, those of the read model and those of full disks share."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -58,3 +59,23 @@ def model(tmp_path: Path) -> Iterator[ReadModel]:
     """An empty read model that can be written."""
     with ReadModel.open(tmp_path / "model", "bank", write=True) as opened:
         yield opened
+
+
+class _Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
+    """How many bytes are free on the disks of folders; there are no other folders."""
+    found: dict[Path, int] = {}
+
+    def usage(folder: Path) -> _Usage:
+        if folder not in found:
+            raise FileNotFoundError(folder)
+        return _Usage(10**12, 10**12 - found[folder], found[folder])
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    return found

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
+from pathlib import Path
 
 import pytest
 
 from streamydb.cli.status import Copy, copy_row, unread
-from streamydb.local.folder import PipelineStatus
+from streamydb.local.file_lock import write_whole
+from streamydb.local.folder import DatabaseFolder, PipelineStatus
+from streamydb.pipeline import progress
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 
 
@@ -43,3 +48,44 @@ def test_a_batch_tells_how_much_of_the_log_was_read() -> None:
     listener = ProgressListener(status, PipelineMetrics())
     listener.note(json.dumps({"batchId": 1, "batchDuration": 100, "sources": [source]}))
     assert (status.status.read, status.status.lag) == (10, 2)
+
+
+def test_a_status_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so once, and the next change tries again."""
+    full = True
+    def write(path: Path, data: bytes, *, synced: bool) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_whole(path, data, synced=synced)
+
+    monkeypatch.setattr(progress, "write_whole", write)
+    path = tmp_path / "status.json"
+    status = StatusWriter(path, "bank")
+    with caplog.at_level(logging.WARNING):
+        status.update(seq=1)
+        status.update(seq=2)
+    assert caplog.messages == [f"the status cannot be written: {path}: No space left on device"]
+    assert (status.status.seq, path.exists()) == (2, False)
+    full = False
+    status.update(state="running")
+    assert json.loads(path.read_bytes())["seq"] == 2
+
+
+@pytest.mark.parametrize(
+    ("room", "said"),
+    [
+        (10**9, "the process ended without saying why"),
+        (0, "the process ended and the disk of {} is full (0 bytes are left)"),
+    ],
+)
+def test_a_process_that_could_not_say_why_it_ended(
+    room: int, said: str, tmp_path: Path, free: dict[Path, int]
+) -> None:
+    database = DatabaseFolder(tmp_path, "bank")
+    file = database.status_file_of("")
+    StatusWriter(file, "bank").update(state="running", pid=2**22 + 1)
+    free[file.parent] = room
+    found = database.status()
+    assert (found.state, found.error) == ("failed", said.format(file.parent))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -15,26 +13,6 @@ LOST = (
     '  File "site-packages/pyspark/sql/streaming/stateful_processor_api_client.py", line 415\n'
     "    raise EOFError\nEOFError\n"
 )
-
-
-class _Usage(NamedTuple):
-    total: int
-    used: int
-    free: int
-
-
-@pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
-    """How much is free on the disks of folders."""
-    found: dict[Path, int] = {}
-
-    def usage(folder: Path) -> _Usage:
-        if folder not in found:
-            raise FileNotFoundError(folder)
-        return _Usage(10**12, 10**12 - found[folder], found[folder])
-
-    monkeypatch.setattr(shutil, "disk_usage", usage)
-    return found
 
 
 @pytest.mark.parametrize("said", ["No space left on device", "Disk quota exceeded"])
