@@ -10,6 +10,9 @@ WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 TEST_WORKERS ?= $(shell echo $$(( $(WORKERS) + 1 )))
 HANDED_OUT := --dist load --maxschedchunk 1
 
+# How long `make test-stalest` and `make campaign` run.
+MINUTES ?= 20
+
 # What docker/Dockerfile begins with; `docker/make-base.sh NAME` makes one of Debian's packages.
 BASE_IMAGE ?= python:3.11-slim-bookworm
 
@@ -72,14 +75,19 @@ test-unit: kernels ## Run the tests that need neither Spark nor Kafka
 
 .PHONY: test-faults
 test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job
-	$(PYTEST) -m "long and not docker"
+	$(PYTEST) -m "long and not docker" --record-long
+
+# A test that nobody runs grows old, and does not tell it.
+.PHONY: test-stalest
+test-stalest: venv jars ## Of the long tests, run those that passed longest ago, for MINUTES=20
+	$(PYTEST) -n $(WORKERS) $(HANDED_OUT) --record-long --stalest $(MINUTES) \
+	    -m "long and not docker and not browser and not clients and not connect and not stores"
 
 .PHONY: reliability
 reliability: venv jars ## Inject every fault there is a test for; write the table of docs/reliability.md
 	$(PYTEST) -m "fault and not docker and not browser" --record-faults
 
-# How long a campaign is, and the seed of its choices (empty: by chance).
-MINUTES ?= 20
+# The seed of a campaign's choices (empty: by chance).
 SEED ?=
 .PHONY: campaign
 campaign: venv jars ## Random faults over a loaded database for MINUTES=20; adds to docs/reliability.md
@@ -110,7 +118,7 @@ proof: kernels ## Run the randomized tests; write what they execute into docs/pr
 
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon
-	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker
+	STREAMYDB_TEST_BASE_IMAGE=$(BASE_IMAGE) TESTCONTAINERS_RYUK_DISABLED=true $(PYTEST) -m docker --record-long
 
 SPARK ?= 4.1.4
 CONNECTOR ?= 4.1.3
@@ -120,19 +128,19 @@ test-spark-version: venv ## Run a test of the pipeline with another PySpark and 
 
 .PHONY: test-browser
 test-browser: venv jars ## Click through the console in Chromium (Debian: apt-get install chromium chromium-driver)
-	$(PYTEST) -m browser
+	$(PYTEST) -m browser --record-long
 
 .PHONY: test-clients
 test-clients: venv ## Generate clients for five languages, compile and run them (Maven, Go, Node, a JDK)
-	$(PYTEST) -m clients
+	$(PYTEST) -m clients --record-long
 
 .PHONY: test-connect
 test-connect: venv jars ## Follow the changes with a Kafka Connect worker into PostgreSQL, with Spark, Python and Node
-	$(PYTEST) -m connect
+	$(PYTEST) -m connect --record-long
 
 .PHONY: test-stores
 test-stores: venv jars ## Keep a checkpoint in an object store (moto's S3), kill and halt its pipelines (Maven)
-	$(PYTEST) -m stores
+	$(PYTEST) -m stores --record-long
 
 .PHONY: test-typescript
 test-typescript: venv ## Compile and test the TypeScript client (Node 18 or newer)

@@ -17,8 +17,9 @@ from hypothesis import settings
 
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.local.collector import keep_all
-from tests.support import tracing
+from tests.support import stalest, tracing
 from tests.support.recording import OPTION, Recorder
+from tools.long_tests import MARKS
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
@@ -54,6 +55,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         tracing.OPTION, action="store_true",
         help="write which modules the randomized tests execute into docs/proof.md",
     )  # fmt: skip
+    parser.addoption(
+        stalest.RECORD, action="store_true",
+        help="write when the tests that `make test` leaves out have passed into "
+        "bench/results/long.json",
+    )  # fmt: skip
+    parser.addoption(
+        stalest.OPTION, type=float, metavar="MINUTES",
+        help="of the chosen tests, run those that passed longest ago, for so long",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,6 +75,11 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGTERM, _interrupted)  # so that the shared broker is stopped, too
         if config.getoption(OPTION):
             config.pluginmanager.register(Recorder(), "streamydb-faults")
+        if config.getoption(stalest.RECORD):
+            config.pluginmanager.register(stalest.LongRecorder(), "streamydb-long")
+    minutes = config.getoption(stalest.OPTION)
+    if minutes is not None:
+        config.pluginmanager.register(stalest.Stalest(minutes), "streamydb-stalest")
     if config.getoption(tracing.OPTION):
         config.pluginmanager.register(tracing.ModuleRecorder(config), "streamydb-modules")
 
@@ -96,6 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         if folder in _MARKED_FOLDERS:
             item.add_marker(_MARKED_FOLDERS[folder])
         item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
+        if any(item.get_closest_marker(name) for name in MARKS):
+            item.user_properties.append(("long", True))
     yield
     items[:] = _ordered(items)
 
