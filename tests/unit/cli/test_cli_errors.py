@@ -1,0 +1,60 @@
+"""What a command says when the machine does not let it go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from streamydb.cli import app
+from streamydb.cli.common import Commands
+
+FULL = os.strerror(errno.ENOSPC)
+MORE = "; make room, and run the command again"
+
+
+def said(error: Exception) -> tuple[int, str, BaseException | None]:
+    """Exit code, what standard error has, and what is no message but a traceback."""
+    failing = typer.Typer(cls=Commands)
+
+    @failing.callback()
+    def all_commands() -> None:
+        pass
+
+    @failing.command()
+    def fail() -> None:
+        raise error
+
+    done = CliRunner().invoke(failing, ["fail"])
+    raised = None if isinstance(done.exception, SystemExit) else done.exception
+    return done.exit_code, done.stderr, raised
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, FULL), f"{FULL}{MORE}"),
+        (OSError(errno.ENOSPC, FULL, "/b/x"), f"/b/x: {FULL}{MORE}"),
+        (PermissionError(errno.EACCES, "Permission denied", "/root"), "/root: Permission denied"),
+        (FileNotFoundError(errno.ENOENT, "No such file", Path("/no")), "/no: No such file"),
+    ],
+)
+def test_a_file_or_a_disk_is_told_in_one_line(error: OSError, message: str) -> None:
+    assert said(error) == (1, f"error: {message}\n", None)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EBADF, "Bad file descriptor"), KeyError("bug")])
+def test_a_bug_keeps_its_traceback(error: Exception) -> None:
+    assert said(error)[2] is error
+
+
+def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(app, ["up", "--home", str(tmp_path / "file" / "home")])
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1].endswith("Not a directory")
+    assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path}")
