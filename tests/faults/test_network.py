@@ -92,11 +92,12 @@ def lose_acknowledgements(proxy: Proxy, topic: str, values: list[bytes], count: 
         {
             "bootstrap.servers": f"127.0.0.1:{proxy.port}", "enable.idempotence": "false",
             "acks": "all", "retries": "100", "retry.backoff.ms": "50", "log_level": 0,
+            "client.id": "lossy",
         }
     )  # fmt: skip
     told: list[object] = []
     for value in values:
-        proxy.lose_acknowledgements(count)
+        proxy.lose_acknowledgements(count, "lossy")
         producer.produce(topic, value, on_delivery=lambda error, _: told.append(error))
         assert producer.flush(60) == 0
         assert proxy.losing == 0

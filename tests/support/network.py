@@ -39,7 +39,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._open: dict[str, asyncio.Event] = {}
         self._delay_s = 0.0
-        self._losing = 0
+        self._losing, self._loser = 0, b""
         self._server: asyncio.Server | None = None
 
     def __enter__(self) -> Self:
@@ -75,9 +75,12 @@ class Proxy:
         """Let every piece of data wait from now on."""
         self._delay_s = seconds
 
-    def lose_acknowledgements(self, count: int) -> None:
-        """Break the connection instead of answering, for so many requests to append."""
-        self._losing = count
+    def lose_acknowledgements(self, count: int, client: str) -> None:
+        """Break the connection instead of answering so many requests of a client to append.
+
+        ``client``: its `client.id`; others append through the proxy, too.
+        """
+        self._losing, self._loser = count, client.encode()
 
     @property
     def losing(self) -> int:
@@ -131,6 +134,11 @@ class Proxy:
                 self._pump(there, writer, "to_client", mute),
             )
 
+    def _appends(self, data: bytes) -> bool:
+        """Return True if the client whose acknowledgements are lost asks to append."""
+        name = len(self._loser).to_bytes(2, "big") + self._loser  # behind the number of the request
+        return data[4:6] == _PRODUCE and data[12:].startswith(name)
+
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str,
         mute: asyncio.Event,
@@ -142,7 +150,7 @@ class Proxy:
                     await asyncio.sleep(self._delay_s)
                 if direction == "to_client" and mute.is_set():
                     continue
-                if direction == "to_broker" and self._losing and data[4:6] == _PRODUCE:
+                if direction == "to_broker" and self._losing and self._appends(data):
                     self._losing -= 1
                     mute.set()
                 writer.write(data)
