@@ -24,7 +24,8 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 PYTEST := $(BIN)/python -m pytest
 SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
 FOLLOW := $(BIN)/python -m streamydb.read_model.warmup
-SHORT := not long and not docker and not browser and not clients and not connect and not stores
+ALONE := not docker and not browser and not clients and not connect and not stores
+SHORT := not long and $(ALONE)
 
 # Images often tell Python to keep no bytecode; then every process of ours would compile everything
 # that it imports, Spark's and pandas' packages, too.
@@ -80,8 +81,7 @@ test-faults: venv jars ## Run the long tests: kill -9 of everything under load, 
 # A test that nobody runs grows old, and does not tell it.
 .PHONY: test-stalest
 test-stalest: venv jars ## Of the long tests, run those that passed longest ago, for MINUTES=20
-	$(PYTEST) -n $(WORKERS) $(HANDED_OUT) --record-long --stalest $(MINUTES) \
-	    -m "long and not docker and not browser and not clients and not connect and not stores"
+	$(PYTEST) -n $(WORKERS) $(HANDED_OUT) --record-long --stalest $(MINUTES) -m "long and $(ALONE)"
 
 .PHONY: reliability
 reliability: venv jars ## Inject every fault there is a test for; write the table of docs/reliability.md

@@ -30,11 +30,11 @@ def read(path: Path = LONG) -> dict[str, dict[str, Any]]:
     return found
 
 
-def note(test: str, seconds: float, path: Path = LONG) -> None:
-    """Note that a test has passed."""
+def note(test: str, run: Mapping[str, Any], path: Path = LONG) -> None:
+    """Note that a test has passed; ``run``: as `read` returns it."""
     with file_lock(reliability.LOCK):
         runs = read(path)
-        runs[test] = {**reliability.stamp(), "seconds": round(seconds, 1)}
+        runs[test] = dict(run)
         lines = (f"{json.dumps(name)}: {json.dumps(runs[name])}" for name in sorted(runs))
         write_whole(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 

@@ -32,6 +32,24 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
         yield disk
 
 
+def pipeline_ends(db: Database, small: Disk, seed: int) -> str:
+    """Fill a disk under load, and wait for the end of the pipeline; what the status says of it."""
+    with load(db, seed):
+        progressed(db, 200)
+        small.fill()
+        wait_for(lambda: db.status().state == "failed", "the end of the pipeline", 240)
+    return db.status().error or ""
+
+
+def pipeline_goes_on(db: Database, small: Disk) -> None:
+    """Make room, and start the pipeline; it executes what has come meanwhile."""
+    db.kill_pipeline()
+    small.free()
+    db.load(transfers(100, seed=77))
+    db.start_pipeline()
+    assert db.assert_serial().ok
+
+
 @pytest.mark.parametrize("small", ["home/databases/bank/checkpoint"], indirect=True)
 @pytest.mark.fault(
     20, "the checkpoint's file system is filled under load",
@@ -39,18 +57,10 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 )  # fmt: skip
 def test_the_disk_of_the_checkpoint_is_full(tmp_path: Path, small: Disk) -> None:
     with Database(tmp_path) as db:
-        with load(db, 1):
-            progressed(db, 200)
-            small.fill()
-            wait_for(lambda: db.status().state == "failed", "the end of the pipeline", 240)
-        error = db.status().error or ""
+        error = pipeline_ends(db, small, 1)
         assert str(small.folder) in error or os.strerror(errno.ENOSPC) in error
         assert "'A full disk'" in error
-        db.kill_pipeline()
-        small.free()
-        db.load(transfers(100, seed=77))
-        db.start_pipeline()
-        assert db.assert_serial().ok
+        pipeline_goes_on(db, small)
 
 
 @pytest.mark.long
@@ -62,20 +72,13 @@ def test_the_disk_of_the_checkpoint_is_full(tmp_path: Path, small: Disk) -> None
 def test_the_disk_of_the_status_is_full_too(tmp_path: Path, small: Disk) -> None:
     with Database(tmp_path) as db:
         driver = db.processes()[0]
-        with load(db, 4):
-            progressed(db, 200)
-            small.fill()
-            wait_for(lambda: db.status().state == "failed", "the end of the pipeline", 240)
+        error = pipeline_ends(db, small, 4)
         wait_for(lambda: not driver.is_running() or driver.status() == STATUS_ZOMBIE, "its end")
-        assert f"the disk of {small.folder} is full" in (db.status().error or "")
+        assert f"the disk of {small.folder} is full" in error
         said = db.log_file.read_text()
         assert "'A full disk'" in said
         assert "the status cannot be written" in said
-        db.kill_pipeline()
-        small.free()
-        db.load(transfers(100, seed=77))
-        db.start_pipeline()
-        assert db.assert_serial().ok
+        pipeline_goes_on(db, small)
 
 
 @pytest.mark.long

@@ -1,4 +1,5 @@
-"""`pytest --record-faults`: which faults a run injected, how often, and what came of it.
+"""What a run records of its tests; `pytest --record-faults`: which faults it injected, how often,
+and what came of it.
 
 Marks and counts travel with the reports of tests, so that the workers of pytest-xdist need no more.
 """
@@ -14,28 +15,44 @@ from tools import reliability
 OPTION = "--record-faults"
 
 
-class Recorder:
-    """Collects the reports of marked tests, and writes each when it has ended."""
+class EndedTests:
+    """Collects the reports of tests that have a property, and hands each on when it has ended.
 
-    def __init__(self) -> None:
-        self._stamp = reliability.stamp()
+    ``name``: of the property.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.stamp = reliability.stamp()  # before records change what git sees
+        self._name = name
         self._runs: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a phase of a test; the worst outcome of its phases counts."""
         properties = [(name, value) for name, value in report.user_properties]
-        if not any(name == "fault" for name, _ in properties):
+        if not any(name == self._name for name, _ in properties):
             return
-        run = self._runs.setdefault(
-            report.nodeid, {"outcome": "passed", "seconds": 0.0, "times": {}, **self._stamp}
-        )
+        run = self._runs.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
         run["seconds"] = round(run["seconds"] + report.duration, 1)
         if report.outcome != "passed":
             run["outcome"] = report.outcome
         if report.when == "teardown":
-            run["times"] = counted(properties)
-            ended = {report.nodeid: self._runs.pop(report.nodeid)}
-            reliability.update(lambda results: results["tests"].update(ended))
+            self.ended(report.nodeid, self._runs.pop(report.nodeid), properties)
+
+    def ended(self, test: str, run: dict[str, Any], properties: list[tuple[str, Any]]) -> None:
+        """Record a test: its outcome, the seconds that it took, what else it has told."""
+        raise NotImplementedError
+
+
+class Recorder(EndedTests):
+    """Writes what came of the tests of faults."""
+
+    def __init__(self) -> None:
+        super().__init__("fault")
+
+    def ended(self, test: str, run: dict[str, Any], properties: list[tuple[str, Any]]) -> None:
+        """Write a test into the table."""
+        record = {test: {**run, "times": counted(properties), **self.stamp}}
+        reliability.update(lambda results: results["tests"].update(record))
 
 
 def counted(properties: list[tuple[str, Any]]) -> dict[str, int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
+from tests.support.recording import EndedTests
 from tools import long_tests
 
 OPTION = "--stalest"
@@ -30,20 +32,13 @@ class Stalest:
         items[:] = [item for item in items if item.nodeid in chosen]
 
 
-class LongRecorder:
+class LongRecorder(EndedTests):
     """Notes the long tests that pass."""
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-        self._failed: set[str] = set()
+        super().__init__("long")
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a phase of a test; it has passed when all three have."""
-        if ("long", True) not in map(tuple, report.user_properties):
-            return
-        spent = self._seconds.get(report.nodeid, 0.0) + report.duration
-        self._seconds[report.nodeid] = spent
-        if report.outcome != "passed":
-            self._failed.add(report.nodeid)
-        if report.when == "teardown" and report.nodeid not in self._failed:
-            long_tests.note(report.nodeid, spent)
+    def ended(self, test: str, run: dict[str, Any], _: list[tuple[str, Any]]) -> None:
+        """Note a test if it has passed."""
+        if run["outcome"] == "passed":
+            long_tests.note(test, {**self.stamp, "seconds": run["seconds"]})
