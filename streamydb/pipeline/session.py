@@ -85,10 +85,14 @@ def forget_defaults(spark: SparkSession) -> None:
 
     Spark sends all of them with every micro-batch, and a thousand are Hadoop's own defaults. On one
     machine, with a checkpoint in a folder, its code needs none of them.
+
+    Whatever adds a file of defaults has Hadoop read all of them again. Spark does it when it makes
+    the state of its session, so that is made before.
     """
     context = spark.sparkContext
     if not str(context.master).startswith("local"):
         return
+    spark._jsparkSession.sessionState()  # noqa: SLF001
     java: Any = context._jsc  # noqa: SLF001 - PySpark shows it nowhere else
     settings = java.hadoopConfiguration()
     settings.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,12 +107,22 @@ def spark(master: str, hadoop: Hadoop) -> Any:
         master=master, _jsc=SimpleNamespace(hadoopConfiguration=lambda: hadoop),
         getConf=lambda: SimpleNamespace(getAll=lambda: given),
     )
-    return SimpleNamespace(sparkContext=context)
+
+    @cache
+    def made() -> None:
+        """Of the session's state, Spark makes one, and has Hadoop read its defaults meanwhile."""
+        hadoop.set("dfs.replication", "3")
+
+    return SimpleNamespace(
+        sparkContext=context, _jsparkSession=SimpleNamespace(sessionState=made)
+    )  # fmt: skip
 
 
 def test_on_one_machine_only_the_given_settings_of_hadoop_are_left() -> None:
     hadoop = Hadoop({"io.file.buffer.size": "65536", "fs.file.impl": "Local"})
-    forget_defaults(spark("local[2,4]", hadoop))
+    session = spark("local[2,4]", hadoop)
+    forget_defaults(session)
+    session._jsparkSession.sessionState()  # whoever needs it next
     assert hadoop == {"fs.file.impl": "Bare"}
 
 

@@ -1,0 +1,39 @@
+"""What Spark sends with every micro-batch: of Hadoop's thousand settings, only the given ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(200)
+QUERY = """
+import sys
+from streamydb.pipeline.session import forget_defaults, session
+spark = session("settings", "local[1]")
+settings = spark.sparkContext._jsc.hadoopConfiguration()
+before = settings.size()
+forget_defaults(spark)
+spark.conf.set("spark.sql.shuffle.partitions", "1")
+rows = spark.readStream.format("rate").load().groupBy("value").count()
+writer = rows.writeStream.format("noop").outputMode("update")
+query = writer.option("checkpointLocation", sys.argv[1]).start()
+query.processAllAvailable()
+query.stop()
+given = [name for name, _ in spark.sparkContext.getConf().getAll()]
+print(before, settings.size(), sum(name.startswith("spark.hadoop.") for name in given))
+"""
+
+
+def test_defaults_of_hadoop_do_not_come_back_when_a_query_runs(tmp_path: Path) -> None:
+    """Without settings of the user's: those have Spark make its session's state before."""
+    done = subprocess.run(
+        [sys.executable, "-c", QUERY, str(tmp_path / "checkpoint")],
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before, left, given = map(int, done.stdout.split())
+    assert before > 500
+    assert left <= given + 3, "Spark itself sets a few"
