@@ -1,8 +1,10 @@
 """Threads append while the producer's own thread falls asleep, wakes, and is closed.
 
 The broker's side decides by dice when a record has its fate, which fate, when the queue is full,
-and when the client is ended by a fatal error; some callbacks raise. The thread's sleep is made so
-long that whoever relies on its end, and not on being woken, fails.
+and when the client is ended by a fatal error; some callbacks raise. An error is any that Kafka
+knows, and the record is in the log or not, except that what was not sent, or refused at once, is
+not. The thread's sleep is made so long that whoever relies on its end, and not on being woken,
+fails.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.kafka import producer
-from streamydb.kafka.appends import Appended, AppendError
+from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.connection import Contact
 from streamydb.settings import Settings
 from tests.support.memory_kafka import CONNECTION, Record
@@ -25,6 +27,25 @@ WAIT_S = 20.0
 """Nothing here takes so long, unless somebody was not woken."""
 
 Told = Callable[[KafkaError | None, Any], None]
+
+NOT_WRITTEN = [
+    KafkaError._PURGE_QUEUE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD,
+    KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_MSG, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_REQUIRED_ACKS,
+]  # fmt: skip
+"""Errors of records that were not sent, or that a broker looks at before it writes."""
+
+PERHAPS_WRITTEN = sorted(
+    {
+        code
+        for name, code in vars(KafkaError).items()
+        if name.strip("_").isupper() and isinstance(code, int)
+    }
+    - {*NOT_WRITTEN, KafkaError.NO_ERROR}
+)
 
 
 class Broker:
@@ -93,16 +114,29 @@ class Client:
         with broker.lock:
             found, self._kept[:count] = self._kept[:count], []
             for value, told in found:
-                failed = self._ended or broker.dice.random() < broker.failing
-                if not failed:
+                error, written = self._fate()
+                if written:
                     broker.log.append(value)
-                fates.append((told, failed, len(broker.log) - 1))
-        for told, failed, offset in fates:
-            if failed:
-                told(KafkaError(KafkaError._MSG_TIMED_OUT), None)
+                fates.append((told, error, len(broker.log) - 1))
+        for told, error, offset in fates:
+            if error is not None:
+                told(error, None)
             else:
                 told(None, Record(0, offset, 1_000 + offset, None, None))
         return len(fates)
+
+    def _fate(self) -> tuple[KafkaError | None, bool]:
+        """What is told of a record, and if the log has it."""
+        dice = self._broker.dice
+        if self._ended:  # it is under way, or it is not
+            sent = dice.random() < 0.5
+            purged = KafkaError._PURGE_INFLIGHT if sent else KafkaError._PURGE_QUEUE
+            return KafkaError(purged), sent and dice.random() < 0.5
+        if dice.random() >= self._broker.failing:
+            return None, True
+        if dice.random() < 0.5:
+            return KafkaError(dice.choice(NOT_WRITTEN)), False
+        return KafkaError(dice.choice(PERHAPS_WRITTEN)), dice.random() < 0.5
 
 
 class Fates:
@@ -189,7 +223,9 @@ def test_each_record_is_told_of_once_and_nobody_waits_for_the_end_of_a_sleep(
     assert sorted(told) == sorted(value for fates in every for value in fates.taken)
     assert {len(fate) for fate in told.values()} <= {1}
     appended = {value: fate[0] for value, fate in told.items() if isinstance(fate[0], Appended)}
-    assert sorted(appended) == sorted(broker.log)
+    unknown = {value for value, fate in told.items() if isinstance(fate[0], AppendUnknownError)}
+    assert appended.keys() <= {*broker.log} <= appended.keys() | unknown
+    assert len(broker.log) == len({*broker.log})
     assert all(broker.log[place.offset] == value for value, place in appended.items())
     for fates in every:
         of_thread = [appended[value].offset for value in fates.taken if value in appended]
