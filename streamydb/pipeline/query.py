@@ -40,8 +40,8 @@ _SOURCE_OPTIONS: Final = {
     "failOnDataLoss": "true",
     # Spark fetches only records that are there. But Kafka's client then fetches on by itself, and
     # Spark's next question, for the ends of the partition, waits on the same connection until that
-    # fetch is answered: as long as this, if nothing new comes.
-    "kafka.fetch.max.wait.ms": "1",
+    # fetch is answered: as long as this and a millisecond more, if nothing new comes; 0: at once.
+    "kafka.fetch.max.wait.ms": "0",
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": "16777216",
     "kafka.fetch.max.bytes": "67108864",
