@@ -2,7 +2,8 @@
 
 A profiler of processor time does not show what waits: for Kafka, a file, another process. This one
 asks the JVM for the stacks of all threads, over and over at random moments, and prints for each
-kind of thread which share of the moments found it in a method. Asking takes some milliseconds.
+kind of thread which share of the moments found it in a method; threads of one kind add up. Asking
+takes some milliseconds.
 
 Source: HotSpot's attach protocol (`jcmd` opens its socket), version 1.
 """
@@ -16,6 +17,7 @@ import socket
 import subprocess
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +27,7 @@ _ASK: Final = b"1\0threaddump\0\0\0\0"
 _CHUNK: Final = 1 << 16
 _THREAD: Final = re.compile(r'^"([^"]+)"', re.MULTILINE)
 _METHOD: Final = re.compile(r"^\s+at (\S+)\(", re.MULTILINE)
-_NUMBERS: Final = re.compile(r"[\da-f-]*\d[\da-f.-]*")
+_NUMBERS: Final = re.compile(r"[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|\d[\d.]*")
 _IDLE: Final = re.compile(
     r"java\.(lang\.Thread|util\.concurrent|lang\.Object|lang\.ref|base)|jdk\.internal"
 )
@@ -90,9 +92,10 @@ def main(arguments: list[str] | None = None) -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         parser.error(f"jcmd does not reach process {options.pid}: {error}")
     moments = Moments()
-    for _ in range(options.moments):
-        moments.add(_dump(Path(f"/tmp/.java_pid{options.pid}")))  # noqa: S108 - HotSpot's
-        time.sleep(random.uniform(0.5, 1.5) * options.every)  # noqa: S311 - not in step
+    with suppress(ConnectionError, FileNotFoundError):  # it has ended: what was seen counts
+        for _ in range(options.moments):
+            moments.add(_dump(Path(f"/tmp/.java_pid{options.pid}")))  # noqa: S108 - HotSpot's
+            time.sleep(random.uniform(0.5, 1.5) * options.every)  # noqa: S311 - not in step
     print(*moments.report(options.least), sep="\n")
 
 

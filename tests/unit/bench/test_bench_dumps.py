@@ -34,3 +34,11 @@ def test_a_share_for_each_method_of_each_kind_of_thread() -> None:
         "  75.0%  sun.nio.ch.EPoll.wait",
     ]
     assert moments.report(0.8) == []
+
+
+def test_only_numbers_and_ids_are_left_out_of_a_name() -> None:
+    moments = Moments()
+    one = "4a39d0d4-bad3-4c11-9e0f-0123456789ab"
+    for name in ("Thread-8", f"stream for bank [id = {one}]"):
+        moments.add(f'"{name}" #1\n\tat org.apache.spark.Some.run(Some.scala:1)\n')
+    assert [*moments.threads] == ["Thread-N", "stream for bank [id = N]"]
