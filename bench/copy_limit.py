@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, create
 from streamydb.pipeline import query as pipeline_query
-from streamydb.pipeline.projections import COMPILED, FACTORY_MODE
+from streamydb.pipeline.adaptive import COMPILED, FACTORY_MODE
 from streamydb.pipeline.session import forget_defaults, session
 
 __all__ = ["CopyTask", "main", "rate_of", "run"]

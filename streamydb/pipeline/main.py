@@ -22,6 +22,7 @@ from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
+from streamydb.pipeline.adaptive import FACTORY_MODE, AdaptiveSettings
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.checkpoint import Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig
@@ -36,7 +37,6 @@ from streamydb.pipeline.outcome import after_jvm, wait
 from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.preparation import resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
-from streamydb.pipeline.projections import FACTORY_MODE, Projections
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.record import recorded_config, require_same_log
 from streamydb.pipeline.restarts import RestartedQuery
@@ -92,7 +92,7 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
             ending.requested.wait, lambda why: status.update(waiting=why),
             config.settings.bootstrap_servers,
         )
-        parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience, Projections())
+        parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience, AdaptiveSettings())
         try:
             spark = partial(_spark, parts, launch)
             with opened(config, spark, ending.requested.wait) as checkpoint:
@@ -133,7 +133,7 @@ def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
     spark.streams.addListener(
         ProgressListener(
             parts.status, parts.metrics, coordinator.note, announcer.announce,
-            parts.projections.note,
+            parts.adaptive.note,
         )
     )
     _go_on(ending)
@@ -246,7 +246,7 @@ def _start(
     )
     query = _started(writer, config)
     if FACTORY_MODE not in config.spark_conf:
-        parts.projections.follow(query.set_conf)
+        parts.adaptive.follow(query.set_conf)
     return query
 
 

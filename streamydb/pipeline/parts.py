@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from streamydb.kafka.patience import Patience
+from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.jvm import Jvm
 from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
-from streamydb.pipeline.projections import Projections
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import StandbyReport
 
@@ -26,7 +26,7 @@ class Parts:
     jvm: Jvm
     metrics: PipelineMetrics
     patience: Patience
-    projections: Projections
+    adaptive: AdaptiveSettings
 
     def show(self, view: StandbyReport) -> None:
         """Tell people and programs which part this pipeline has."""

@@ -134,7 +134,7 @@ def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
         assert report.transactions > 500
         said = db.log_file.read_text()
         assert "batch " in said
-        assert "stay as they are" not in said  # Spark's projections; see `Projections`
+        assert "stay as they are" not in said  # Spark's projections; see `AdaptiveSettings`
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import random
 import pytest
 from py4j.protocol import Py4JError
 
-from streamydb.pipeline.projections import COMPILED, FACTORY_MODE, INTERPRETED, Projections
+from streamydb.pipeline.adaptive import COMPILED, FACTORY_MODE, INTERPRETED, AdaptiveSettings
 
 
 class Query:
@@ -29,15 +29,15 @@ class Query:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
     dice = random.Random(seed)
-    projections = Projections()
-    projections.note(dice.randint(0, 20_000))
+    adaptive = AdaptiveSettings()
+    adaptive.note(dice.randint(0, 20_000))
     for _ in range(dice.randint(1, 4)):
         query = Query(deaf=dice.random() < 0.3)
-        projections.follow(query.set_conf)
+        adaptive.follow(query.set_conf)
         assert query.tried == 0
         for number in range(1, dice.randint(2, 30)):
             records = dice.choice([0, 1, 10_000, 10_001, 200_000])
-            projections.note(records)
+            adaptive.note(records)
             wanted = INTERPRETED if records <= 10_000 else COMPILED
             assert query.settings == ({} if query.deaf else {FACTORY_MODE: wanted})
             assert query.tried == 1 if query.deaf else query.tried <= number

@@ -13,7 +13,7 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 
-__all__ = ["COMPILED", "FACTORY_MODE", "INTERPRETED", "Projections"]
+__all__ = ["COMPILED", "FACTORY_MODE", "INTERPRETED", "AdaptiveSettings"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -26,7 +26,7 @@ _FEW: Final = 10_000
 """Records of a micro-batch whose projections are interpreted."""
 
 
-class Projections:
+class AdaptiveSettings:
     """Chooses for the next micro-batch by what the last one has read.
 
     Which one is chosen changes no result, so a choice may come late, or in the midst of a batch.
