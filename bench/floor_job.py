@@ -99,9 +99,9 @@ def _entry(log: DataFrame, shards: int = 1) -> DataFrame:
 
 
 def _two_shards(log: DataFrame) -> DataFrame:
-    """Like the pipeline's: to the shards, to who executes, to who formats."""
+    """Like the pipeline's: to the shards; with little load to one who executes, one who formats."""
     state = _entry(_hop(log), 2)
-    return _hop(_hop(state.repartition(2, "key")).repartition(2, "key"))
+    return _hop(_hop(state.repartition(1, "key")).repartition(1, "key"))
 
 
 FORMS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], dict[str, str]]]] = {

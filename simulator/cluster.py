@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from typing import Final
 from unittest import mock
 
@@ -360,9 +360,7 @@ class Cluster:
             self._maybe_crash(calm=calm)
         if bytes_granted is not None:
             bytes_granted.judge(self.config.shards)
-        for number in rng.sample(range(len(self.nodes)), len(self.nodes)):
-            blocks = granted[number]
-            rng.shuffle(blocks)
+        for number, blocks in self._tasks(granted):
             for records in self._execute(number, blocks, copies[number][1]):
                 if bytes_granted is not None:
                     bytes_granted.make(number, records, self.log)
@@ -371,6 +369,16 @@ class Cluster:
         if bytes_granted is not None:
             bytes_granted.judge_made()
         self._maybe_crash(calm=calm)
+
+    def _tasks(self, granted: list[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
+        """Executing tasks: the blocks of one partition each, or one task with those of all."""
+        rng = self.random
+        numbers = rng.sample(range(len(granted)), len(granted))
+        if not self.single and not self.large and rng.random() < 0.5:
+            granted, numbers = [list(chain.from_iterable(granted))], [0]
+        for number in numbers:
+            rng.shuffle(granted[number])
+            yield number, granted[number]
 
     def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:
         """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""

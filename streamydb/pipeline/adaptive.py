@@ -1,19 +1,23 @@
-"""Spark's projections: interpreted in small micro-batches, compiled in large ones.
+"""Spark's settings that follow the size of micro-batches.
 
-Around each Python function Spark turns rows into another form. For that it writes a Java class in
-every task, and finds that it has compiled it before: writing it takes longer than interpreting some
-hundred rows, and a hundred thousand rows are turned faster by the class.
+Projections: interpreted in small micro-batches, compiled in large ones. Around each Python function
+Spark turns rows into another form. For that it writes a Java class in every task, and finds that it
+has compiled it before: writing it takes longer than interpreting some hundred rows, and a hundred
+thousand rows are turned faster by the class.
+
+With several shards, tasks: in small micro-batches one executes and one formats, in large ones as
+many as there are shards. A task costs some milliseconds of processor time, whatever it has to do.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from py4j.protocol import Py4JError
 
-__all__ = ["COMPILED", "FACTORY_MODE", "INTERPRETED", "AdaptiveSettings"]
+__all__ = ["COMPILED", "FACTORY_MODE", "INTERPRETED", "SHUFFLE_PARTITIONS", "AdaptiveSettings"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -22,33 +26,66 @@ FACTORY_MODE: Final = "spark.sql.codegen.factoryMode"
 
 COMPILED: Final = "FALLBACK"
 INTERPRETED: Final = "NO_CODEGEN"
-_FEW: Final = 10_000
+_INTERPRETED_RECORDS: Final = 10_000
 """Records of a micro-batch whose projections are interpreted."""
+
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+"""Spark's setting: into how many tasks a shuffle goes that names no number.
+
+State is partitioned by a number that Spark remembers from the first start of a query, whatever this
+setting is later.
+"""
+
+_ONE_TASK_RECORDS: Final = 4_000
+_ONE_TASK_US: Final = 20_000
+"""What one task executes, if its code takes no longer: procedures may take a millisecond each."""
 
 
 class AdaptiveSettings:
-    """Chooses for the next micro-batch by what the last one has read.
+    """Chooses settings for the next micro-batch by what the last one was.
 
-    Which one is chosen changes no result, so a choice may come late, or in the midst of a batch.
+    Which are chosen changes no result, so a choice may come late, or in the midst of a batch.
     """
 
     def __init__(self) -> None:
         """Nothing is chosen before `follow`."""
         self._set: Callable[[str, str], None] | None = None
-        self._mode = ""
+        self._shards = 1
+        self._chosen: dict[str, str] = {}
+        self._given: Collection[str] = ()
 
-    def follow(self, set_conf: Callable[[str, str], None]) -> None:
-        """Choose for a query that has been started; ``set_conf`` changes its settings."""
-        self._set, self._mode = set_conf, ""
+    def follow(
+        self, set_conf: Callable[[str, str], None], shards: int, given: Collection[str] = ()
+    ) -> None:
+        """Choose for a query that has been started.
 
-    def note(self, records: int) -> None:
-        """Choose, after a micro-batch that has read so many records."""
-        mode = INTERPRETED if records <= _FEW else COMPILED
-        if self._set is None or mode == self._mode:
+        Args:
+            set_conf: changes a setting of the query.
+            shards: of the database; so many tasks the query has begun with.
+            given: settings that the user has given, and nobody changes.
+
+        """
+        self._set, self._shards, self._given = set_conf, shards, given
+        self._chosen = {SHUFFLE_PARTITIONS: str(shards)}
+
+    def note(self, records: int, executing_us: int) -> None:
+        """Choose, after a micro-batch.
+
+        Args:
+            records: how many it has read, of all topics.
+            executing_us: processor time of its executing tasks together, in microseconds.
+
+        """
+        one = records <= _ONE_TASK_RECORDS and executing_us <= _ONE_TASK_US
+        self._choose(FACTORY_MODE, INTERPRETED if records <= _INTERPRETED_RECORDS else COMPILED)
+        self._choose(SHUFFLE_PARTITIONS, "1" if one else str(self._shards))
+
+    def _choose(self, name: str, value: str) -> None:
+        if self._set is None or name in self._given or self._chosen.get(name) == value:
             return
         try:
-            self._set(FACTORY_MODE, mode)
-            self._mode = mode
+            self._set(name, value)
+            self._chosen[name] = value
         except Py4JError as error:
-            log.warning("Spark's projections stay as they are: %s", error)
+            log.warning("Spark's settings stay as they are: %s", error)
             self._set = None

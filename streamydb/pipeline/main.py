@@ -22,7 +22,7 @@ from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.shard_files import remove_other_incarnations
-from streamydb.pipeline.adaptive import FACTORY_MODE, AdaptiveSettings
+from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.checkpoint import Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig
@@ -245,8 +245,7 @@ def _start(
         spark, config, found.database, changes.partitions, found.start, ends, rulings
     )
     query = _started(writer, config)
-    if FACTORY_MODE not in config.spark_conf:
-        parts.adaptive.follow(query.set_conf)
+    parts.adaptive.follow(query.set_conf, found.database.shards, config.spark_conf)
     return query
 
 

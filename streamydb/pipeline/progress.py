@@ -122,18 +122,18 @@ class ProgressListener(StreamingQueryListener):
         self, status: StatusWriter, metrics: PipelineMetrics,
         note_position: Callable[[PipelinePosition], None] = lambda _: None,
         announce: Callable[[str | None], None] = lambda _: None,
-        note_records: Callable[[int], None] = lambda _: None,
+        note_size: Callable[[int, int], None] = lambda _records, _executing_us: None,
     ) -> None:
         """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``.
 
         ``announce``: is told first what a batch has resolved; see `Announcer.announce`.
-        ``note_records``: how many records a batch has read, of all topics.
+        ``note_size``: how large a batch was; see `AdaptiveSettings.note`.
         """
         self._status = status
         self._metrics = metrics
         self._note_position = note_position
         self._announce = announce
-        self._note_records = note_records
+        self._note_size = note_size
 
     @property
     def _jlistener(self) -> Any:
@@ -157,9 +157,11 @@ class ProgressListener(StreamingQueryListener):
     def note(self, text: str) -> None:
         """Note a batch by its progress report, a JSON object."""
         progress = json.loads(text)
-        seen = progress.get("observedMetrics", {}).get("progress", {})
+        observed = progress.get("observedMetrics", {})
+        seen = observed.get("progress", {})
         self._announce(seen.get("resolves"))
-        self._note_records(progress.get("numInputRows", 0))
+        executing_us = observed.get("executing", {}).get("cpu_us") or 0
+        self._note_size(progress.get("numInputRows", 0), executing_us)
         batch_ms = progress.get("batchDuration", 0)
         seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
         rows = progress["sources"][0]["numInputRows"]

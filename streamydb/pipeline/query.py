@@ -5,8 +5,8 @@
     feedback ─────┘            (the stateful operator)
 
 With one shard there is no shuffle: the whole micro-batch is one task. With several there are three,
-routed
-by tokens: to the shards, to the executing partitions, and to the tasks that hand records to Kafka.
+routed by tokens: to the shards, to the executing partitions, and to the tasks that hand records to
+Kafka. The latter two name no number of tasks, so that `AdaptiveSettings` can choose it.
 With `grouping=single` a second stateful operator takes the place of execute: it gathers over
 several micro-batches what was granted.
 """
@@ -27,6 +27,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
+from streamydb.pipeline.adaptive import SHUFFLE_PARTITIONS
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.stateful import Stateful
 from streamydb.procedures.folder import FolderModules
@@ -76,7 +77,7 @@ def build_query(
     ``rulings``: all that bind what this start of the query executes.
     """
     shards = database.shards
-    spark.conf.set("spark.sql.shuffle.partitions", str(shards))
+    spark.conf.set(SHUFFLE_PARTITIONS, str(shards))
     parser = hosts.Parser(database, rulings)
     modules = FolderModules(config.procedures)
     executor = hosts.Executor(database, changes_partitions, modules, rulings)
@@ -104,10 +105,11 @@ def build_query(
     elif shards == 1:
         records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
     else:
-        outputs = grants.repartition(shards, "token").mapInArrow(
-            executor.__call__, hosts.BLOCK_SCHEMA
+        outputs = grants.repartition("token").mapInArrow(
+            executor.__call__, hosts.OUTPUT_SCHEMA
         )
-        records = outputs.repartition(shards, "token").mapInArrow(
+        outputs = outputs.observe("executing", f.sum("cpu_us").alias("cpu_us"))
+        records = outputs.repartition("token").mapInArrow(
             explode.__call__, hosts.RECORD_SCHEMA
         )
     return _to_kafka(records, config)

@@ -35,19 +35,20 @@ __all__ = ["TransactionProcessor", "passed_on"]
 
 
 class TransactionProcessor:
-    """One executing partition of the plans: executes what it was granted, and says what came of it.
+    """An executing task of the plans: executes what partitions were granted, says what came of it.
 
-    In: blocks of grants, one or more from every shard for each plan, in any order: transactions
-    from the shards of their ids, values from the shards of the keys. Blocks of resolved records, of
-    digests and of results that are known, too, which have nothing to execute.
+    In: blocks of grants to one partition, or to all of them, one or more from every shard for each
+    partition, in any order: transactions from the shards of their ids, values from the shards of
+    the keys. Blocks of resolved records, of digests and of results that are known, too, which have
+    nothing to execute.
 
     Out: results, changes, dead letters and what workflows emit, as rows still to be formatted; then
     feedback to every shard: the last value of each key that was written, and the results that it
     cannot make up itself. If a plan makes too much, only feedback that says so.
 
     State: none. What it is made with does not change: the configuration, into how many tasks
-    formatting is spread, the code of procedures, and the rulings. So any task can be the partition,
-    and a batch that is repeated gives the same bytes.
+    formatting is spread, the code of procedures, and the rulings. So any task can be any
+    partition, and a batch that is repeated gives the same bytes.
 
     Invariants: transactions of a plan run serially in seq order; all checks of a transaction see
     the state before it, and its reads the state after it; an aborted one writes nothing; an output

@@ -1,4 +1,5 @@
-"""Whatever micro-batches and queries come, a query has the setting that the last batch asks for."""
+"""Whatever micro-batches and queries come, a query has the settings that the last batch asks for.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +8,28 @@ import random
 import pytest
 from py4j.protocol import Py4JError
 
-from streamydb.pipeline.adaptive import COMPILED, FACTORY_MODE, INTERPRETED, AdaptiveSettings
+from streamydb.pipeline.adaptive import (
+    COMPILED,
+    FACTORY_MODE,
+    INTERPRETED,
+    SHUFFLE_PARTITIONS,
+    AdaptiveSettings,
+)
 
 
 class Query:
     """The settings of a query; some cannot be changed."""
 
-    def __init__(self, *, deaf: bool) -> None:
+    def __init__(self, shards: int, *, deaf: bool) -> None:
         self.deaf = deaf
         self.tried = 0
-        self.settings: dict[str, str] = {}
+        self.settings = {FACTORY_MODE: "", SHUFFLE_PARTITIONS: str(shards)}
 
     def set_conf(self, name: str, value: str) -> None:
         self.tried += 1
         if self.deaf:
             raise Py4JError("no such method")
-        assert self.settings.get(name) != value  # it is told what is new
+        assert self.settings[name] != value  # it is told what is new
         self.settings[name] = value
 
 
@@ -30,14 +37,24 @@ class Query:
 def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
     dice = random.Random(seed)
     adaptive = AdaptiveSettings()
-    adaptive.note(dice.randint(0, 20_000))
+    adaptive.note(dice.randint(0, 20_000), 0)
     for _ in range(dice.randint(1, 4)):
-        query = Query(deaf=dice.random() < 0.3)
-        adaptive.follow(query.set_conf)
+        shards = dice.choice([1, 2, 8])
+        given = dice.choice([(), (), (FACTORY_MODE,)])
+        query = Query(shards, deaf=dice.random() < 0.3)
+        before = dict(query.settings)
+        adaptive.follow(query.set_conf, shards, given)
         assert query.tried == 0
-        for number in range(1, dice.randint(2, 30)):
-            records = dice.choice([0, 1, 10_000, 10_001, 200_000])
-            adaptive.note(records)
-            wanted = INTERPRETED if records <= 10_000 else COMPILED
-            assert query.settings == ({} if query.deaf else {FACTORY_MODE: wanted})
-            assert query.tried == 1 if query.deaf else query.tried <= number
+        for _ in range(1, dice.randint(2, 30)):
+            records = dice.choice([0, 1, 4_000, 4_001, 10_000, 10_001, 200_000])
+            executing_us = dice.choice([0, 20_000, 20_001, 900_000])
+            adaptive.note(records, executing_us)
+            small = records <= 4_000 and executing_us <= 20_000
+            wanted = {
+                FACTORY_MODE: INTERPRETED if records <= 10_000 else COMPILED,
+                SHUFFLE_PARTITIONS: "1" if small else str(shards),
+            }
+            if query.deaf:
+                assert query.tried <= 1
+                wanted = before
+            assert query.settings == wanted | {name: before[name] for name in given}

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline import arrow_batches, hosts
 from streamydb.pipeline.routes import tokens
 
@@ -83,3 +89,41 @@ def test_bytes_become_ragged_without_a_copy() -> None:
     assert np.shares_memory(
         np.frombuffer(array.buffers()[2], np.uint8), found.data  # type: ignore[union-attr]
     )
+
+
+def granted(count: int) -> list[list[pa.RecordBatch]]:
+    """What two shards grant of a plan of so many transactions, by executing partition."""
+    inputs: list[list[bytes]] = [[], []]
+    for batch in hosts.Parser(CONFIG)(iter(batches([*transactions(count)], 500))):
+        for dest, block in zip(batch.column(1).to_pylist(), batch.column(3).to_pylist(),
+                               strict=True):
+            inputs[dest].append(block)
+    found: list[list[pa.RecordBatch]] = [[], []]
+    for number, blocks in enumerate(inputs):
+        stores = MemoryBlobs(), MemoryValues(), MemoryIdTables()
+        shard = KeyTransactionProcessor(CONFIG, number, *stores, Life("test"))
+        for emitted in shard.step(blocks):
+            rows = [(emitted.proc, emitted.seq, emitted.block)]
+            found[emitted.proc].append(arrow_batches.block_rows(rows, 2))
+    return found
+
+
+@pytest.mark.parametrize("count", [20, 90])
+def test_one_task_may_execute_all_partitions(count: int) -> None:
+    """It gives the records that a task for each partition gives, and says how long it took."""
+    parts = granted(count)
+    assert all(parts)
+    executor = hosts.Executor(CONFIG, 2)
+    apart = [batch for part in parts for batch in executor(iter(part))]
+    mixed = [batch for pair in zip_longest(*reversed(parts)) for batch in pair if batch]
+    together = list(executor(iter(mixed)))
+    explode = hosts.Explode(CONFIG)
+    def rows(outputs: list[pa.RecordBatch]) -> Counter[tuple[object, ...]]:
+        records = pa.Table.from_batches(list(explode(iter(outputs))))
+        return Counter(tuple(row.values()) for row in records.to_pylist())
+
+    assert rows(together) == rows(apart)
+    assert sum(topic == "bank.results" for topic, *_ in rows(together).elements()) == count
+    names = [field.split()[0] for field in hosts.OUTPUT_SCHEMA.split(", ")]
+    assert all(batch.schema.names == names for batch in together)
+    assert sum(pc.sum(batch.column("cpu_us")).as_py() for batch in together) > 0
