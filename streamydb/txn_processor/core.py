@@ -23,7 +23,13 @@ from streamydb.columns.sizes import only_system, over_by, tells, text_bytes
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.columns.timeline import Timeline
 from streamydb.procedures.modules import NO_MODULES, Modules
-from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
+from streamydb.records.rulings import (
+    NO_RULINGS,
+    Fault,
+    Rulings,
+    UnruledFaults,
+    require_ruled,
+)
 from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.execution import execute_grants
@@ -100,8 +106,13 @@ class TransactionProcessor:
             found.add(header, *grant)
             found.add_ranges(header, Columns.unflatten(arrays, "ranges."))
         checks.one_plan(part.plan for part in parts)
+        unruled: list[Fault] = []
         for part, found in sorted(parts.items(), key=_first):
-            yield from self._executed(part, found)
+            try:
+                yield from self._executed(part, found)
+            except UnruledFaults as stop:  # of the other parts, too, before anybody rules
+                unruled += stop.faults
+        require_ruled(unruled)
 
     def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Rows | o.Records]:
         """Execute the partition's part of one plan."""

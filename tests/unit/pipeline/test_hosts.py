@@ -6,7 +6,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import chain, count, zip_longest
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +21,18 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline import arrow_batches, hosts
 from streamydb.pipeline.routes import tokens
+from streamydb.records.rulings import Fault, UnruledFaults
+from streamydb.txn_processor import core
+from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.outcome import ExecutionOutcome
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
 
 
-def transactions(count: int, size: int = 5) -> list[bytes]:
-    rng = random.Random(count)
+def transactions(number: int, size: int = 5) -> list[bytes]:
+    rng = random.Random(number)
     made = []
-    for i in range(count):
+    for i in range(number):
         update = {"op": "put", "key": f"k{rng.randrange(50)}", "value": "v" * size}
         made.append(json.dumps({"id": f"t{i}", "updates": [update]}).encode())
     return made
@@ -91,27 +96,27 @@ def test_bytes_become_ragged_without_a_copy() -> None:
     )
 
 
-def granted(count: int) -> list[list[pa.RecordBatch]]:
+def granted(number: int) -> list[list[pa.RecordBatch]]:
     """What two shards grant of a plan of so many transactions, by executing partition."""
     inputs: list[list[bytes]] = [[], []]
-    for batch in hosts.Parser(CONFIG)(iter(batches([*transactions(count)], 500))):
+    for batch in hosts.Parser(CONFIG)(iter(batches([*transactions(number)], 500))):
         for dest, block in zip(batch.column(1).to_pylist(), batch.column(3).to_pylist(),
                                strict=True):
             inputs[dest].append(block)
     found: list[list[pa.RecordBatch]] = [[], []]
-    for number, blocks in enumerate(inputs):
+    for shard_number, blocks in enumerate(inputs):
         stores = MemoryBlobs(), MemoryValues(), MemoryIdTables()
-        shard = KeyTransactionProcessor(CONFIG, number, *stores, Life("test"))
+        shard = KeyTransactionProcessor(CONFIG, shard_number, *stores, Life("test"))
         for emitted in shard.step(blocks):
             rows = [(emitted.proc, emitted.seq, emitted.block)]
             found[emitted.proc].append(arrow_batches.block_rows(rows, 2))
     return found
 
 
-@pytest.mark.parametrize("count", [20, 90])
-def test_one_task_may_execute_all_partitions(count: int) -> None:
+@pytest.mark.parametrize("number", [20, 90])
+def test_one_task_may_execute_all_partitions(number: int) -> None:
     """It gives the records that a task for each partition gives, and says how long it took."""
-    parts = granted(count)
+    parts = granted(number)
     assert all(parts)
     executor = hosts.Executor(CONFIG, 2)
     apart = [batch for part in parts for batch in executor(iter(part))]
@@ -123,7 +128,22 @@ def test_one_task_may_execute_all_partitions(count: int) -> None:
         return Counter(tuple(row.values()) for row in records.to_pylist())
 
     assert rows(together) == rows(apart)
-    assert sum(topic == "bank.results" for topic, *_ in rows(together).elements()) == count
+    assert sum(topic == "bank.results" for topic, *_ in rows(together).elements()) == number
     names = [field.split()[0] for field in hosts.OUTPUT_SCHEMA.split(", ")]
     assert all(batch.schema.names == names for batch in together)
     assert sum(pc.sum(batch.column("cpu_us")).as_py() for batch in together) > 0
+
+
+def test_one_task_finds_the_faults_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one start of the query is enough to rule on them."""
+    parts, offsets = granted(40), count(1)
+
+    def failing(*args: Any, **options: Any) -> ExecutionOutcome:
+        outcome = execute_grants(*args, **options)
+        outcome.unruled.append(Fault(0, next(offsets), "KeyError"))
+        return outcome
+
+    monkeypatch.setattr(core, "execute_grants", failing)
+    with pytest.raises(UnruledFaults) as stopped:
+        list(hosts.Executor(CONFIG, 2)(chain.from_iterable(parts)))
+    assert [fault.offset for fault in stopped.value.faults] == [1, 2]
