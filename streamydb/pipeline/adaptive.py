@@ -5,19 +5,27 @@ Spark turns rows into another form. For that it writes a Java class in every tas
 has compiled it before: writing it takes longer than interpreting some hundred rows, and a hundred
 thousand rows are turned faster by the class.
 
-With several shards, tasks: in small micro-batches one executes and one formats, in large ones as
-many as there are shards. A task costs some milliseconds of processor time, whatever it has to do.
+With several shards, tasks: under little load one executes and one formats, under much as many as
+there are shards. A task costs some milliseconds of processor time, whatever it has to do. When
+nothing comes there are many, too, since what comes next may be a backlog.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JError
 
-__all__ = ["COMPILED", "FACTORY_MODE", "INTERPRETED", "SHUFFLE_PARTITIONS", "AdaptiveSettings"]
+__all__ = [
+    "COMPILED",
+    "FACTORY_MODE",
+    "INTERPRETED",
+    "SHUFFLE_PARTITIONS",
+    "AdaptiveSettings",
+    "BatchSize",
+]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -37,8 +45,24 @@ setting is later.
 """
 
 _ONE_TASK_RECORDS: Final = 4_000
+"""Records of the log."""
+
 _ONE_TASK_US: Final = 20_000
 """What one task executes, if its code takes no longer: procedures may take a millisecond each."""
+
+
+class BatchSize(NamedTuple):
+    """The size of a micro-batch.
+
+    Attributes:
+        records: how many it has read, of all topics.
+        transactions: how many of them are of the log.
+        executing_us: processor time of its executing tasks together, in microseconds.
+    """
+
+    records: int
+    transactions: int
+    executing_us: int
 
 
 class AdaptiveSettings:
@@ -68,16 +92,11 @@ class AdaptiveSettings:
         self._set, self._shards, self._given = set_conf, shards, given
         self._chosen = {SHUFFLE_PARTITIONS: str(shards)}
 
-    def note(self, records: int, executing_us: int) -> None:
-        """Choose, after a micro-batch.
-
-        Args:
-            records: how many it has read, of all topics.
-            executing_us: processor time of its executing tasks together, in microseconds.
-
-        """
-        one = records <= _ONE_TASK_RECORDS and executing_us <= _ONE_TASK_US
-        self._choose(FACTORY_MODE, INTERPRETED if records <= _INTERPRETED_RECORDS else COMPILED)
+    def note(self, size: BatchSize) -> None:
+        """Choose, after a micro-batch."""
+        few = size.records <= _INTERPRETED_RECORDS
+        one = 0 < size.transactions <= _ONE_TASK_RECORDS and size.executing_us <= _ONE_TASK_US
+        self._choose(FACTORY_MODE, INTERPRETED if few else COMPILED)
         self._choose(SHUFFLE_PARTITIONS, "1" if one else str(self._shards))
 
     def _choose(self, name: str, value: str) -> None:

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus
+from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.standby.position import PipelinePosition
 
 __all__ = ["PipelineMetrics", "ProgressListener", "StatusWriter"]
@@ -122,12 +123,12 @@ class ProgressListener(StreamingQueryListener):
         self, status: StatusWriter, metrics: PipelineMetrics,
         note_position: Callable[[PipelinePosition], None] = lambda _: None,
         announce: Callable[[str | None], None] = lambda _: None,
-        note_size: Callable[[int, int], None] = lambda _records, _executing_us: None,
+        note_size: Callable[[BatchSize], None] = lambda _: None,
     ) -> None:
         """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``.
 
         ``announce``: is told first what a batch has resolved; see `Announcer.announce`.
-        ``note_size``: how large a batch was; see `AdaptiveSettings.note`.
+        ``note_size``: how large a batch was.
         """
         self._status = status
         self._metrics = metrics
@@ -160,11 +161,11 @@ class ProgressListener(StreamingQueryListener):
         observed = progress.get("observedMetrics", {})
         seen = observed.get("progress", {})
         self._announce(seen.get("resolves"))
-        executing_us = observed.get("executing", {}).get("cpu_us") or 0
-        self._note_size(progress.get("numInputRows", 0), executing_us)
         batch_ms = progress.get("batchDuration", 0)
         seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
         rows = progress["sources"][0]["numInputRows"]
+        executing_us = observed.get("executing", {}).get("cpu_us") or 0
+        self._note_size(BatchSize(progress.get("numInputRows", 0), rows, executing_us))
         read = sum(_offsets(progress["sources"][0].get("endOffset")).values())
         lag = _lag(progress["sources"][0])
         status = self._status.status

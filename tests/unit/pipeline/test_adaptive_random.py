@@ -14,6 +14,7 @@ from streamydb.pipeline.adaptive import (
     INTERPRETED,
     SHUFFLE_PARTITIONS,
     AdaptiveSettings,
+    BatchSize,
 )
 
 
@@ -37,7 +38,7 @@ class Query:
 def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
     dice = random.Random(seed)
     adaptive = AdaptiveSettings()
-    adaptive.note(dice.randint(0, 20_000), 0)
+    adaptive.note(BatchSize(dice.randint(0, 20_000), 0, 0))
     for _ in range(dice.randint(1, 4)):
         shards = dice.choice([1, 2, 8])
         given = dice.choice([(), (), (FACTORY_MODE,)])
@@ -46,10 +47,11 @@ def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
         adaptive.follow(query.set_conf, shards, given)
         assert query.tried == 0
         for _ in range(1, dice.randint(2, 30)):
-            records = dice.choice([0, 1, 4_000, 4_001, 10_000, 10_001, 200_000])
+            records = dice.choice([0, 1, 4_000, 4_001, 8_000, 8_002, 10_000, 10_001, 200_000])
             executing_us = dice.choice([0, 20_000, 20_001, 900_000])
-            adaptive.note(records, executing_us)
-            small = records <= 4_000 and executing_us <= 20_000
+            transactions = dice.choice([0, records // 2, records])
+            adaptive.note(BatchSize(records, transactions, executing_us))
+            small = 1 <= transactions <= 4_000 and executing_us <= 20_000
             wanted = {
                 FACTORY_MODE: INTERPRETED if records <= 10_000 else COMPILED,
                 SHUFFLE_PARTITIONS: "1" if small else str(shards),
