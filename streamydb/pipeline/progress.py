@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -32,8 +32,16 @@ __all__ = ["PipelineMetrics", "ProgressListener", "StatusWriter"]
 log = logging.getLogger("streamydb.pipeline")
 
 
+_STAGES: Final = {"starting": 0, "running": 1, "stopping": 2, "stopped": 3, "failed": 3}
+"""The states of a run, in order."""
+
+
 class StatusWriter:
-    """Keeps the status file current; a reader never sees half of it."""
+    """Keeps the status file current; a reader never sees half of it.
+
+    Threads tell of states, and who is told to stop may have ended before the signal's thread says
+    so. So a state that is earlier than the one that is shown is left out.
+    """
 
     def __init__(self, path: Path | None, database: str) -> None:
         """Write to ``path``; None: nowhere."""
@@ -54,6 +62,9 @@ class StatusWriter:
             self._update(changes)
 
     def _update(self, changes: dict[str, Any]) -> None:
+        shown = self.status.state
+        if _STAGES[changes.get("state", shown)] < _STAGES[shown]:
+            del changes["state"]
         for name, value in changes.items():
             setattr(self.status, name, value)
         self.status.updated_ms = _now_ms()

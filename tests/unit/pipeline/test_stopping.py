@@ -77,6 +77,27 @@ with shutdown.Ending(60, lambda **fields: say(fields), lambda: None) as watch:
 """
 
 
+_LATE = """
+import threading
+from streamydb.pipeline import shutdown
+from streamydb.pipeline.progress import StatusWriter
+
+status, ended, told = StatusWriter(None, "bank"), threading.Event(), threading.Event()
+def tell(**fields):
+    ended.wait()
+    status.update(**fields)
+    told.set()
+
+with shutdown.Ending(60, tell, lambda: None) as watch:
+    print("ready", flush=True)
+    watch.requested.wait()
+    status.update(state="stopped")
+    ended.set()
+    told.wait()
+print(status.status.state)
+"""
+
+
 @contextmanager
 def script(text: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run a script that says when it is ready; hand it out then."""
@@ -118,6 +139,14 @@ def test_what_hangs_is_ended_by_force_and_explained(stage: str, code: int, *, st
     assert f"while {stage}" in out
     assert ("{'state': 'stopping'}" in out) == state
     assert out.rstrip().endswith("killed")
+
+
+def test_who_has_stopped_is_not_stopping_again() -> None:
+    """The signal's thread may be late to say so: the main one had nothing to finish."""
+    with script(_LATE) as process:
+        process.send_signal(signal.SIGTERM)
+        out, error = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "stopped\n"), error
 
 
 @pytest.mark.fault(44, "SIGTERM twice", "the batch is given up, cleanly")
