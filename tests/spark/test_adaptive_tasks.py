@@ -46,7 +46,8 @@ def test_tasks_follow_the_size_and_state_does_not(tmp_path: Path) -> None:
         assert found[0] == [SHARDS] * 3, "a query begins with a task for each shard"
         assert {stages[0] for stages in found} == {SHARDS}, "state is divided by shards"
         kinds = [tuple(stages[1:]) for stages in found]
-        assert set(kinds) == {(1, 1), (SHARDS, SHARDS)}
+        number = {1, SHARDS}  # of each stage: the choice may come while Spark plans the two
+        assert {count for kind in kinds for count in kind} == number
         first = kinds.index((1, 1))
         assert (SHARDS, SHARDS) in kinds[first:], "for the large ones"
         offsets = db.place.checkpoint / "query" / "offsets"
