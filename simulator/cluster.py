@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, count, pairwise
-from typing import Final
+from typing import Final, TypeVar
 from unittest import mock
 
 import msgspec
@@ -47,6 +47,7 @@ from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["Checkpoint", "Cluster", "WrittenRecord"]
 
+_Block = TypeVar("_Block")
 _CACHES = (*[MemoryCaches] * 5, FolderCaches)
 _LATE = (0.0, 0.02, 0.1, 0.3)
 """Whether the caches are the real ones, and how often a late worker is in the way."""
@@ -370,8 +371,11 @@ class Cluster:
             bytes_granted.judge_made()
         self._maybe_crash(calm=calm)
 
-    def _tasks(self, granted: list[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-        """Executing tasks: the blocks of one partition each, or one task with those of all."""
+    def _tasks(self, granted: list[list[_Block]]) -> Iterator[tuple[int, list[_Block]]]:
+        """Executing tasks: the blocks of one partition each, or one task with those of all.
+
+        With large values each partition has its own, because what it makes is judged.
+        """
         rng = self.random
         numbers = rng.sample(range(len(granted)), len(granted))
         if not self.single and not self.large and rng.random() < 0.5:

@@ -45,10 +45,10 @@ setting is later.
 """
 
 _ONE_TASK_RECORDS: Final = 4_000
-"""Records of the log."""
+"""Of so many transactions one task executes a micro-batch."""
 
 _ONE_TASK_US: Final = 20_000
-"""What one task executes, if its code takes no longer: procedures may take a millisecond each."""
+"""And if executing takes so much processor time at most: a procedure may take a millisecond."""
 
 
 class BatchSize(NamedTuple):

@@ -113,9 +113,8 @@ class Hosted(sim.Cluster):
                 )
             self._maybe_crash(calm=calm)
         self._resolving = max([self._resolving, *(-row["seq"] for row in grants)])
-        granted = self._shuffled(grants)
-        for number in self.random.sample(shards, len(shards)):
-            for rows in self._outputs(number, granted[number], copies[number][1]):
+        for number, granted in self._tasks(self._shuffled(grants)):
+            for rows in self._outputs(number, granted, copies[number][1]):
                 self._sink(rows, batch.number)
                 self._maybe_crash(calm=calm)
         self._maybe_crash(calm=calm)
