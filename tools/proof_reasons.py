@@ -86,8 +86,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.main": _REAL,
     "streamydb.pipeline.markers": "the thread of `pipeline.marker_session`; it begins again",
     "streamydb.pipeline.outcome": _REAL,
-    "streamydb.pipeline.parts": _SHOWS,
-    "streamydb.pipeline.progress": _SHOWS,
     "streamydb.pipeline.query": _REAL,
     "streamydb.pipeline.run": "asks Spark's JVM; what it decides is executed",
     "streamydb.pipeline.sampler": _SHOWS,

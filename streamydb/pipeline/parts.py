@@ -30,12 +30,6 @@ class Parts:
 
     def show(self, view: StandbyReport) -> None:
         """Tell people and programs which part this pipeline has."""
-        self.status.update(
-            name=self.config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
-            ready=view.ready if view.role == "following" else None,
-            lag_ms=view.lag_ms if view.role == "following" else None,
-            behind=view.behind if view.role == "following" else None,
-        )
         leads = view.role == "leading"
         self.metrics.ready.set(view.ready or leads)
         self.metrics.behind.set(0 if leads else math.nan if view.behind is None else view.behind)
@@ -43,3 +37,9 @@ class Parts:
         self.metrics.leads.set(leads)
         self.metrics.epoch.set(view.epoch)
         self.metrics.diverged.set(view.alarm is not None)
+        self.status.update(  # after the metrics, as after a micro-batch
+            name=self.config.name or None, role=view.role, epoch=view.epoch, alarm=view.alarm,
+            ready=view.ready if view.role == "following" else None,
+            lag_ms=view.lag_ms if view.role == "following" else None,
+            behind=view.behind if view.role == "following" else None,
+        )

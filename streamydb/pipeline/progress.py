@@ -180,11 +180,21 @@ class ProgressListener(StreamingQueryListener):
         read = sum(_offsets(progress["sources"][0].get("endOffset")).values())
         lag = _lag(progress["sources"][0])
         status = self._status.status
-        self._status.update(
+        seq, resolved = max(seq, status.seq or 0), max(resolved, status.resolved or 0)
+        ignored = max(seen.get("ignored") or 0, status.feedback_ignored or 0)
+        self._metrics.seq.set(seq)
+        self._metrics.resolved.set(resolved)
+        self._metrics.ignored.set(ignored)
+        self._metrics.lag.set(lag)
+        self._metrics.read.set(read)
+        self._metrics.last_batch.set_to_current_time()
+        self._metrics.input.inc(rows)
+        self._metrics.batch.observe(batch_ms / 1000)
+        self._status.update(  # after the metrics: who waits for a status finds them as far
             batch=progress["batchId"],
-            seq=max(seq, status.seq or 0),
-            resolved=max(resolved, status.resolved or 0),
-            feedback_ignored=max(seen.get("ignored") or 0, status.feedback_ignored or 0),
+            seq=seq,
+            resolved=resolved,
+            feedback_ignored=ignored,
             input_per_s=round(1000 * rows / batch_ms, 1) if batch_ms else 0.0,
             batch_ms=float(batch_ms),
             lag=lag,
@@ -192,21 +202,11 @@ class ProgressListener(StreamingQueryListener):
         )
         ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
         self._note_position(
-            PipelinePosition(
-                status.resolved or 0, sum(ends[0].values()), ends[-1].get("0", 0), status.seq or 0
-            )
+            PipelinePosition(resolved, sum(ends[0].values()), ends[-1].get("0", 0), seq)
         )
-        self._metrics.seq.set(status.seq or 0)
-        self._metrics.resolved.set(status.resolved or 0)
-        self._metrics.ignored.set(status.feedback_ignored or 0)
-        self._metrics.lag.set(lag)
-        self._metrics.read.set(read)
-        self._metrics.last_batch.set_to_current_time()
-        self._metrics.input.inc(rows)
-        self._metrics.batch.observe(batch_ms / 1000)
         log.info(
             "batch %d: %d records in %d ms, seq %d, resolved %d, lag %d %s",
-            progress["batchId"], rows, batch_ms, status.seq or 0, status.resolved or 0, lag,
+            progress["batchId"], rows, batch_ms, seq, resolved, lag,
             _durations(progress),
         )
 
