@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -18,13 +19,16 @@ from streamydb.limits import max_offsets
 if TYPE_CHECKING:
     from bench.scale import ScaleOptions
 
-__all__ = ["AROUND", "pipeline_us"]
+__all__ = ["AROUND", "pipeline_us", "spent_s"]
 
 _JVM: Final = "JVM"
 _PYTHON: Final = "Python around our stages"
 _BROKER: Final = "broker"
 AROUND: Final = (_JVM, _PYTHON, _BROKER)
 """What is not ours."""
+
+_COMPILERS: Final = ("C1 Compiler", "C2 Compiler")
+"""How the names of their threads begin in Linux."""
 
 _REPETITIONS: Final = 3
 _WARM_UPS_MAX: Final = 16
@@ -87,9 +91,35 @@ def _used_s(engine: Engine, broker: int) -> dict[str, float]:
     for process in engine.processes():
         with suppress(psutil.Error):
             kind = _JVM if process.name().startswith("java") else _PYTHON
-            used[kind] += sum(process.cpu_times()[:2])
+            used[kind] += spent_s(process)
     try:
-        used[_BROKER] = sum(psutil.Process(broker).cpu_times()[:2])
+        used[_BROKER] = spent_s(psutil.Process(broker))
     except psutil.Error as error:
         raise BenchError("the broker has ended") from error
     return used
+
+
+def spent_s(process: psutil.Process) -> float:
+    """Seconds of processor time so far, without those of Java's compilers.
+
+    They take half a core for some minutes, and then next to nothing: no part of what a transfer
+    takes.
+
+    Raises:
+        psutil.Error: the process has ended.
+    """
+    whole: float = sum(process.cpu_times()[:2])
+    compiling: list[float] = [
+        thread.user_time + thread.system_time
+        for thread in process.threads()
+        if _is_compiler(process.pid, thread.id)
+    ]
+    return whole - sum(compiling)
+
+
+def _is_compiler(process: int, thread: int) -> bool:
+    try:
+        name = Path(f"/proc/{process}/task/{thread}/comm").read_text(encoding="utf-8")
+    except OSError:  # it has ended
+        return False
+    return name.startswith(_COMPILERS)

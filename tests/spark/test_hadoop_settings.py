@@ -1,10 +1,9 @@
-"""Of Hadoop's thousand settings Spark sends the given ones only, and it sums up no shuffled rows."""
+"""Of Hadoop's thousand settings Spark sends those that are given. It sums up no shuffled rows."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
