@@ -20,6 +20,7 @@ CHUNKS = 60
 """Small ones, so that the processes of a run end at the same time."""
 CAUGHT_WITHIN = 40
 TRIED_FIRST = {
+    ("announced-turns", "planner"): (57, 60),
     ("cache", "planner"): (1, 300), ("cache", "single"): (6, 60),
     ("cache-reads", "planner"): (8, 60), ("cache-reads", "single"): (6, 60),
     ("cache-writes", "planner"): (6, 300), ("cache-writes", "single"): (33, 120),
@@ -50,9 +51,9 @@ TRIED_FIRST = {
     ("ranges-planner", "planner"): (9, 60), ("ranges-writes", "planner"): (8, 60),
     ("ranges-scan", "planner"): (8, 60), ("ranges-scan", "single"): (3, 60),
     ("ranges-writes", "single"): (7, 60),
-    ("repeats-untold", "planner"): (44, 60),
+    ("repeats-at-once", "planner"): (26, 60), ("repeats-untold", "planner"): (44, 60),
     ("rulings-early", "single"): (32, 60), ("rulings-fence", "planner"): (12, 60),
-    ("rulings-known", "planner"): (21, 60), ("rulings-standby", "single"): (2, 60),
+    ("rulings-known", "planner"): (20, 60), ("rulings-standby", "single"): (2, 60),
     ("sorter-arrival", "single"): (2, 60),
     ("sorter-offsets", "planner"): (3, 60), ("sorter-offsets", "single"): (3, 60),
     ("sorter-watermark", "planner"): (9, 120), ("sorter-watermark", "single"): (2, 60),
@@ -60,7 +61,7 @@ TRIED_FIRST = {
     ("standby-mixed", "single"): (10, 120), ("unique-locks", "planner"): (2, 60),
     ("unique-locks", "single"): (2, 60), ("unique-release", "planner"): (2, 120),
     ("unique-release", "single"): (30, 120), ("values-begin", "planner"): (6, 120),
-    ("values-begin", "single"): (6, 60), ("values-cuts", "planner"): (2, 60),
+    ("values-begin", "single"): (6, 60), ("values-cuts", "planner"): (5, 60),
     ("values-limit", "planner"): (4, 60), ("values-limit", "single"): (4, 60),
     ("values-made", "planner"): (15, 60), ("values-sizes", "planner"): (5, 60),
     ("values-uncut", "planner"): (4, 60), ("values-withdrawn", "planner"): (2, 60),

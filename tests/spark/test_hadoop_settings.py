@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,27 +33,17 @@ while names.hasNext():
 """
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of a session with our settings, which has run a query."""
-    checkpoint = tmp_path_factory.mktemp("settings") / "checkpoint"
+def test_settings_of_a_query_that_has_run(tmp_path: Path) -> None:
+    """Without settings of the user's: those have Spark make its session's state before."""
     done = subprocess.run(
-        [sys.executable, "-c", QUERY, str(checkpoint)],
+        [sys.executable, "-c", QUERY, str(tmp_path / "checkpoint")],
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def test_defaults_of_hadoop_do_not_come_back_when_a_query_runs(said: list[str]) -> None:
-    """Without settings of the user's: those have Spark make its session's state before."""
-    before, left, given = map(int, said[0].split())
+    first, *rest = done.stdout.splitlines()
+    before, left, given = map(int, first.split())
     assert before > 500
     assert left <= given + 3, "Spark itself sets a few"
-
-
-def test_no_setting_has_spark_sum_up_shuffled_rows(said: list[str]) -> None:
-    """Of several, each has it do that alone; a new release may bring one more."""
-    found = dict(line.split() for line in said[1:])
-    assert len(found) >= 2
-    assert set(found.values()) == {"false"}, found
+    sums = dict(line.split() for line in rest)
+    assert len(sums) >= 2
+    assert set(sums.values()) == {"false"}, "each alone has Spark sum up all that it shuffles"
