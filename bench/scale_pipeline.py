@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -30,10 +31,14 @@ AROUND: Final = (_JVM, _PYTHON, _BROKER)
 _COMPILERS: Final = ("C1 Compiler", "C2 Compiler")
 """How the names of their threads begin in Linux."""
 
-_REPETITIONS: Final = 3
-_WARM_UPS_MAX: Final = 16
-_SETTLED: Final = 0.97
-"""Of what some backlogs took, the next ones take at least so much when the JVM has compiled."""
+_WARM_UPS: Final = 12
+"""Backlogs before those that count, while the JVM compiles most of what they need.
+
+More shards are more code at work there. It compiles on for minutes, but after so many backlogs the
+next ones take no less.
+"""
+
+_REPETITIONS: Final = 5
 
 _FULL_BATCHES: Final = 2
 """Of a backlog. In smaller ones what a micro-batch costs whatever is in it counts for more."""
@@ -62,27 +67,16 @@ def pipeline_us(
             appender.append_all(funding(0, options.accounts, b"%d" % BALANCE))
             drain(engine, appender, phase.note)
             found: list[dict[str, float]] = []
-            while not _settled([sum(run.values()) for run in found]):
+            for _ in range(_WARM_UPS + _REPETITIONS):
                 before = _used_s(engine, record.pid)
                 backlog(engine, appender, bank, count, phase.note)
                 after = _used_s(engine, record.pid)
                 found.append({name: after[name] - before[name] for name in AROUND})
-            phase.outcome = f"settled after {len(found) - _REPETITIONS} backlogs"
-    least = {name: min(run[name] for run in found[-_REPETITIONS:]) for name in AROUND}
-    each = {name: 1e6 * spent / count for name, spent in least.items()}
+            phase.outcome = f"{_REPETITIONS} backlogs after {_WARM_UPS} others"
+    usual = {name: median(run[name] for run in found[_WARM_UPS:]) for name in AROUND}
+    each = {name: 1e6 * spent / count for name, spent in usual.items()}
     each[_PYTHON] = max(0.0, each[_PYTHON] - ours_us)
     return each
-
-
-def _settled(spent: list[float]) -> bool:
-    """Whether the last backlogs took about as much as those before them, or there were enough.
-
-    More shards are more code at work in the JVM, which takes longer to be compiled.
-    """
-    if len(spent) >= _WARM_UPS_MAX + _REPETITIONS:
-        return True
-    last, before = spent[-_REPETITIONS:], spent[-2 * _REPETITIONS : -_REPETITIONS]
-    return len(before) == _REPETITIONS and sum(last) >= _SETTLED * sum(before)
 
 
 def _used_s(engine: Engine, broker: int) -> dict[str, float]:
