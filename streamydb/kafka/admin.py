@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     ConfigResource,
     OffsetSpec,
@@ -82,15 +82,19 @@ class TopicDescription:
 def describe_topics(
     admin: ContactedAdmin, names: Iterable[str], *, offsets: bool = False
 ) -> dict[str, TopicDescription]:
-    """Describe those of the topics that exist."""
+    """Describe those of the topics that exist.
+
+    A broker may still list one that has just been deleted, and not know its settings any more.
+    """
     topics = cluster(admin).topics
     present = [name for name in names if name in topics]
     if not present:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
-    settings = answers(admin.describe_configs(resources), "describe")
+    gone = KafkaError.UNKNOWN_TOPIC_OR_PART
+    settings = answers(admin.describe_configs(resources), "describe", harmless=gone)
     described = {}
-    for resource in resources:
+    for resource in settings:
         parts = topics[resource.name].partitions
         described[resource.name] = TopicDescription(
             name=resource.name,

@@ -101,7 +101,10 @@ def test_missing_topics_are_added(client: Client, database: str) -> None:
     names = create(client, database)
     admin = administration(client)
     admin.delete_topics([names.changes], operation_timeout=30)[names.changes].result(30)
-    assert [problem.topic for problem in check(client, database)] == [names.changes]
+    wait_for(
+        lambda: [problem.topic for problem in check(client, database)] == [names.changes],
+        "a broker to know what was deleted",
+    )
     create(client, database)
     assert check(client, database) == []
 
