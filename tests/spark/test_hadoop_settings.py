@@ -24,7 +24,7 @@ query.processAllAvailable()
 query.stop()
 given = [name for name, _ in spark.sparkContext.getConf().getAll()]
 print(before, settings.size(), sum(name.startswith("spark.hadoop.") for name in given))
-entries = getattr(spark._jvm, "org.apache.spark.sql.internal.SQLConf$").__getattr__("MODULE$")
+entries = getattr(getattr(spark._jvm, "org.apache.spark.sql.internal.SQLConf$"), "MODULE$")
 names = entries.getConfigEntries().iterator()
 while names.hasNext():
     name = names.next().key()
