@@ -113,13 +113,26 @@ def script(text: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()  # SIGTERM may be what it does not hear
 
 
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for the end; the rest of what it said: `communicate` loses what `readline` has taken."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.wait(timeout=30)
+    return process.stdout.read(), process.stderr.read()
+
+
+def test_all_that_a_script_says_is_heard() -> None:
+    with script("print('ready\\nmore')") as process:
+        assert ended(process) == ("more\n", "")
+
+
 @pytest.mark.fault(44, "SIGTERM in each step of a main thread that polls", "heard; nothing hangs")
 def test_a_signal_takes_no_lock_that_the_main_thread_may_hold(
     injected: Callable[[int], None],
 ) -> None:
     """`Event.set` in a handler hangs when it interrupts `Event.wait` where that holds its lock."""
     with script(_POLLING) as process:
-        out, error = process.communicate(timeout=30)
+        out, error = ended(process)
     assert process.returncode == 0, error
     assert int(out) >= 10
     injected(int(out))
@@ -133,7 +146,7 @@ def test_what_hangs_is_ended_by_force_and_explained(stage: str, code: int, *, st
     with script(_HANGING, stage) as process:
         if stage != "leaving":
             process.send_signal(signal.SIGTERM)
-        out, error = process.communicate(timeout=30)
+        out, error = ended(process)
     assert process.returncode == code
     assert "hangs_here" in error  # its stack
     assert f"while {stage}" in out
@@ -145,7 +158,7 @@ def test_who_has_stopped_is_not_stopping_again() -> None:
     """The signal's thread may be late to say so: the main one had nothing to finish."""
     with script(_LATE) as process:
         process.send_signal(signal.SIGTERM)
-        out, error = process.communicate(timeout=30)
+        out, error = ended(process)
     assert (process.returncode, out) == (0, "stopped\n"), error
 
 
@@ -157,7 +170,7 @@ def test_a_second_signal_gives_the_batch_up() -> None:
         lines = {process.stdout.readline().strip() for _ in range(2)}
         assert lines == {"{'state': 'stopping'}", "requested"}
         process.send_signal(signal.SIGTERM)
-        out, error = process.communicate(timeout=30)
+        out, error = ended(process)
     assert (process.returncode, out, error) == (0, "given up\n", "")
 
 
