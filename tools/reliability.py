@@ -94,7 +94,7 @@ class Marked(NamedTuple):
         number: of the case.
         how: how the fault is injected.
         shown: what has been shown when the test passes.
-        test: `tests/faults/test_x.py::test_y`.
+        test: `tests/faults/test_kills.py::` and its name.
     """
 
     number: int

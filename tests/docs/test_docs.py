@@ -29,6 +29,18 @@ PASSED_ON = {"bench", "sim", "demo", "histories"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 MODULE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
+SETTINGS = [
+    *(ROOT / file for file in ("Makefile", "ivy.xml", "pyproject.toml", "setup.cfg")),
+    *(ROOT / file for file in ("log4j2.properties", "spark-defaults.conf")),
+    *(file for folder in ("deploy", "docker") for file in (ROOT / folder).rglob("*.y*ml")),
+    ROOT / "docker" / "Dockerfile",
+]
+CODE = [
+    file
+    for folder in ("bench", "jobs", "simulator", "streamydb", "tools")
+    for file in (ROOT / folder).rglob("*.py")
+]
+OWN_FILE = re.compile(r"\b(?:bench|docs|simulator|streamydb|tests|tools)/[\w/]+\.(?:py|md|sh)\b")
 CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z-]+)((?: [^`|\n]*)?)")
 SHORT_CALL = re.compile(r"`([a-z-]+)((?: --[^`\n]*)+)`")
 
@@ -59,6 +71,13 @@ def test_modules_that_are_named_exist(page: Path) -> None:
     folders = (ROOT, ROOT / "streamydb", ROOT / "tests", page.parent)
     for path in MODULE.findall(page.read_text("utf-8")):
         assert any((folder / path).exists() for folder in folders), f"{name(page)}: {path}"
+
+
+def test_files_that_settings_and_code_name_exist() -> None:
+    files = [*SETTINGS, *CODE]
+    named = [(file, path) for file in files for path in OWN_FILE.findall(file.read_text("utf-8"))]
+    assert len(named) > 50
+    assert [f"{name(file)}: {path}" for file, path in named if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
