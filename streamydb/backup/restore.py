@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
 from streamydb.backup.copy import Progress, config_of, state_at
 from streamydb.backup.errors import BackupError
@@ -204,8 +204,7 @@ def append_log(
 
 def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
     """Change settings of the log that say whose clock its records carry."""
-    for name, value in given.items():
-        mend(connection, [TopicProblem(topic, "", "", setting=(name, value))])
+    mend(connection, [TopicProblem(topic, "", "", setting=setting) for setting in given.items()])
 
 
 def keep_rulings(
@@ -253,7 +252,7 @@ def _compare(
 
 
 class _LogAppender(TopicAppender):
-    """Appends lines, and sees that each gets its offset."""
+    """Appends lines, and sees that each gets its offset and keeps its time."""
 
     def append_line(self, partition: int, line: Line) -> None:
         """Append a record; waits while too many are on their way."""
@@ -262,15 +261,22 @@ class _LogAppender(TopicAppender):
             if fault is not None:
                 self.fault = self.fault or fault.str()
             elif record.offset() != line.offset:
-                self.fault = self.fault or (
+                self._misplaced(
                     f"offset {line.offset} of the backup went to {record.offset()}; does somebody "
                     "else write to the log?"
                 )
+            elif record.timestamp()[0] != TIMESTAMP_CREATE_TIME:
+                self._misplaced(f"offset {line.offset} of the backup got the broker's time")
 
         self.append(
             line.value, key=line.key, partition=partition, timestamp=line.append_ms,
             delivered=delivered,
         )  # fmt: skip
+
+    def _misplaced(self, fault: str) -> None:
+        """A record lies in the log that shall not be there, and nobody can take it out."""
+        self.fault = self.fault or fault
+        self.advice = "restore into a new database"
 
 
 def shown(ts_ms: int) -> str:

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    ConfigSource,
     OffsetSpec,
     ResourceType,
     TopicMetadata,
@@ -28,6 +31,7 @@ __all__ = [
     "TopicDescription",
     "TopicsError",
     "answers",
+    "change_settings",
     "cluster",
     "count_partitions",
     "describe_topics",
@@ -105,6 +109,56 @@ def describe_topics(
             ends=_offsets(admin, resource.name, parts, LATEST) if offsets else (),
         )
     return described
+
+
+def change_settings(
+    admin: ContactedAdmin, changes: Mapping[str, Mapping[str, str | None]]
+) -> None:
+    """Change settings of topics; when it returns, a broker shows them.
+
+    Kafka's controller answers a moment before the brokers apply what it has taken. What is asked or
+    appended meanwhile meets the old settings.
+
+    Args:
+        admin: the client that asks.
+        changes: per topic, the values of settings; None: what the cluster has by default.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer, or a topic does not exist.
+    """
+    if not changes:
+        return
+    resources = [
+        ConfigResource(ResourceType.TOPIC, topic, incremental_configs=_entries(settings))
+        for topic, settings in changes.items()
+    ]
+    answers(admin.incremental_alter_configs(resources), "change the settings of")
+    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in changes]
+
+    def shown() -> bool:
+        found = answers(admin.describe_configs(asked), "describe")
+        return all(
+            _has(entries.get(name), value)
+            for resource, entries in found.items()
+            for name, value in changes[resource.name].items()
+        )
+
+    wait_until(shown, f"the new settings of {', '.join(changes)}")
+
+
+def _entries(settings: Mapping[str, str | None]) -> list[ConfigEntry]:
+    """Changes of settings as Kafka wants them."""
+    unset, put = AlterConfigOpType.DELETE, AlterConfigOpType.SET
+    return [
+        ConfigEntry(name, value or "", incremental_operation=unset if value is None else put)
+        for name, value in settings.items()
+    ]
+
+
+def _has(entry: ConfigEntry | None, value: str | None) -> bool:
+    """Return True if a setting of a topic is as it should be; None: not the topic's own."""
+    own = entry is not None and entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return not own if value is None else entry is not None and entry.value == value
 
 
 def _offsets(

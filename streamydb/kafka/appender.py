@@ -27,6 +27,7 @@ class TopicAppender:
 
     Attributes:
         fault: why one was not taken, the first time.
+        advice: what to do then.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class TopicAppender:
         self._topic = topic
         self._error = error
         self.fault: object = None
+        self.advice = "run the same command again, it goes on where it was"
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -75,6 +77,6 @@ class TopicAppender:
 
     def _failed(self) -> StreamyError:
         return self._error(
-            f"{self._topic}: Kafka did not take all records ({self.fault or 'no answer'}); run "
-            "the same command again, it goes on where it was"
+            f"{self._topic}: Kafka did not take all records ({self.fault or 'no answer'}); "
+            f"{self.advice}"
         )

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import ConfigResource, ResourceType
 
-from streamydb.kafka.admin import TopicDescription, TopicsError, answers, cluster, describe_topics
+from streamydb.kafka.admin import (
+    TopicDescription,
+    TopicsError,
+    answers,
+    change_settings,
+    cluster,
+    describe_topics,
+)
 from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, ContactedAdmin, administrator
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
@@ -82,15 +84,14 @@ def check(
 def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> list[TopicProblem]:
     """Apply the settings that mend `problems`; return those that only a person can mend."""
     admin = administrator(client_config)
-    left = []
+    left, changes = [], dict[str, dict[str, str | None]]()
     for problem in problems:
         if problem.setting is None:
             left.append(problem)
-            continue
-        name, value = problem.setting
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, problem.topic, incremental_configs=[entry])
-        answers(admin.incremental_alter_configs([resource]), "change the settings of")
+        else:
+            name, value = problem.setting
+            changes.setdefault(problem.topic, {})[name] = value
+    change_settings(admin, changes)
     return left
 
 

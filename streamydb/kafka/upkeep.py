@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import OffsetSpec
 
-from streamydb.kafka.admin import TIMEOUT_S, answers, cluster, describe_topics, list_offsets
-from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.admin import (
+    TIMEOUT_S,
+    answers,
+    change_settings,
+    cluster,
+    describe_topics,
+    list_offsets,
+)
+from streamydb.kafka.clients import administrator
 from streamydb.kafka.names import TopicNames
 
 __all__ = ["drop_before", "is_synced", "keep_until_read", "set_sync"]
@@ -35,7 +36,7 @@ def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
     found = describe_topics(admin, [topic]).get(topic)
     if found is None or found.settings.get("retention.ms") == "-1":
         return False
-    _alter(admin, {topic: ConfigEntry("retention.ms", "-1", incremental_operation=_SET)})
+    change_settings(admin, {topic: {"retention.ms": "-1"}})
     return True
 
 
@@ -91,19 +92,6 @@ def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> li
         for name in cluster(admin).topics
         if name in wanted or name.startswith(f"{names.feedback}.")
     ]
-    change = AlterConfigOpType.SET if on else AlterConfigOpType.DELETE
-    entry = ConfigEntry(_SYNC, _EVERY_RECORD, incremental_operation=change)
-    _alter(admin, dict.fromkeys(topics, entry))
+    setting = {_SYNC: _EVERY_RECORD if on else None}
+    change_settings(admin, dict.fromkeys(topics, setting))
     return sorted(topics)
-
-
-_SET = AlterConfigOpType.SET
-
-
-def _alter(admin: ContactedAdmin, entries: Mapping[str, ConfigEntry]) -> None:
-    resources = [
-        ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        for topic, entry in entries.items()
-    ]
-    if resources:
-        answers(admin.incremental_alter_configs(resources), "change the settings of")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streamydb.kafka import TopicNames, describe, grow, recall
+from streamydb.kafka.admin import change_settings
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.reader import TopicReader
 from streamydb.testing.database import Database, wait_for
@@ -119,10 +119,7 @@ def test_feedback_is_kept_or_one_command_rebuilds(
         db.load(transfers(100))
         assert db.assert_serial().ok
         db.kill_pipeline()
-        day = ConfigEntry("retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
-        topic = ConfigResource(ResourceType.TOPIC, names.feedback, incremental_configs=[day])
-        for future in admin.incremental_alter_configs([topic]).values():
-            future.result(30)
+        change_settings(admin, {names.feedback: {"retention.ms": "86400000"}})
         injected(1, 35)
         db.start_pipeline()
         wait_for(

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
-    ResourceType,
 )
 
 from streamydb.kafka import (
@@ -21,7 +17,7 @@ from streamydb.kafka import (
     delete,
     mend,
 )
-from streamydb.kafka.admin import answers
+from streamydb.kafka.admin import answers, change_settings
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.clients import BULK, administrator, appender
 from streamydb.kafka.connect import Copier
@@ -159,15 +155,9 @@ def problems(bed: Bed) -> list[TopicProblem]:
 def test_doctor_knows_what_the_topic_must_be(bed: Bed) -> None:
     topic = add_connect(bed.connection, bed.database)
     assert problems(bed) == []
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in (("cleanup.policy", "delete"), ("max.message.bytes", "1000000"))
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = administrator(bed.connection)
-    answers(admin.incremental_alter_configs([resource]), "change")
+    wrong = {"cleanup.policy": "delete", "max.message.bytes": "1000000"}
+    change_settings(administrator(bed.connection), {topic: wrong})
     mended = {("cleanup.policy", "compact"), ("max.message.bytes", "1200000")}
-    # A broker applies settings a moment after it has taken them.
-    wait_for(lambda: {each.setting for each in problems(bed)} == mended, "doctor sees them")
+    assert {each.setting for each in problems(bed)} == mended
     assert mend(bed.connection, problems(bed)) == []
-    wait_for(lambda: problems(bed) == [], "doctor sees none")
+    assert problems(bed) == []

@@ -12,10 +12,12 @@ from streamydb.facade import FacadeSettings, kafka_tail
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.ports import LogPosition
 from streamydb.kafka import TopicNames, create
+from streamydb.kafka.admin import cluster, count_partitions
 from streamydb.kafka.clients import administrator
 from streamydb.records import Result, encode_result
 from streamydb.records.result import Source
 from streamydb.settings import Settings
+from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import scenario
 
 
@@ -55,6 +57,10 @@ async def test_a_facade_reads_results_in_partitions_that_came_later(
         admin = administrator(connection)
         grown = admin.create_partitions([NewPartitions(topic, new + 1)])
         await asyncio.to_thread(grown[topic].result, 30)
+        known = f"{new + 1} partitions of the results"
+        await asyncio.to_thread(
+            wait_for, lambda: count_partitions(cluster(admin).topics[topic]) > new, known
+        )
         await asyncio.to_thread(answer, settings, topic, new, 2)
         async with asyncio.timeout(60):
             assert (await log.result("t2", LogPosition(0, 2))).seq == 2

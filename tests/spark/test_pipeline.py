@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.admin import change_settings
 from streamydb.kafka.clients import administrator
 from streamydb.local.broker import free_port
 from streamydb.testing.database import Database, wait_for
@@ -53,14 +53,9 @@ def metrics(port: int) -> dict[str, float]:
 
 def stamp(database: Database, kind: str) -> None:
     """Have the broker stamp the log's records so: CreateTime or LogAppendTime."""
-    entry = ConfigEntry(
-        "message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET
-    )
-    log = TopicNames(database.name).transactions
-    resource = ConfigResource(ResourceType.TOPIC, log, incremental_configs=[entry])
     admin = administrator(database.settings.client_config())
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
+    log = TopicNames(database.name).transactions
+    change_settings(admin, {log: {"message.timestamp.type": kind}})
 
 
 def refuses_what_was_changed(db: Database) -> None:

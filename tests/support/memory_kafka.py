@@ -15,16 +15,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_END, KafkaError, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    TopicPartition,
+)
+from confluent_kafka.admin import ConfigEntry
 
 from streamydb.backup import restore
-from streamydb.kafka import clients, librdkafka
+from streamydb.kafka import admin, clients, librdkafka
 from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.kafka.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
+
+_STAMPS = "message.timestamp.type"
+_PROMPT = 0.5
+"""How likely brokers apply new settings before the next request."""
 
 CONNECTION = {"bootstrap.servers": "memory:9092"}
 
@@ -47,6 +58,7 @@ class Record:
     content: bytes | None
     fault: KafkaError | None = None
     named_bytes: dict[str, bytes] | None = None
+    clock: int = TIMESTAMP_LOG_APPEND_TIME
 
     def partition(self) -> int:
         """As `confluent_kafka.Message`, like all methods."""
@@ -56,7 +68,7 @@ class Record:
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
-        return 2, self.append_ms
+        return self.clock, self.append_ms
 
     def key(self) -> bytes | None:
         return self.named
@@ -95,7 +107,7 @@ class MemoryKafka:
         topics: by name.
         ids: Kafka's ids of topics that have one.
         failing: how likely a process dies at a request.
-        client_times: topics whose records carry the times of their producers.
+        settings: those of topics, as brokers apply them: at some time after they have taken them.
         now_ms: the brokers' clock.
     """
 
@@ -104,7 +116,8 @@ class MemoryKafka:
         self.dice = dice
         self.topics: dict[str, list[Partition]] = {}
         self.ids: dict[str, str] = {}
-        self.client_times: set[str] = set()
+        self.settings: dict[str, dict[str, str]] = {}
+        self.taken: list[tuple[str, str, str]] = []
         self.failing = 0.0
         self.now_ms = 2_000_000_000
         self._appended = threading.Condition()
@@ -121,9 +134,12 @@ class MemoryKafka:
     ) -> int:
         """Append a record; its offset."""
         part = self.topics[topic][number]
-        kept = topic in self.client_times and append_ms is not None
-        stamp = append_ms if kept and append_ms is not None else self.now_ms
-        part.records.append(Record(number, part.high, stamp, key, value, None, headers))
+        clock, stamp = TIMESTAMP_LOG_APPEND_TIME, self.now_ms
+        self.apply_settings()
+        asked = self.settings.get(topic, {}).get(_STAMPS)
+        if asked == "CreateTime" and append_ms is not None:
+            clock, stamp = TIMESTAMP_CREATE_TIME, append_ms
+        part.records.append(Record(number, part.high, stamp, key, value, None, headers, clock))
         part.high += 1
         with self._appended:
             self._appended.notify_all()
@@ -145,16 +161,15 @@ class MemoryKafka:
         monkeypatch.setattr(librdkafka, "ColumnReader", lambda *_, **__: _Columns(self))
         monkeypatch.setattr(clients, "ContactedProducer", lambda *_, **__: _Producer(self))
         monkeypatch.setattr(clients, "ContactedAdmin", lambda *_, **__: _Admin(self))
-        monkeypatch.setattr(restore, "mend", self._mend)
+        monkeypatch.setattr(admin, "_POLL_S", 0.0)
         monkeypatch.setattr(restore, "add_shared", self._add_shared)
 
-    def _mend(self, _: Mapping[str, str], problems: list[Any]) -> None:
-        for problem in problems:
-            name, value = problem.setting
-            if name == "message.timestamp.type" and value == "CreateTime":
-                self.client_times.add(problem.topic)
-            elif name == "message.timestamp.type":
-                self.client_times.discard(problem.topic)
+    def apply_settings(self) -> None:
+        """Apply what was taken, perhaps."""
+        if self.taken and self.dice.random() < _PROMPT:
+            for topic, name, value in self.taken:
+                self.settings.setdefault(topic, {})[name] = value
+            self.taken.clear()
 
     def _add_shared(self, _: Mapping[str, str], database: str) -> None:
         self.create(TopicNames(database).rulings)
@@ -299,9 +314,9 @@ class _Producer(_Client):
         headers: dict[str, bytes] | None = None,
     ) -> None:
         def send() -> None:
-            offset = self.kafka.append(topic, partition, value, key, timestamp, headers)
+            self.kafka.append(topic, partition, value, key, timestamp, headers)
             if on_delivery is not None:
-                on_delivery(None, Record(partition, offset, 0, key, value))
+                on_delivery(None, self.kafka.topics[topic][partition].records[-1])
 
         self._parts.append(self.kafka.topics[topic][partition])
 
@@ -359,6 +374,22 @@ class _Admin(_Client):
     def describe_topics(self, asked: Any) -> dict[str, Future[Any]]:
         ids = self.kafka.ids
         return {name: _done(SimpleNamespace(topic_id=ids[name])) for name in asked.topic_names}
+
+    def incremental_alter_configs(self, changes: list[Any]) -> dict[Any, Future[None]]:
+        self.kafka.may_die()
+        for change in changes:
+            entries = change.incremental_configs
+            self.kafka.taken += [(change.name, each.name, each.value) for each in entries]
+        return {change: _done(None) for change in changes}
+
+    def describe_configs(self, asked: list[Any]) -> dict[Any, Future[Any]]:
+        self.kafka.may_die()
+        self.kafka.apply_settings()
+        return {about: _done(self._configs(about.name)) for about in asked}
+
+    def _configs(self, topic: str) -> dict[str, ConfigEntry]:
+        own = self.kafka.settings.get(topic, {})
+        return {name: ConfigEntry(name, value) for name, value in own.items()}
 
     def list_offsets(self, asked: dict[TopicPartition, Any]) -> dict[TopicPartition, Future[Any]]:
         self.kafka.may_die()

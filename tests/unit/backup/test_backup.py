@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from streamydb.backup import BackupError, BackupFolder, BackupManifest, State
+from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, restore
 from streamydb.backup import needs as told_needs
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece
 from streamydb.backup.resize import put_aside, standing_still
-from streamydb.backup.restore import SEQUENCER, lines, seq_at
+from streamydb.backup.restore import SEQUENCER, Line, append_log, lines, seq_at
 from streamydb.backup.start import begin
 from streamydb.backup.state import About, empty_ids
 from streamydb.backup.trim import Cut, cut, refusals, verify
@@ -24,6 +25,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.state import PartitionState
+from tests.support.memory_kafka import CONNECTION, MemoryKafka
 
 CONFIG = ShardConfig("bank", "x", 2, 1, 100)
 TXN = b'{"id":"a"}'
@@ -232,3 +234,23 @@ def test_what_a_newer_release_needs_is_not_passed_over() -> None:
         told_needs._message(told, "log")
     for value in (None, b"", b"\xff", b'{"kind":"beat"}'):
         assert told_needs._message(value, "log") is None
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [(0, "offset 0 of the backup got the broker's time"), (1, "offset 0 of the backup went to 1")],
+)
+def test_a_restored_record_keeps_its_place_and_time_or_it_is_told(
+    others: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies in the log now nobody can take out, so going on is no advice."""
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create("new.transactions")
+    monkeypatch.setattr(restore, "mend", lambda *_: None)
+    monkeypatch.setattr(restore, "_compare", lambda *_: 0)
+    for _ in range(others):
+        kafka.append("new.transactions", 0, b"{}")
+    contents = {0: iter([Line(0, 5, None, b"{}")])}
+    with pytest.raises(BackupError, match=f"{told}.*; restore into a new database"):
+        append_log(CONNECTION, "new", contents, lambda _: None)
