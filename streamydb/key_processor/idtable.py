@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -11,10 +12,15 @@ from streamydb.columns.jit import leaf
 from streamydb.columns.program import ENTRY
 from streamydb.columns.table import Array, Columns
 
-__all__ = ["FIRST_CAPACITY", "IdTables", "capacity_of", "entries_of", "insert", "probe"]
+__all__ = [
+    "FIRST_CAPACITY", "Fill", "IdTables", "capacity_of", "entries_of", "insert", "keep", "probe",
+]  # fmt: skip
 
 FIRST_CAPACITY: Final = 1024
 """Places of the smallest table."""
+
+
+Fill = Callable[[npt.NDArray[Any]], None]
 
 
 class IdTables(Protocol):
@@ -26,8 +32,11 @@ class IdTables(Protocol):
     def get(self, name: str) -> npt.NDArray[Any] | None:
         """A table, writable in place; None when there is none."""
 
-    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
-        """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
+    def create(self, name: str, capacity: int, fill: Fill) -> npt.NDArray[Any]:
+        """A new table of ``capacity`` + 1 rows, zeroed and then filled, in place of an old one.
+
+        Whoever looks finds the old one or the new one, whole; whenever the process ends.
+        """
 
     def names(self) -> list[str]:
         """The tables that there are."""
@@ -76,14 +85,27 @@ def insert(
     """Insert rows, in a larger table when it would be more than half full; the table."""
     needed = int(table[0]["id0"]) + len(rows)
     if 2 * needed > len(table) - 1:
-        old = table.copy()
-        table = tables.create(name, max(capacity_of(needed), 2 * FIRST_CAPACITY))
-        _insert(table, old[1:][old[1:]["seq"] != 0])
-        table[0]["seq"], table[0]["id1"] = old[0]["seq"], old[0]["id1"]
+        old = table
+
+        def fill(larger: npt.NDArray[Any]) -> None:
+            _insert(larger, old[1:][old[1:]["seq"] != 0])
+            larger[0]["seq"], larger[0]["id1"] = old[0]["seq"], old[0]["id1"]
+
+        table = tables.create(name, max(capacity_of(needed), 2 * FIRST_CAPACITY), fill)
     _insert(table, rows)
     if len(rows):
         table[0]["seq"] = max(int(table[0]["seq"]), int(rows["seq"][-1]))
     return table
+
+
+def keep(tables: IdTables, name: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Make a table of some rows, to which none will be added; the table."""
+
+    def fill(table: npt.NDArray[Any]) -> None:
+        _insert(table, rows)
+        table[0]["seq"] = max(rows["seq"].tolist(), default=0)
+
+    return tables.create(name, capacity_of(len(rows)), fill)
 
 
 def capacity_of(ids: int) -> int:

@@ -7,8 +7,10 @@ values: entries beyond the state's seq are ignored, missing ones are inserted ag
 
 Ids without a deadline lie in one table per generation of ``window`` seqs. Ids with one lie in
 *spans*: all whose deadlines are in the same ``span_ms`` of commit time have a table and blobs of
-their own, which go as a whole. So a few distant deadlines keep no others alive, and an id is looked
-up in as many tables as there are spans ahead, however many transactions a second there are.
+their own, which go as a whole. So a few distant deadlines keep no others alive. Once the deadlines
+of a span have passed, only the window counts, which may be days if few transactions come. So small
+spans are *joined* then: an id is looked up in as many tables as there are spans ahead, and some 40
+more, however many transactions a second there are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.table import Array, Columns, chunk_bounds
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, probe
+from streamydb.key_processor.idtable import (
+    IdTables,
+    capacity_of,
+    entries_of,
+    insert,
+    keep,
+    probe,
+)
 
 __all__ = ["DeadlineSpan", "IdRun", "IdWindow", "IdWindowState"]
 
@@ -32,6 +41,9 @@ SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
 
 _RUN_ROWS_MAX = 65_536
+_PARTS_OF_WINDOW = 16
+"""Spans that have passed are joined up to this part of the window, if that is more than a run."""
+
 _HELD_BYTES_MAX = 67_108_864
 """Bytes of blobs that a step holds at a time, about."""
 
@@ -56,7 +68,8 @@ class DeadlineSpan(msgspec.Struct):
 class IdWindowState(msgspec.Struct):
     """The blobs: ids as they were used, and verdicts that are not plain commits.
 
-    ``spans``: those of ids with deadlines, by deadline divided by ``span_ms``.
+    ``spans``: those of ids with deadlines, by deadline divided by ``span_ms``; joined ones have
+    negative numbers, each one once.
     """
 
     window: int
@@ -132,6 +145,7 @@ class IdWindow:
         if len(used):
             self._remember(used, first)
         self._expire(last, ts)
+        self._join(ts)
         self._drop_tables((first - 1) // self.state.window - 2, spans)
 
     def _remember(self, used: Columns, first: int) -> None:
@@ -233,12 +247,18 @@ class IdWindow:
 
     def _span(self, number: int, upto: int) -> npt.NDArray[Any]:
         """The table of a span, complete for all its ids up to ``upto``."""
-        spans = self.state.spans
+        spans, name = self.state.spans, f"d{number}"
         runs = spans[number].ids if number in spans else []
-        if self._tables.get(f"d{number}") is None:  # about as large as the others, or it grows
-            sizes = [sum(run.rows for run in span.ids) for span in spans.values()]
-            self._tables.create(f"d{number}", capacity_of(max(sizes, default=0)))
-        return self._table(f"d{number}", runs, (0, 0), min(runs[-1].last if runs else 0, upto))
+        found = self._tables.get(name)
+        if number < 0 and found is None:
+            rows = [entries_of(self._load(run.name)) for run in runs]
+            return keep(self._tables, name, np.concatenate(rows))
+        if number < 0 and found is not None:
+            return found
+        if found is None:  # about as large as the others, or it grows
+            most = max((_rows(span.ids) for span in spans.values() if span.ids), default=0)
+            self._tables.create(name, capacity_of(most), lambda _: None)
+        return self._table(name, runs, (0, 0), min(runs[-1].last if runs else 0, upto))
 
     def _table(
         self, name: str, runs: list[IdRun], lows: tuple[int, int], high: int
@@ -252,8 +272,7 @@ class IdWindow:
         table = self._tables.get(name)
         low, begin = lows
         if table is None or int(table[0]["id1"]) > begin:
-            table = self._tables.create(name, capacity_of(0))
-            table[0]["id1"] = begin
+            table = self._tables.create(name, capacity_of(0), lambda new: _begin(new, begin))
         complete = int(table[0]["seq"])
         if complete >= high:
             return table
@@ -299,10 +318,48 @@ class IdWindow:
             self._cut(runs, oldest)
         for number in self._passed(ts):
             span = self.state.spans[number]
-            if span.ids[-1].last <= oldest:
+            if max(run.last for run in span.ids) <= oldest:
                 for run in (*span.ids, *span.verdicts):
                     self._blobs.delete(run.name)
                 del self.state.spans[number]
+
+    def _join(self, ts: int) -> None:
+        """Put small spans that have passed together; each size is about twice the next.
+
+        A joined span is never changed, and its number never used again, so its table is made once.
+        """
+        most = max(_RUN_ROWS_MAX, self.state.window // _PARTS_OF_WINDOW)
+        spans = self.state.spans
+        for number in sorted(n for n in self._passed(ts) if n >= 0):
+            rows = _rows(spans[number].ids)
+            if rows > most:
+                continue
+            parts = [spans.pop(number)]
+            for other in sorted(n for n in spans if n < 0):  # the newest first
+                size = _rows(spans[other].ids)
+                if size > 2 * rows or size + rows > most:
+                    break
+                rows += size
+                parts.insert(0, spans.pop(other))
+            self.state.next_blob += 1
+            spans[-self.state.next_blob] = self._joined(parts)
+
+    def _joined(self, parts: list[DeadlineSpan]) -> DeadlineSpan:
+        """One span of the blobs of several, small blobs merged."""
+        found = parts[0]
+        for part in parts[1:]:
+            self._adopt(found.ids, "ids", part.ids)
+            self._adopt(found.verdicts, "verdicts", part.verdicts)
+        return found
+
+    def _adopt(self, runs: list[IdRun], kind: str, others: list[IdRun]) -> None:
+        for other in others:
+            if 2 * other.rows > _RUN_ROWS_MAX or 2 * other.bytes > limits.BLOCK_BYTES_MAX:
+                runs.append(other)
+            else:
+                rows = self._load(other.name)
+                self._blobs.delete(other.name)
+                self._append(runs, kind, rows)
 
     def _passed(self, ts: int) -> list[int]:
         """The spans all of whose deadlines are before ``ts``."""
@@ -318,6 +375,15 @@ class IdWindow:
         for name in self._tables.names():
             if name not in kept and not (name[0] == "g" and int(name[1:]) >= generation):
                 self._tables.drop(name)
+
+
+def _rows(runs: list[IdRun]) -> int:
+    return sum(run.rows for run in runs)
+
+
+def _begin(table: npt.NDArray[Any], first: int) -> None:
+    """Have a new table be complete from a seq on."""
+    table[0]["id1"] = first
 
 
 def _bytes_of(rows: Columns) -> int:

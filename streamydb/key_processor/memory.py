@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
 from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
+from streamydb.key_processor.idtable import Fill
 
 __all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
 
@@ -105,10 +106,12 @@ class MemoryIdTables:
         """A table."""
         return self.tables.get(name)
 
-    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
-        """A new zeroed table."""
-        self.tables[name] = np.zeros(capacity + 1, ENTRY)
-        return self.tables[name]
+    def create(self, name: str, capacity: int, fill: Fill) -> npt.NDArray[Any]:
+        """A new table, zeroed and then filled."""
+        table = np.zeros(capacity + 1, ENTRY)
+        fill(table)
+        self.tables[name] = table
+        return table
 
     def names(self) -> list[str]:
         """The tables that there are."""

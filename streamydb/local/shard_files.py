@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
@@ -256,17 +256,21 @@ class FileIdTables:
             known = _MAPPED[path] = (inode, np.asarray(np.memmap(path, ENTRY, "r+")))
         return known[1]
 
-    def create(self, name: str, capacity: int) -> npt.NDArray[Any]:
-        """A new zeroed table of ``capacity`` + 1 rows, in place of an old one."""
+    def create(
+        self, name: str, capacity: int, fill: Callable[[npt.NDArray[Any]], None]
+    ) -> npt.NDArray[Any]:
+        """A new table of ``capacity`` + 1 rows, zeroed and then filled, in place of an old one."""
         if self._own is not None:
-            self._own[name] = np.zeros(capacity + 1, ENTRY)
-            return self._own[name]
+            table = self._own[name] = np.zeros(capacity + 1, ENTRY)
+            fill(table)
+            return table
         path = self._path(name)
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.truncate((capacity + 1) * ENTRY.itemsize)
+        table = np.asarray(np.memmap(fresh, ENTRY, "r+"))
+        fill(table)
         fresh.replace(path)
-        table = np.asarray(np.memmap(path, ENTRY, "r+"))
         _MAPPED[path] = (path.stat().st_ino, table)
         return table
 

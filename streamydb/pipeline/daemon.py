@@ -19,6 +19,7 @@ import atexit
 import gc
 import json
 import os
+import resource
 import selectors
 import shutil
 import socket
@@ -44,6 +45,7 @@ _FAILED: Final = b"0"
 _END: Final = b"\n"
 """The end of a message; JSON on one line has none."""
 _PIPES: Final = (0, 1, 2)
+_FILES_MAX: Final = 65_536
 
 
 class EarlyDaemon:
@@ -186,8 +188,20 @@ def _hand_over(address: str) -> bool:
         return taken
 
 
+def _take_file_handles() -> None:
+    """Raise the limit of open files as Java does: a worker maps a file for each table of ids.
+
+    With the longest deadlines those are some 200 a shard.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def main() -> None:
     """Be the daemon that Spark has started, or the one that was started before it."""
+    _take_file_handles()
     if _EARLY in sys.argv:
         number, folder = sys.argv[2:]
         _serve_early(socket.socket(fileno=int(number)), Path(folder))

@@ -41,7 +41,9 @@ def put(tables: IdTables, name: str, uses: list[Use]) -> None:
         "id1": np.array([use[1] for use in uses], np.uint64),
         "seq": np.array([use[2] for use in uses], np.int64),
     })  # fmt: skip
-    insert(tables, name, tables.create(name, 16) if table is None else table, entries_of(rows))
+    if table is None:
+        table = tables.create(name, 16, lambda _: None)
+    insert(tables, name, table, entries_of(rows))
 
 
 def look(tables: IdTables, name: str, ids: list[tuple[int, int]], upto: int) -> list[int]:
@@ -105,7 +107,7 @@ def test_tables_are_found_by_name_until_they_are_dropped(
     put(tables, "d7", [(2, 2, 2)])
     assert sorted(tables.names()) == ["d7", "g1"]
     assert look(tables, "d7", [(2, 2), (1, 1)], 9) == [2, 0]
-    tables.create("d7", 16)
+    tables.create("d7", 16, lambda _: None)
     assert look(tables, "d7", [(2, 2)], 9) == [0]
     tables.drop("g1")
     tables.drop("none")

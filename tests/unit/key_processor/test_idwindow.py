@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import random
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from streamydb.columns.table import Columns, Ragged
+from streamydb.key_processor import idwindow
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
@@ -80,16 +83,19 @@ def test_any_history_agrees_with_a_dict() -> None:
     assert len(state.ids) < 15
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
-    seed: int, tmp_path: Path
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against a dict, with batches that are repeated, tables that vanish, and short spans."""
+    """Against a dict: batches that are repeated, tables that vanish, short spans, joined spans."""
     rng = random.Random(seed)
+    monkeypatch.setattr(idwindow, "_RUN_ROWS_MAX", rng.choice([8, 64, 65_536]))
+    size = rng.choice([40, 400, 4_000])
     blobs, places = MemoryBlobs(), count()
     tables: IdTables = FileIdTables(tmp_path / f"{next(places)}")
-    state, seq, now = IdWindowState(40, span_ms=rng.choice([16, 100, 20_000])), 0, 1_000
+    state, seq, now = IdWindowState(size, span_ms=rng.choice([16, 100, 20_000])), 0, 1_000
     known: dict[int, tuple[int, int]] = {}
+    joined = 0
     for _ in range(150):
         now += rng.choice([0, 1, 5, 40])
         ids = rng.sample(range(1, 300), rng.randint(0, 30))
@@ -107,20 +113,59 @@ def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
             for name, at, original in zip(ids, seqs, last.tolist(), strict=True):
                 use = window.repeated(original, at, now)
                 used_at, deadline = known.get(name, (0, 0))
-                remembered = used_at > max(at - 40, 0) or 0 < deadline >= now
+                remembered = used_at > max(at - size, 0) or 0 < deadline >= now
                 assert (use is not None) == remembered, (name, at, now, known.get(name))
                 assert use is None or use["seq"] == used_at
+                assert not remembered or window.verdict(used_at) == verdict_of(used_at)
                 found.append(remembered)
             fresh = [(n, s) for n, s, f in zip(ids, seqs, found, strict=True) if not f]
             ahead = random.Random(seq).choices([0, 3, 30, 200, 5_000], k=len(fresh))
             ends = [now + ms if ms else 0 for ms in ahead]
             rows = dated([n for n, _ in fresh], [s for _, s in fresh], ends)
             window.remember(rows, seq + 1, seq + len(ids), now)
+            told = [(s, verdict) for _, s in fresh if (verdict := verdict_of(s)) is not None]
+            window.conclude(verdicts(told))
+            joined += min(state.spans, default=0) < 0
         known.update({n: (s, end) for (n, s), end in zip(fresh, ends, strict=True)})
         seq += len(ids)
-    if state.span_ms < 1_000:
-        assert sum(run.rows for span in state.spans.values() for run in span.ids) < 300
-    assert len(blobs.blobs) == sum(len(s.ids) for s in state.spans.values()) + len(state.ids)
+    spans = [*state.spans.values()]
+    if state.span_ms < 1_000 and size == 40:
+        assert sum(run.rows for span in spans for run in span.ids) < 300
+    assert joined or state.span_ms > 1_000
+    runs = [run.name for span in spans for run in (*span.ids, *span.verdicts)]
+    assert set(blobs.blobs) == {*runs, *(run.name for run in (*state.ids, *state.verdicts))}
+
+
+def verdict_of(seq: int) -> bytes | None:
+    """The result of every third transaction, which is not a plain commit."""
+    return None if seq % 3 else b"result %d" % seq
+
+
+def verdicts(told: list[tuple[int, bytes]]) -> Columns:
+    seqs = np.array([seq for seq, _ in told], np.int64)
+    return Columns({"seq": seqs}, {"result": Ragged.of([result for _, result in told])})
+
+
+def test_few_transactions_with_deadlines_leave_few_spans_blobs_and_files(tmp_path: Path) -> None:
+    """Once each had a span, and a worker a descriptor for it, until a million more had come."""
+    blobs, state, files = MemoryBlobs(), IdWindowState(1_048_576), 0
+    others = psutil.Process().num_fds()
+    with closing(FileIdTables(tmp_path)) as tables:
+        for seq in range(1, 401):
+            now = 20_000 * seq
+            window = IdWindow(state, blobs, tables)
+            assert look(window, [seq - 1, seq], seq - 1) == [seq - 1, 0]
+            window.remember(dated([seq], [seq], [now + 60_000]), seq, seq, now)
+            window.conclude(verdicts([(seq, b"result %d" % (3 * seq))]))
+            files = max(files, psutil.Process().num_fds())
+        window = IdWindow(state, blobs, tables)
+        asked = random.Random(1).sample(range(1, 400), 50)
+        assert look(window, asked, 400) == asked
+        assert [window.verdict(seq) for seq in asked] == [b"result %d" % (3 * n) for n in asked]
+        assert len(state.spans) < 20
+        assert len(blobs.blobs) < 60
+        assert len(tables.names()) < 25
+    assert files - others < 50
 
 
 def test_verdicts_go_with_the_spans_of_their_ids() -> None:

@@ -168,7 +168,7 @@ def test_tables_of_ids_belong_to_one_worker_at_a_time(tmp_path: Path) -> None:
     late = IdWindow(state, blobs, second)
     assert late.last_use(used.cols["id0"], used.cols["id1"], 2).tolist() == found.tolist() == [1, 2]
     (name,) = first.names()
-    second.create(name, 1024)
+    second.create(name, 1024, lambda _: None)
     assert complete(first) == 2, "what the second makes is its own"
     first.close()
     third = FileIdTables(tmp_path)

@@ -117,6 +117,18 @@ def test_many_open_files_of_who_starts_it_do_no_harm() -> None:
         assert sparks.worker().ppid() == process_of(early).pid
 
 
+def test_workers_may_open_as_many_files_as_the_machine_lets_them() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as limited:
+        limited.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(900, hard), hard))
+        early = EarlyDaemon(sys.executable)
+    with asked() as sparks:
+        worker = sparks.worker()
+        assert worker.ppid() == process_of(early).pid
+        assert worker.rlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 65_536)
+
+
 def test_it_ends_with_who_started_it() -> None:
     code = "from streamydb.pipeline.daemon import EarlyDaemon; import os, sys\n"
     code += "early = EarlyDaemon(sys.executable); print(early._process.pid, flush=True)\n"
