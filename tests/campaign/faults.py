@@ -16,12 +16,15 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.connection import watermarks
 from streamydb.testing.database import TestingError, wait_for
 from tests.campaign.world import World
+from tests.support.bank import transfers
 from tests.support.hostile import HOSTILE
 from tests.support.machine import halted
 
 _HOUR_MS: Final = 3_600_000
 _COPIES: Final = 50
 _FAILURE_S: Final = 240.0
+_BACKLOG: Final = (50_000, 150_000)
+_BACKLOG_ACCOUNTS: Final = 100_000
 
 
 class Fault(NamedTuple):
@@ -141,6 +144,21 @@ def _hostile(world: World, _: random.Random) -> int:
     return world.load(HOSTILE)
 
 
+def _append_a_backlog(world: World, rng: random.Random) -> int:
+    """So much that several tasks read pieces of it; half of the time a kill interrupts that."""
+    begun = world.status().seq or 0
+    made = transfers(
+        rng.randint(*_BACKLOG), seed=rng.getrandbits(32), accounts=_BACKLOG_ACCOUNTS,
+        prefix="backlog",
+    )  # fmt: skip
+    # No growing list, which would be one conflict group, and copied ten thousand times.
+    count = world.load(transaction for transaction in made if "asserts" not in transaction)
+    if rng.random() < 0.5:
+        _kill_a_pipeline(world, rng)
+    wait_for(lambda: (world.status().seq or 0) >= begun + count, "its end", _FAILURE_S)
+    return 1
+
+
 def _newest(world: World, topic: str, partition: int) -> list[bytes]:
     """The newest values of a partition."""
     consumer = Consumer({**world.settings.client_config(), "group.id": "campaign"})
@@ -250,6 +268,7 @@ FAULTS: Final = (
     Fault("connections reset", _reset),
     Fault("network delayed", _delay),
     Fault("hostile records", _hostile),
+    Fault("backlog of 100,000 transactions", _append_a_backlog, lambda w: w.grouping == "planner"),
     Fault("transactions appended twice", _double_transactions),
     Fault("feedback doubled and shuffled", _double_feedback),
     Fault("producer fenced in a Kafka transaction", _fence_a_producer),

@@ -20,6 +20,7 @@ from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.read_model.verify import verify
 from streamydb.testing.database import Database, TestingError, wait_for
 from tests.support.bank import transfers
+from tests.support.heap import keeps_no_records
 from tests.support.machine import Clock, Disk, can_mount, has_compiler, small_disk
 from tests.support.network import proxied_broker
 from tests.support.serving import Clients, Served, clients
@@ -90,6 +91,7 @@ class World(Served):
     """The database, and what a campaign needs to do it harm.
 
     Attributes:
+        grouping: how transactions are granted.
         bank: what is appended all the time.
         standby: a second pipeline over the log, if there is one.
         disk: where the checkpoint lies, if this machine can mount file systems.
@@ -108,6 +110,7 @@ class World(Served):
         self.standby: Database | None = None
         self.disk: Disk | None = None
         self.clock: Clock | None = Clock(folder / "clock") if has_compiler() else None
+        self.grouping = grouping
         self.bank = Bank(self, cool=grouping == "single")
         self._rng = rng
         self._lives = 0
@@ -203,6 +206,7 @@ class World(Served):
             status = pipeline.status()
             assert status.alarm is None, status.alarm
             assert status.state == "running", status.error
+            keeps_no_records(pipeline)
         self._digests_agree()
         for number in range(len(self.urls)):
             folder = self.folder / f"read-model-{number}"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from streamydb.local.java import java_home
-from streamydb.testing.database import Database, wait_for
+from streamydb.testing.database import Database
 from tests.support.bank import transfers
 from tests.support.faulty import resolved
+from tests.support.heap import keeps_no_records
 
 pytestmark = pytest.mark.timeout(400)
-FETCHED = "org.apache.kafka.clients.consumer.ConsumerRecord"
 
 
 def tasks_that_read(folder: Path) -> Iterator[int]:
@@ -33,15 +30,6 @@ def tasks_that_read(folder: Path) -> Iterator[int]:
                 stages[first] = 0
             elif event["Event"] == "SparkListenerJobEnd" and stages:
                 yield stages[first]
-
-
-def living(db: Database, name: str) -> int:
-    """How many objects of a class the JVM has."""
-    java = next(process for process in db.processes() if process.name().startswith("java"))
-    command = [f"{java_home()}/bin/jcmd", str(java.pid), "GC.class_histogram"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    found = re.search(rf"(\d+) +\d+ +{re.escape(name)}( |$)", told, re.MULTILINE)
-    return int(found[1]) if found else 0
 
 
 def test_few_records_are_read_by_few_tasks_and_many_by_several(tmp_path: Path) -> None:
@@ -62,8 +50,7 @@ def test_few_records_are_read_by_few_tasks_and_many_by_several(tmp_path: Path) -
         db.start_pipeline()
         resolved(db, count)
         # What the tasks had fetched beyond their ends is given up soon, as nobody will ask for it.
-        assert living(db, "java.lang.String") > 1_000
-        wait_for(lambda: living(db, FETCHED) < 1_000, "no records kept", 30)
+        keeps_no_records(db)
         assert db.stop_pipeline() == 0
     many = [*tasks_that_read(events)][len(few) :]
     assert max(many) == 4, many  # three pieces of the log, and the feedback
