@@ -31,7 +31,7 @@ from streamydb.facade.ports import (
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
-from streamydb.records import UNIQUE_PREFIX, Result, encode_result
+from streamydb.records import UNIQUE_PREFIX, Failed, Result, encode_result
 from streamydb.records.result import NULL
 
 __all__ = ["PendingWrite", "TransactionWriter", "location", "verdict_body"]
@@ -83,19 +83,29 @@ def verdict_body(result: Result, client: Caller) -> bytes:
         client.must_read(key)
     for read in result.ranges or ():
         client.must_read(read.range.shared)
-    for failed in result.failed:
-        if client.may_read(failed.key):
-            continue
-        if failed.check == "range":
-            failed.count = UNSET
-        elif failed.check == "lock":  # an index key has the hash of a value that was there
-            if failed.key.startswith(UNIQUE_PREFIX):
-                failed.key, result.reason = UNIQUE_PREFIX, UNSET
-        else:
-            failed.value, failed.truncated = NULL, True
-            if failed.violated is not UNSET:
-                failed.violated = failed.violated.partition(" ")[0]
-    return encode_result(result)
+    if not result.failed:
+        return encode_result(result)
+    seen = [_seen_by(failed, client) for failed in result.failed]
+    shown = msgspec.structs.replace(result, failed=seen)
+    pairs = zip(result.failed, seen, strict=True)
+    if any(failed.key != hidden.key for failed, hidden in pairs):
+        shown.reason = UNSET  # it has such a key, too
+    return encode_result(shown)
+
+
+def _seen_by(failed: Failed, client: Caller) -> Failed:
+    """What a client may see of a failed check; a copy, as others wait for the same verdict."""
+    if client.may_read(failed.key):
+        return failed
+    if failed.check == "range":
+        return msgspec.structs.replace(failed, count=UNSET)
+    if failed.check == "lock":  # an index key has the hash of a value that was there
+        is_index_key = failed.key.startswith(UNIQUE_PREFIX)
+        return msgspec.structs.replace(failed, key=UNIQUE_PREFIX) if is_index_key else failed
+    hidden = msgspec.structs.replace(failed, value=NULL, truncated=True)
+    if failed.violated is not UNSET:
+        hidden.violated = failed.violated.partition(" ")[0]
+    return hidden
 
 
 class TransactionWriter:

@@ -9,13 +9,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from streamydb.facade import result_batch
+from streamydb.facade.auth import Caller
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.result_batch import Commits, batch_of
 from streamydb.facade.results import ResultIndex, position_of
+from streamydb.facade.writes import verdict_body
 from streamydb.kafka.columns import OneRecord, RecordColumns
-from streamydb.records import Result, decode_result
+from streamydb.records import Result, decode_result, encode_result
 from streamydb.verify.oracle.core import Oracle
 
 ODD_IDS = ['"', "é", "a\\b", " ", "x" * 128, "t1", "t2"]
@@ -125,3 +128,35 @@ def test_an_index_of_batches_is_bounded(seed: int) -> None:
         assert index.held == sum(block.size for block in index._blocks)
         assert len(index._kept) == sum(len(block.places) for block in index._blocks)
     assert len(index._kept) > 20
+
+
+FAILED = [
+    {"check": "update", "index": 0, "key": "a", "value": "secret", "version": 1},
+    {"check": "constraint", "index": 1, "key": "a", "value": 7, "version": 1, "constraint": "few",
+     "violated": "max 5"},
+    {"check": "range", "index": 2, "key": "a", "value": None, "version": 1, "count": 9},
+    {"check": "lock", "index": 3, "key": "$unique/e/5/00", "value": None, "version": 0},
+]  # fmt: skip
+
+
+def test_those_who_wait_for_a_result_do_not_change_it_for_each_other() -> None:
+    value = json.dumps({
+        "id": "t", "seq": 1, "ts_ms": 5, "status": "aborted", "reads": {}, "failed": FAILED,
+        "code": "undeclared-key", "reason": "$unique/e/5/00",
+        "source": {"partition": 0, "offset": 0},
+    }).encode()  # fmt: skip
+    result = decode_result(value)
+    whole = encode_result(result)
+
+    async def scenario() -> None:
+        index, place = ResultIndex(1 << 20), LogPosition(0, 0)
+        waiting = [asyncio.create_task(index.wait(place)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert index.add(result, value)
+        one, other = await asyncio.gather(*waiting)
+        hidden = decode_result(verdict_body(one, Caller("none")))
+        assert [bytes(each.value) for each in hidden.failed] == [b"null"] * 4
+        assert (hidden.failed[3].key, hidden.reason) == ("$unique/", UNSET)
+        assert verdict_body(other, Caller("all", [""])) == whole
+
+    asyncio.run(scenario())
