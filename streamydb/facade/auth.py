@@ -53,6 +53,10 @@ class Caller:
         """Tell whether the client may read a key, or all keys with this prefix."""
         return key.startswith(self._read)
 
+    def may_read_all(self, keys: Iterable[str]) -> bool:
+        """Tell whether the client may read every one of keys or prefixes."""
+        return "" in self._read or all(map(self.may_read, keys))
+
     def may_write(self, key: str) -> bool:
         """Tell whether the client may write a key."""
         return key.startswith(self._write)
@@ -64,7 +68,7 @@ class Caller:
 
     def must_read_all(self, keys: Iterable[str]) -> None:
         """Refuse to read keys of which one is not in the scopes."""
-        if "" not in self._read and not all(map(self.may_read, keys)):
+        if not self.may_read_all(keys):
             raise _forbidden("read")
 
     def must_write(self, key: str) -> None:

@@ -71,7 +71,8 @@ class NextRecords:
                     number = message.partition()
                     if message.error() is None:
                         _, ts_ms = message.timestamp()
-                        found.setdefault(number, NextRecord(message.offset(), True, ts_ms))
+                        value = message.value() or b""
+                        found.setdefault(number, NextRecord(message.offset(), True, ts_ms, value))
                     elif at_end(message):
                         found.setdefault(number, NextRecord(message.offset(), found=False))
         finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ from streamydb.facade.refusals import culprit
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import (
     CONSTRAINTS_KEY,
+    Call,
     Check,
     NextId,
     Rejection,
@@ -38,6 +40,7 @@ from streamydb.records.problems import problem_of_rejection
 __all__ = [
     "authorise",
     "conditional_write",
+    "may_hear",
     "new_id",
     "parse",
     "refuse_code",
@@ -169,11 +172,9 @@ def authorise(txn: Transaction, client: Caller) -> None:
         ProblemError: forbidden.
     """
     if txn.call is not UNSET:
+        client.must_read_all(_read_by(txn.call))
         for key in txn.call.keys:
-            client.must_read(key)
             client.must_write(key)
-        for key in (*txn.call.reads, *(named.shared for named in txn.call.ranges)):
-            client.must_read(key)
     for key in (*txn.read_keys, *txn.asserts, *(read.shared for read in txn.read_ranges)):
         client.must_read(key)
     if txn.constrain is not UNSET:
@@ -186,6 +187,23 @@ def authorise(txn: Transaction, client: Caller) -> None:
         key = check.key if check.range is UNSET else check.range.shared
         if _compares(check) or not client.may_write(key):
             client.must_read(key)
+
+
+def may_hear(txn: Transaction, client: Caller) -> bool:
+    """Return True if a client may know what a transaction's call returned, or why it aborted.
+
+    Both may tell any value that the call could read. A follow-up also has records of streams.
+    """
+    if txn.call is UNSET or client.may_read(""):
+        return True
+    return txn.call.batch is UNSET and client.may_read_all(_read_by(txn.call))
+
+
+def _read_by(call: Call) -> Iterator[str]:
+    """The keys that a call may read, and for each of its ranges a prefix that all its keys have."""
+    yield from call.keys
+    yield from call.reads
+    yield from (named.shared for named in call.ranges)
 
 
 def _compares(check: Check) -> bool:

@@ -46,12 +46,13 @@ class LogPosition(NamedTuple):
 class NextRecord(NamedTuple):
     """The offset of the next record of a partition, or of the partition's end if there is none.
 
-    ``ts_ms``: when the record was appended.
+    ``ts_ms``: when the record was appended. ``value``: what it holds.
     """
 
     offset: int
     found: bool
     ts_ms: int = 0
+    value: bytes = b""
 
 
 class Decided(NamedTuple):

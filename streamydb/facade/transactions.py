@@ -80,7 +80,9 @@ async def get_transaction(request: AnyRequest, record: q.AsRecord = None) -> Res
     found = await verdict_of(request, record)
     if isinstance(found, Response):
         return found
-    return json_response(verdict_body(found, client_of(request)))
+    client = client_of(request)
+    told = await services_of(request).writer.told_to(found, client)
+    return json_response(verdict_body(told, client))
 
 
 async def verdict_of(request: AnyRequest, record: str | None) -> Result | Response[bytes]:

@@ -20,6 +20,7 @@ from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
 from streamydb.facade.metrics import FacadeMetrics
+from streamydb.facade.payloads import may_hear
 from streamydb.facade.ports import (
     AppendUnknownError,
     LogPosition,
@@ -31,7 +32,15 @@ from streamydb.facade.ports import (
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
-from streamydb.records import UNIQUE_PREFIX, Failed, Result, encode_result
+from streamydb.records import (
+    UNIQUE_PREFIX,
+    Failed,
+    Result,
+    Source,
+    Transaction,
+    decode,
+    encode_result,
+)
 from streamydb.records.result import NULL
 
 __all__ = ["PendingWrite", "TransactionWriter", "location", "verdict_body"]
@@ -126,6 +135,7 @@ class TransactionWriter:
         self._settings = settings
         self._metrics = metrics
         self._pending: OrderedDict[str, LogPosition] = OrderedDict()
+        self._looking = asyncio.Lock()
         self._searches = Limiter("searches of old results", settings.searches_max)
         self.in_flight = Limiter(
             "transactions", settings.in_flight_max, settings.client_in_flight_max
@@ -224,6 +234,30 @@ class TransactionWriter:
                 return await self._log.result(txn_id, position)
         except TimeoutError:
             return None
+
+    async def told_to(self, result: Result, client: Caller) -> Result:
+        """Return what a client may know of a verdict that it asks for by an id.
+
+        What its call returned, or why that aborted, is left out unless the client may read all that
+        the call names. Who sends a call has shown that; here the record in the log tells the names.
+
+        Raises:
+            LogUnavailableError: Kafka does not answer.
+        """
+        silent = result.returned is UNSET and result.reason is UNSET
+        if silent or client.may_read("") or await self._is_heard(result.source, client):
+            return result
+        return msgspec.structs.replace(result, returned=UNSET, reason=UNSET)
+
+    async def _is_heard(self, source: Source, client: Caller) -> bool:
+        """Return True if the log has a transaction whose call a client may know about."""
+        async with self._looking:
+            found = await self._log.next_records({source.partition: source.offset})
+        record = found.get(source.partition)
+        if record is None or not record.found or record.offset != source.offset:
+            return False
+        txn = decode(record.value)
+        return isinstance(txn, Transaction) and may_hear(txn, client)
 
     def _is_ahead(self, position: LogPosition) -> bool:
         """Return True if the read model has not come to a record yet."""

@@ -130,7 +130,7 @@ class MemoryLog:
         end = len(self.records)
         at = min(set(range(places[0], end)) - self.controls, default=end)
         stamp = self.stamps.get(at, self._database.now_ms)
-        return {0: NextRecord(at, at < end, stamp)}
+        return {0: NextRecord(at, at < end, stamp, self.records[at] if at < end else b"")}
 
     def end_transaction(self) -> None:
         """Append what the end of a Kafka transaction leaves: an offset without a record."""

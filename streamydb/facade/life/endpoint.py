@@ -58,7 +58,8 @@ def explanation_handler(about: About, searches_max: int) -> HTTPRouteHandler:
         found = await verdict_of(request, record)
         if isinstance(found, Response):
             return found
-        verdict = msgspec.Raw(verdict_body(_alone(found), caller))
+        told = await services.writer.told_to(found, caller)
+        verdict = msgspec.Raw(verdict_body(_alone(told), caller))
         with searches.enter():
             life = await in_thread(_life, about, services.model, _alone(found))
         shown = msgspec.structs.asdict(seen_by(life, caller.may_read)) | {"verdict": verdict}

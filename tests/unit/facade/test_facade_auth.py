@@ -15,6 +15,7 @@ from pydantic import SecretStr, ValidationError
 from streamydb.errors import ConfigurationError
 from streamydb.facade import FacadeSettings, create_app, load_tokens
 from streamydb.facade.server import checked, listen, make_server
+from streamydb.procedures.modules import compile_module
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
 
@@ -102,6 +103,23 @@ async def test_without_a_good_token_nothing_is_served(headers: dict[str, str]) -
     assert database.log.records == []
 
 
+TELLER = b"""
+from streamydb.procedures import Abort, procedure
+
+
+def told(db, said):
+    return _values(db, said)
+
+
+def refused(db, said):
+    raise Abort(str(_values(db, said)))
+
+
+def _values(db, said):
+    keys = [*said.get("keys", []), *said.get("reads", [])]
+    pairs = [list(db.scan(each["prefix"])) for each in said.get("ranges", [])]
+    return [db.get(key) for key in keys] + pairs
+"""
 ACCOUNTS = {"range": {"prefix": "acct/"}}
 SOME = {"range": {"start": "acct/1", "end": "acct/3"}}
 BEYOND = {"range": {"start": "acct/1", "end": "b"}}
@@ -198,6 +216,49 @@ async def test_verdicts_show_only_what_may_be_read() -> None:
         assert (answer.status, answer.problem) == (403, "forbidden")
         answer = await client.request("GET", "/v1/transactions/fr", headers=bearer(READER))
         assert [entry.get("count") for entry in answer.json()["failed"]] == [None, 1]
+
+
+@scenario
+async def test_what_a_call_returned_is_shown_only_to_who_may_read_all_that_it_names() -> None:
+    database = MemoryDatabase()
+    database.modules.put(TELLER)
+    hidden, ranged = [{"reads": ["x"]}, {"keys": ["x"]}], {"ranges": [{"prefix": "acct"}]}
+    shown: list[dict[str, Any]] = [
+        {"reads": ["acct/1"]}, {"keys": ["acct/1"]}, {"ranges": [{"prefix": "acct/"}]},
+    ]  # fmt: skip
+    async with connect(database) as client:
+        for body in (
+            {"deploy": compile_module("teller", TELLER).record},
+            {"updates": [{"op": "put", "key": key, "value": "seen"} for key in ("x", "acct/1")]},
+        ):
+            await client.request(
+                "POST", "/v1/transactions", json.dumps(body).encode(), bearer(ADMIN)
+            )
+        for number, (named, name) in enumerate(
+            (named, name) for named in [*hidden, ranged, *shown] for name in ("told", "refused")
+        ):
+            call = {"procedure": f"teller.{name}", "args": {"said": named}, **named}
+            body = {"id": f"c{number}", "call": call}
+            sent = await client.request(
+                "POST", "/v1/transactions", json.dumps(body).encode(), bearer(ADMIN)
+            )
+            assert {"returned", "reason"} & sent.json().keys()
+            for target in (f"/v1/transactions/c{number}", f"/v1/explanations/c{number}"):
+                whole = await client.request("GET", target, headers=bearer(ADMIN))
+                assert (whole.json().get("verdict") or whole.json()) == sent.json()
+                seen = await client.request("GET", target, headers=bearer(READER))
+                verdict = seen.json().get("verdict") or seen.json()
+                told = verdict.keys() & {"returned", "reason"}
+                assert bool(told) is (named in shown), (target, call)
+                assert {**sent.json(), **verdict} == sent.json()
+        database.log.controls.add(2)  # as if it were not kept any more
+        gone = await client.request("GET", "/v1/transactions/c6", headers=bearer(READER))
+        assert gone.json()["status"] == "committed"
+        database.log.refusing = True
+        answer = await client.request("GET", "/v1/transactions/c7", headers=bearer(READER))
+        assert answer.problem == "log-unavailable"
+        answer = await client.request("GET", "/v1/transactions/c7", headers=bearer(ADMIN))
+        assert "reason" in answer.json()
 
 
 def test_the_tokens_file_is_read(tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def test_the_next_record_lies_past_what_is_no_record(
     for part in kafka.create(NAMES.transactions, dice.randint(1, 3)):
         for _ in range(dice.randrange(9)):
             part.high += dice.choice([0, 0, 1, 4])
-            kafka.append(NAMES.transactions, kafka.topics[NAMES.transactions].index(part), b"{}")
+            number = kafka.topics[NAMES.transactions].index(part)
+            kafka.append(NAMES.transactions, number, b"%d" % part.high)
         part.high += dice.choice([0, 1, 3])
     parts = dict(enumerate(kafka.topics[NAMES.transactions]))
     asked = NextRecords(SETTINGS, NAMES.transactions)
@@ -155,7 +156,7 @@ def test_the_next_record_lies_past_what_is_no_record(
         for number, at in places.items():
             later = [record.at for record in parts[number].records if record.at >= at]
             wanted[number] = (
-                NextRecord(later[0], found=True, ts_ms=kafka.now_ms) if later
+                NextRecord(later[0], True, kafka.now_ms, b"%d" % later[0]) if later
                 else NextRecord(parts[number].high, found=False)
             )  # fmt: skip
         assert asked.find(places) == wanted
