@@ -18,7 +18,7 @@ from litestar.response import Stream
 from streamydb.facade import parameters as q
 from streamydb.facade.feed import Feed
 from streamydb.facade.feed_filter import Wanted, wanted_of
-from streamydb.facade.feed_ports import ChangeBatch
+from streamydb.facade.feed_ports import ChangeEvent
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import last_event_id
 from streamydb.facade.openapi import answers
@@ -85,9 +85,10 @@ async def events(
             async for batch in batches:
                 if batch is not None:
                     seen = batch.resolved
-                    for chunk in _chunks(batch, wanted):
+                    found = list(filter(wanted.takes, batch.changes))
+                    for chunk in _chunks(found):
                         yield chunk
-                        shown, spoke = max(shown, batch.changes[-1].seq), time.monotonic()
+                        shown, spoke = found[-1].seq, time.monotonic()
                 if batch is None or time.monotonic() - spoke >= heartbeat_s:
                     yield _resolved(seen) if seen > shown else _HEARTBEAT
                     shown, spoke = seen, time.monotonic()
@@ -95,10 +96,9 @@ async def events(
         yield b"event: error\ndata: " + problem_body(error) + b"\n\n"
 
 
-def _chunks(batch: ChangeBatch, wanted: Wanted) -> Iterator[bytes]:
-    """The events of a batch, some at a time."""
+def _chunks(found: list[ChangeEvent]) -> Iterator[bytes]:
+    """The events of a batch that are wanted, some at a time."""
     chunk = bytearray()
-    found = list(filter(wanted.takes, batch.changes))
     for event, following in zip(found, [*found, None][1:], strict=True):
         if following is None or following.seq != event.seq:
             chunk += b"id: %d\n" % event.seq

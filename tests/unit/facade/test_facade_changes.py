@@ -136,6 +136,18 @@ async def test_a_prefix_filters_and_progress_is_still_told() -> None:
 
 
 @scenario
+async def test_progress_is_told_past_what_a_filter_leaves_out_of_a_batch() -> None:
+    database = MemoryDatabase()
+    async with connect(database, heartbeat_s=0.01) as client:
+        stream = await client.stream("/v1/changes?since=0&prefix=acct/")
+        await stream.until(b"retry")
+        changes = (ChangeEvent(1, 1, "acct/1", b'{"key":"acct/1"}'), ChangeEvent(2, 1, "z", b"{}"))
+        database.changes.put(ChangeBatch(2, changes))
+        data = await stream.until(b": heartbeat")
+        assert data.count(b"id: 1\nevent: change") == data.count(b"id: 2\nevent: resolved") == 1
+
+
+@scenario
 async def test_an_idle_stream_has_heartbeats() -> None:
     async with connect(MemoryDatabase(), heartbeat_s=0.01) as client:
         stream = await client.stream("/v1/changes")
