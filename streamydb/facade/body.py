@@ -18,7 +18,7 @@ from streamydb.errors import (
     ValueRejected,
 )
 from streamydb.facade.bounds import Budget, Reservation
-from streamydb.facade.headers import header_of
+from streamydb.facade.headers import declared_bytes
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.within import within
@@ -46,8 +46,7 @@ async def reading(
         ProblemError: too-large, overloaded, body-timeout.
     """
     limit = settings.body_bytes_max
-    declared = header_of(scope["headers"], b"content-length")
-    if declared.isascii() and declared.isdigit() and int(declared) > limit:
+    if declared_bytes(scope["headers"]) > limit:
         raise _too_large(limit)
     with budget.reserve() as reservation:
         try:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.cross_origin import is_preflight, preflight, shared
-from streamydb.facade.headers import header_of
+from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.sender import Sender, takes_gzip
@@ -185,7 +185,8 @@ class Gate:
         allowed, origin = self._settings.allowed_hosts, told.origin
         if allowed is not None and _name_of(told.host) not in allowed:
             raise ProblemError("misdirected", "The header Host names no host of this facade.")
-        if origin and urlsplit(origin).netloc != told.host and not self._is_guest(origin):
+        own = not origin or self._is_guest(origin) or _netloc_of(origin) == told.host
+        if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
 
 
@@ -211,16 +212,27 @@ def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
 
 @lru_cache(maxsize=256)
 def _name_of(host: str) -> str:
-    """The name in a header Host, without the port."""
-    return urlsplit(f"//{host}").hostname or ""
+    """The name in a header Host, without the port; empty if it cannot be one."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+@lru_cache(maxsize=256)
+def _netloc_of(origin: str) -> str | None:
+    """The host and port in a header Origin; None if it cannot be one."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _leaves_much(scope: dict[str, Any]) -> bool:
     """Return True if a body that was not read is too long to be read for the next request's sake.
     """
-    declared = header_of(scope["headers"], b"content-length") or "0"
-    small = declared.isascii() and declared.isdigit() and int(declared) <= _UNREAD_BYTES_MAX
-    return not small or bool(header_of(scope["headers"], b"transfer-encoding"))
+    much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
+    return much or bool(header_of(scope["headers"], b"transfer-encoding"))
 
 
 async def _send_problem(send: Send, error: ProblemError, *, close: bool) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "Preference",
     "checks_of",
     "deadline_ms",
+    "declared_bytes",
     "entity_tag",
     "header_of",
     "idempotency_key",
@@ -37,6 +38,15 @@ def header_of(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str:
         if name == wanted:
             return value.decode("latin-1")
     return ""
+
+
+def declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the size of a body as its request declares it: 0 if it does not.
+
+    It is `INTEGER_MAX` if that is no number, or a longer one.
+    """
+    given = header_of(headers, b"content-length") or "0"
+    return int(given) if _NUMBER.fullmatch(given) else INTEGER_MAX
 
 
 class Preference(NamedTuple):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
-from streamydb.facade.headers import idempotency_key, matches, preference
+from streamydb.facade.headers import declared_bytes, idempotency_key, matches, preference
 from streamydb.facade.paths import key_of, take_name, text_of
 from streamydb.facade.ports import LogPosition, ReadModel
 from streamydb.facade.problems import ProblemError
@@ -102,6 +102,16 @@ def test_a_mounted_facade_and_a_server_without_raw_paths() -> None:
 )  # fmt: skip
 def test_preferences(header: str, *, asynchronous: bool, wait_s: float) -> None:
     assert preference({"prefer": header}) == (asynchronous, wait_s)
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [(None, 0), ("", 0), ("17", 17), ("9" * 5_000, 2**63 - 1), ("-1", 2**63 - 1),
+     ("x", 2**63 - 1), ("\xb2", 2**63 - 1)],
+)  # fmt: skip
+def test_the_declared_size_of_a_body(given: str | None, size: int) -> None:
+    headers = [] if given is None else [(b"content-length", given.encode("latin-1"))]
+    assert declared_bytes(headers) == size
 
 
 def test_matches_compares_weakly() -> None:
