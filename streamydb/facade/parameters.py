@@ -21,6 +21,7 @@ __all__ = [
     "AsSeq",
     "AsSince",
     "AsStart",
+    "AsStreamCursor",
     "AsWait",
     "AsWhere",
     "AsWhereBefore",
@@ -71,6 +72,12 @@ AsCursor: TypeAlias = Annotated[
     QueryParameter(
         max_length=_TEXT_MAX, description="Go on where an answer ended, at its snapshot; alone, or "
         "with the same parameters."
+    ),
+]
+AsStreamCursor: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=_TEXT_MAX, description="Go on where an answer ended; not with `after`."
     ),
 ]
 AsSince: TypeAlias = Annotated[

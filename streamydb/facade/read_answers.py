@@ -13,7 +13,7 @@ from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import entity_tag, matches
 from streamydb.facade.paths import key_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, ReadPoint, check_seqs, in_thread
+from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_seqs, in_thread
 from streamydb.facade.services import Services
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model.ports import StoredEntry
@@ -151,7 +151,10 @@ async def _reading(function: Callable[..., _T], count: int, *args: Any, **named:
 
 
 def _place(listed: Listed, wanted: ReadPoint) -> tuple[Cursor, ReadPoint]:
-    """Find the place where a page begins, and its snapshot: a cursor says both."""
+    """Find the place where a page begins, and its snapshot: a cursor says both.
+
+    With a cursor, `consistency` has said already how recent the first page was.
+    """
     if listed.cursor is None:
         at = wanted.at or 0
         return Cursor(at, listed.prefix or "", listed.start, listed.end, ""), wanted
@@ -163,7 +166,8 @@ def _place(listed: Listed, wanted: ReadPoint) -> tuple[Cursor, ReadPoint]:
     if any(sent is not None and sent != kept for sent, kept in pairs):
         detail = "The cursor belongs to another list; send it alone or with the same parameters."
         raise ProblemError("invalid-parameter", detail, parameters=["cursor"])
-    return given, wanted._replace(at=given.at)
+    check_point(wanted)
+    return given, ReadPoint(at=given.at, min_version=wanted.min_version)
 
 
 def _check_bounds(place: Cursor) -> None:

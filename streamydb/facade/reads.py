@@ -39,6 +39,7 @@ __all__ = [
     "ReadPoint",
     "ReadWaiter",
     "Reader",
+    "check_point",
     "check_seqs",
     "in_thread",
 ]  # fmt: skip
@@ -169,7 +170,7 @@ class Reader:
                 snapshot-gone, read-model-behind, overloaded.
         """
         at, consistency, min_version = wanted
-        _check(wanted)
+        check_point(wanted)
         floor = max(at or 0, min_version or 0)
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
@@ -277,8 +278,12 @@ def check_seqs(**given: int | None) -> None:
         raise ProblemError("invalid-parameter", detail, parameters=wrong)
 
 
-def _check(wanted: ReadPoint) -> None:
-    """Refuse parameters that contradict each other."""
+def check_point(wanted: ReadPoint) -> None:
+    """Refuse parameters that contradict each other.
+
+    Raises:
+        ProblemError: invalid-parameter.
+    """
     at, consistency, min_version = wanted
     if at is not None and consistency not in {None, "snapshot"}:
         raise ProblemError("invalid-parameter", "`at` fixes the snapshot: leave out `consistency`.")

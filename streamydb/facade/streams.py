@@ -42,7 +42,7 @@ _PROBLEMS: Final = (
 @get("/v1/streams/{name:path}", responses=answers(*_PROBLEMS))
 async def get_stream(
     request: AnyRequest,
-    cursor: q.AsCursor = None,
+    cursor: q.AsStreamCursor = None,
     after: q.AsAfter = None,
     limit: q.AsLimit = _LIMIT_DEFAULT,
     wait: q.AsWait = 0,

@@ -270,6 +270,42 @@ def test_a_cursor_belongs_to_its_list(client: Client) -> None:
         assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"consistency": "strong"}, {"consistency": "snapshot"}, {"at": 2}, {"min_version": 2},
+     {"consistency": "session", "min_version": 2}, {"consistency": "strong", "min_version": 1},
+     {"at": 2, "consistency": "snapshot", "min_version": 1},
+     {"consistency": "strong", "prefix": "", "start": "a", "end": "d", "min_version": 2}],
+)  # fmt: skip
+def test_a_cursor_goes_on_with_the_parameters_of_its_list(
+    client: Client, given: dict[str, Any]
+) -> None:
+    for key in "ab":
+        client.put(f"/v1/kv/{key}", content=b"1")
+    first = client.get("/v1/kv", params={"limit": 1, **given}).json()
+    client.put("/v1/kv/b", content=b"2")
+    client.put("/v1/kv/c", content=b"2")
+    answer = client.get("/v1/kv", params={"cursor": first["cursor"], **given})
+    assert answer.status_code == 200
+    assert answer.json()["seq"] == first["seq"] == 2
+    assert [each["value"] for each in answer.json()["entries"]] == [1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"consistency": "session"}, {"at": 2, "consistency": "strong"}, {"min_version": 3},
+     {"at": 2, "min_version": 3}],
+)  # fmt: skip
+def test_a_cursor_does_not_go_on_with_what_no_list_can_have(
+    client: Client, given: dict[str, Any]
+) -> None:
+    for key in "abc":
+        client.put(f"/v1/kv/{key}", content=b"1")
+    cursor = client.get("/v1/kv", params={"limit": 1, "at": 2}).json()["cursor"]
+    answer = client.get("/v1/kv", params={"cursor": cursor, **given})
+    assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
 def test_bounds_longer_than_any_key_are_refused(client: Client) -> None:
     answer = client.get("/v1/kv", params={"prefix": "p" * 481})
     assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
