@@ -7,10 +7,14 @@ a verdict ends the matter, or `OutcomeUnknownError`.
 A copy that comes to the log after the deadline is not executed, but one before it may have been,
 too long ago for the database to remember. So that refusal is the verdict of the transaction only if
 there was no other copy; else the verdict of the id is looked for among the results.
+
+The verdict that a transaction lacks locks ends nothing: whoever meets it, a facade too, sends the
+next attempt, and that one may commit. So who asks goes on to the verdict of the last attempt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeGuard
 
@@ -20,15 +24,10 @@ from streamydb.client.aborts import abort
 from streamydb.client.errors import ClientError, OutcomeUnknownError, RequestError
 from streamydb.client.problems import TransactionUnknownError, refusal
 from streamydb.client.reads import tried
-from streamydb.client.requests import (
-    Ask,
-    Flow,
-    Send,
-    perform,
-)
+from streamydb.client.requests import Ask, Flow, Pending, Send, perform
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
-from streamydb.constraints.locks import relocked
+from streamydb.constraints.locks import following, relocked
 from streamydb.errors import UNTIMELY
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
@@ -63,7 +62,7 @@ def execute(
     uncertain, alone, attempts = False, fresh, 1
     while True:
         fault: ClientError | None = None
-        position: str | None = None
+        sought, position = txn.id, None
         try:
             outcome = yield from perform(request)
         except ClientError as error:
@@ -75,16 +74,16 @@ def execute(
             uncertain = uncertain or error.uncertain
         else:
             if isinstance(outcome, Result):
-                again = relocked(*txn, outcome)
+                again = _again(txn, request, outcome)
                 if again is None or attempts >= LOCK_ATTEMPTS_MAX:
                     if outcome.code in UNTIMELY and not alone:
                         return (yield from _settled(session, txn, retry, None))
                     return _conclude(session, outcome)
-                txn, uncertain, attempts = Prepared(*again), False, attempts + 1
+                txn, attempts = again, attempts + 1
                 request = Send(*txn, retry.wait_s())
                 continue
             uncertain = True
-            position = outcome.position
+            sought, position = outcome.id or txn.id, outcome.position
         alone = alone and not uncertain
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None
         if pause is not None:
@@ -96,7 +95,20 @@ def execute(
             raise OutcomeUnknownError(*txn) from fault
         asks = late or position is not None
         wait_s = retry.wait_s()
-        request = Ask(txn.id, position, wait_s) if asks else Send(*txn, wait_s)
+        request = Ask(sought, position, wait_s) if asks else Send(*txn, wait_s)
+
+
+def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:
+    """Return what is to be sent after a verdict: the next attempt; None if the verdict is final.
+
+    After an attempt of a facade it is ours once more: the facade goes on from there. What it
+    answers to that is final, because it has gone on as far as it does.
+    """
+    if result.id == txn.id:
+        again = relocked(*txn, result)
+        return None if again is None else Prepared(*again)
+    lacking = isinstance(request, Ask) and following(request.id, result) is not None
+    return txn if lacking else None
 
 
 def _settled(
@@ -109,12 +121,10 @@ def _settled(
     """
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
-        found = yield from tried(wait, partial(Ask, txn.id, None))
+        found = yield from _found(txn, wait, wait.left_s)
     except ClientError as error:
         raise OutcomeUnknownError(*txn) from (fault or error)
-    if isinstance(found, Result):
-        return _conclude(session, found)
-    raise OutcomeUnknownError(*txn) from fault
+    return _conclude(session, found)
 
 
 def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
@@ -123,22 +133,47 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
     Raises:
         AbortedError: it was executed and wrote nothing.
         TransactionUnknownError: no verdict was found.
-        OutcomeUnknownError: it is in the log, and its verdict did not come in time.
+        OutcomeUnknownError: it is in the log, and its verdict, or that of an attempt with the locks
+            that it lacked, did not come in time.
     """
     retry = session.retry(timeout_s)
-    position: str | None = None
+    return _conclude(session, (yield from _found(txn, retry, retry.wait_s)))
+
+
+def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Result]:
+    """Look for the verdict of the last attempt of a transaction; raises as `ask`.
+
+    Args:
+        txn: its first attempt, as far as it is known.
+        retry: the time there is.
+        time_s: says how long each look may take.
+    """
+    lacking: list[Result] = []
+    sought, position = txn.id, None
     while True:
-        outcome = yield from tried(retry, partial(Ask, txn.id, position), retry.wait_s)
-        if isinstance(outcome, Result) and outcome.code in UNTIMELY and position is not None:
+        try:
+            outcome = yield from tried(retry, partial(Ask, sought, position), time_s)
+        except TransactionUnknownError as error:
+            if not lacking:
+                raise
+            if len(lacking) >= LOCK_ATTEMPTS_MAX:
+                return lacking[-1]
+            raise OutcomeUnknownError(*txn) from error
+        if isinstance(outcome, Pending):
+            position = outcome.position
+            pause = retry.again(None)
+            if pause is None:
+                raise OutcomeUnknownError(*txn)
+            yield from perform(pause)
+        elif outcome.code in UNTIMELY and position is not None:
             position = None  # the verdict of this copy; there may be another one
-            continue
-        if isinstance(outcome, Result):
-            return _conclude(session, outcome)
-        position = outcome.position
-        pause = retry.again(None)
-        if pause is None:
+        elif (named := following(sought, outcome)) is None:
+            return outcome
+        elif not retry.left_s():
             raise OutcomeUnknownError(*txn)
-        yield from perform(pause)
+        else:
+            lacking.append(outcome)
+            sought, position = named, None
 
 
 def _may_pass(fault: ClientError) -> bool:

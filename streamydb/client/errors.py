@@ -92,12 +92,12 @@ class OutcomeUnknownError(ClientError):
     """A transaction may be in the log, and its verdict did not come in time.
 
     Attributes:
-        id: its id.
-        payload: its bytes.
+        id: its id, of the last attempt that this client has sent.
+        payload: its bytes; empty if this client does not know them.
         ask: looks for the verdict again: returns a `Committed` or raises, as the first call would
             have. With an `AsyncClient`, await what it returns.
         send_again: sends the same bytes again, which has the effect of sending them once, and
-            returns or raises the same. Await it likewise.
+            returns or raises the same; without bytes, as `ask`. Await it likewise.
     """
 
     uncertain = True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
@@ -285,8 +285,9 @@ def _outcome(answer: HttpAnswer) -> Result | Pending:
     """A verdict, or the place where to ask for it."""
     if answer.status != 202:
         return decode_result(answer.body)
-    query = parse_qs(urlsplit(answer.headers.get("location", "")).query)
-    return Pending(query.get("record", [None])[0])
+    place = urlsplit(answer.headers.get("location", ""))
+    named = unquote(place.path.rpartition("/")[2])
+    return Pending(parse_qs(place.query).get("record", [None])[0], named or None)
 
 
 def _freshness(wanted: Freshness) -> dict[str, Any]:

@@ -125,9 +125,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The answer to `Send` and `Ask` while there is no verdict; `position` is partition:offset."""
+    """The answer to `Send` and `Ask` while there is no verdict.
+
+    Attributes:
+        position: partition:offset of the record whose verdict is waited for, if it is known.
+        id: of that record, which may be a later attempt of the transaction; None: the one asked.
+    """
 
     position: str | None
+    id: str | None = None
 
 
 Outcome: TypeAlias = Result | Pending

@@ -18,9 +18,19 @@ from streamydb import errors
 from streamydb.limits import ID_BYTES_MAX
 from streamydb.records import UNIQUE_PREFIX, Result
 
-__all__ = ["relocked"]
+__all__ = ["following", "relocked"]
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def following(txn_id: str, result: Result) -> str | None:
+    """The id of the attempt after the one with this verdict; None if it is final.
+
+    Args:
+        txn_id: the id of the attempt.
+        result: its verdict.
+    """
+    return _next_id(txn_id) if _missing(result) else None
 
 
 def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
@@ -32,8 +42,8 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
         result: its verdict.
 
     """
-    missing = [entry.key for entry in result.failed if entry.check == "lock"]
-    if result.code != errors.UNDECLARED_KEY or not missing:
+    missing = _missing(result)
+    if not missing:
         return None
     if UNIQUE_PREFIX in missing:  # hidden from this client: the facade goes on by itself
         return txn_id, payload
@@ -46,6 +56,13 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
     fields["id"] = msgspec.Raw(msgspec.json.encode(named))
     fields["locks"] = msgspec.Raw(msgspec.json.encode([*sorted(keys), *ranges]))
     return named, msgspec.json.encode(fields)
+
+
+def _missing(result: Result) -> list[str]:
+    """The locks that an attempt lacked, if that is why it aborted."""
+    if result.code != errors.UNDECLARED_KEY:
+        return []
+    return [entry.key for entry in result.failed if entry.check == "lock"]
 
 
 def _is_index_key(lock: Any) -> bool:

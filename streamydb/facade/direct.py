@@ -268,7 +268,7 @@ def _stored(entry: StoredEntry) -> Stored:
 
 def _pending(pending: PendingWrite) -> Pending:
     at = pending.position
-    return Pending(None if at is None else f"{at.partition}:{at.offset}")
+    return Pending(None if at is None else f"{at.partition}:{at.offset}", pending.txn_id)
 
 
 @contextmanager

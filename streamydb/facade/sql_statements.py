@@ -145,7 +145,7 @@ class StatementRunner:
             client.must_write(keys)
             result = await commit(txn_id, _payload(txn_id, checks, outcome["writes"]))
             if result.status == "committed":
-                return _body(result.seq, txn_id, outcome)
+                return _body(result.seq, result.id or txn_id, outcome)  # of the last attempt
             if result.code != CHECK_FAILED:
                 raise _aborted(result)
             if wanted.txn_id is not None or time.monotonic() > until:

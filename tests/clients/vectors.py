@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import httpx
 
@@ -31,6 +32,7 @@ _OK: Final[dict[str, Any]] = {"verdict": {"status": "committed", "code": None, "
 _LOST: Final = {"lost": True}
 _REFUSED: Final = {"refused": True}
 _PENDING: Final = {"pending": "0:7"}
+_NEXT: Final = {"pending": "0:8", "attempt": "~1"}
 _UNKNOWN: Final = {"problem": "transaction-unknown"}
 _PASSED: Final = {"problem": "deadline-passed", "code": "deadline-passed"}
 
@@ -40,6 +42,7 @@ def _verdict(status: str, code: str, *failed: dict[str, Any]) -> dict[str, Any]:
 
 
 _LOCK: Final = {"check": "lock", "index": 0, "key": "$unique/a/x", "value": None, "version": 0}
+_LACKING: Final = _verdict("aborted", "undeclared-key", _LOCK)
 
 CASES: Final[dict[str, dict[str, Any]]] = {
     "committed": {"call": "put", "answers": [_OK]},
@@ -70,14 +73,27 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "late by verdict": {
         "call": "send", "answers": [_verdict("rejected", "deadline-passed"), _OK],
     },
-    "locks": {"call": "put", "answers": [_verdict("aborted", "undeclared-key", _LOCK), _OK]},
+    "locks": {"call": "put", "answers": [_LACKING, _OK]},
     "locks of a range": {
         "call": "put",
         "answers": [_verdict("aborted", "undeclared-key", {**_LOCK, "key": "order/"}, _LOCK), _OK],
     },
-    "locks for ever": {
-        "call": "put", "answers": [_verdict("aborted", "undeclared-key", _LOCK)] * 20,
+    "locks for ever": {"call": "put", "answers": [_LACKING] * 20},
+    "locks, sent on": {"call": "put", "answers": [_NEXT, _PENDING, _OK]},
+    "locks, sent on for good": {
+        "call": "put", "answers": [_NEXT, *[{**_PENDING, "takes": 10}] * 20],
     },
+    "locks, sent on in vain": {"call": "put", "answers": [_NEXT, _LACKING, _OK]},
+    "locks, sent on for ever": {"call": "put", "answers": [{**_LACKING, "attempt": "~7"}]},
+    "locks, lost, then not connected": {
+        "call": "put", "answers": [_LOST, _LACKING, *[{**_REFUSED, "takes": 7}] * 20],
+    },
+    "locks, late": {"call": "send", "answers": [_PASSED, _LACKING, _OK]},
+    "locks, late, unknown": {"call": "send", "answers": [_PASSED, _LACKING, _UNKNOWN]},
+    "locks, asked for": {"call": "verdict", "answers": [_LACKING, _PENDING, _LACKING, _OK]},
+    "locks, asked for in vain": {"call": "verdict", "answers": [_LACKING, _UNKNOWN]},
+    "locks, asked for, late": {"call": "verdict", "answers": [{**_LACKING, "takes": 30}]},
+    "locks, asked for, all": {"call": "verdict", "answers": [*[_LACKING] * 8, _UNKNOWN]},
     "asked for": {"call": "verdict", "answers": [_PENDING, _OK]},
     "asked for in vain": {"call": "verdict", "answers": [_UNKNOWN]},
     "a copy asked for": {
@@ -87,7 +103,10 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "read in vain": {"call": "get", "answers": [{"problem": "not-ready", "takes": 8}] * 20},
     "read, forbidden": {"call": "get", "answers": [{"problem": "forbidden"}]},
 }  # fmt: skip
-"""Calls and answers; an answer takes a second unless it says otherwise."""
+"""Calls and answers; an answer takes a second unless it says otherwise.
+
+``attempt`` is what the id in an answer has more than that in the request.
+"""
 
 
 class _Script(httpx.BaseTransport):
@@ -116,7 +135,9 @@ class _Script(httpx.BaseTransport):
             raise httpx.ReadError("lost")
         if "refused" in answer:
             raise httpx.ConnectError("refused")
-        return httpx.Response(answer.get("plain", 0) or _status(answer), **_content(answer))
+        named = json.loads(body or "{}").get("id") or unquote(place[0].rpartition("/")[2])
+        content = _content(answer, named + answer.get("attempt", ""))
+        return httpx.Response(answer.get("plain", 0) or _status(answer), **content)
 
     def pause(self, seconds: float) -> None:
         """Let time pass."""
@@ -127,7 +148,7 @@ class _Script(httpx.BaseTransport):
 def _named(path: str) -> str:
     """A path without the id that a client made; one that follows from it keeps its mark."""
     stem, _, last = path.rpartition("/")
-    if stem == "/v1/transactions" and last != "own":
+    if stem == "/v1/transactions" and not last.startswith("own"):
         return f"{stem}/*{last[36:]}"
     return path
 
@@ -138,7 +159,7 @@ def _status(answer: dict[str, Any]) -> int:
     return 202 if "pending" in answer else 200
 
 
-def _content(answer: dict[str, Any]) -> dict[str, Any]:
+def _content(answer: dict[str, Any], named: str) -> dict[str, Any]:
     headers = {"Content-Type": "application/json"}
     if "retry_after" in answer:
         headers["Retry-After"] = str(answer["retry_after"])
@@ -148,9 +169,9 @@ def _content(answer: dict[str, Any]) -> dict[str, Any]:
         body = {"type": f"/problems/{answer['problem']}", "status": _status(answer), "detail": "-"}
         body |= {"code": answer["code"]} if "code" in answer else {}
     elif "pending" in answer:
-        headers["Location"] = f"/v1/transactions/x?record={answer['pending']}"
+        headers["Location"] = f"/v1/transactions/{named}?record={answer['pending']}"
     elif "verdict" in answer:
-        body = {"id": "x", "seq": 7, "ts_ms": _START_MS, "reads": {}, **answer["verdict"],
+        body = {"id": named, "seq": 7, "ts_ms": _START_MS, "reads": {}, **answer["verdict"],
                 "source": {"partition": 0, "offset": 6}}  # fmt: skip
     elif "read" in answer:
         entry = {"key": "k", "value": answer["read"], "version": 3, "ts_ms": _START_MS}

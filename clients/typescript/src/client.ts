@@ -137,7 +137,11 @@ export class Client {
     return execute(this.#context(options), txn, options.timeoutS, false);
   }
 
-  /** Look for the verdict of a transaction that was sent before. */
+  /**
+   * Look for the verdict of a transaction that was sent before.
+   *
+   * If it lacked locks, that of the last attempt with them counts.
+   */
   verdict(id: string, options: CallOptions = {}): Promise<Committed> {
     return ask(this.#context(options), { id, payload: "" }, options.timeoutS);
   }

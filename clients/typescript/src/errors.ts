@@ -60,7 +60,7 @@ export class OutcomeUnknownError extends ClientError {
     readonly payload: string,
     /** Looks for the verdict again: returns or throws as the first call would have. */
     readonly ask: () => Promise<Committed>,
-    /** Sends the same bytes again, which has the effect of sending them once. */
+    /** Sends the same bytes again, which has the effect of sending them once; without bytes, asks. */
     readonly sendAgain: () => Promise<Committed>,
     cause?: unknown,
   ) {

@@ -4,6 +4,9 @@
  * A transaction is sent again with the same bytes and id, which is safe at any time. As soon as one
  * of the attempts may have reached the log, nothing but a verdict ends the matter, or
  * `OutcomeUnknownError`.
+ *
+ * The verdict that a transaction lacks locks ends nothing: whoever meets it, a facade too, sends the
+ * next attempt, and that one may commit. So who asks goes on to the verdict of the last attempt.
  */
 
 import {
@@ -42,9 +45,12 @@ interface Result {
   readonly duplicate?: { readonly seq: number; readonly ts_ms: number };
 }
 
-/** The answer while there is no verdict; `position` is partition:offset. */
+/** The answer while there is no verdict. */
 interface Pending {
+  /** partition:offset of the record whose verdict is waited for, if it is known. */
   readonly position: string | undefined;
+  /** The id of that record, which may be a later attempt of the transaction. */
+  readonly id: string | undefined;
 }
 
 /** How long the verdict of a transaction is looked for whose deadline has passed, at least. */
@@ -98,12 +104,13 @@ export async function execute(
   const retry = session.retry(timeoutS);
   let txn = prepared;
   let perform = () => send(context, txn, retry.waitS());
+  let asked: string | undefined;
   let uncertain = false;
   let alone = fresh;
   let attempts = 1;
   for (;;) {
     let fault: ClientError | undefined;
-    let position: string | undefined;
+    let [sought, position]: [string, string | undefined] = [txn.id, undefined];
     const outcome = await perform().catch((error: unknown) => {
       if (!(error instanceof ClientError)) throw error;
       return error;
@@ -116,17 +123,17 @@ export async function execute(
       }
       uncertain ||= fault.uncertain;
     } else if (isResult(outcome)) {
-      const again = await relocked(context, txn, outcome);
+      const again = await following(context, txn, asked, outcome);
       if (again === undefined || attempts >= LOCK_ATTEMPTS_MAX) {
         if (isUntimely(outcome.code) && !alone) return settled(context, txn, retry);
         return conclude(context, outcome);
       }
-      [txn, uncertain, attempts] = [again, false, attempts + 1];
+      [txn, asked, attempts] = [again, undefined, attempts + 1];
       perform = () => send(context, txn, retry.waitS());
       continue;
     } else {
       uncertain = true;
-      position = outcome.position;
+      [sought, position] = [outcome.id ?? txn.id, outcome.position];
     }
     alone &&= !uncertain;
     const pause = fault === undefined || mayPass(fault) ? retry.again(fault) : undefined;
@@ -136,11 +143,28 @@ export async function execute(
       if (!uncertain && fault !== undefined) throw fault;
       throw unknown(context, txn, fault);
     }
-    const asks = late || position !== undefined;
-    const waited = position;
+    const [id, at] = [sought, position];
+    asked = late || at !== undefined ? id : undefined;
     perform = () =>
-      asks ? look(context, txn.id, waited, retry.waitS()) : send(context, txn, retry.waitS());
+      asked === undefined ? send(context, txn, retry.waitS()) : look(context, id, at, retry.waitS());
   }
+}
+
+/**
+ * What is to be sent after a verdict: the next attempt; undefined if the verdict is final.
+ *
+ * After an attempt of a facade it is ours once more: the facade goes on from there. What it answers
+ * to that is final, because it has gone on as far as it does. `asked`: the id that was asked for;
+ * undefined: something was sent.
+ */
+async function following(
+  context: Context,
+  txn: Prepared,
+  asked: string | undefined,
+  result: Result,
+): Promise<Prepared | undefined> {
+  if (result.id === txn.id) return relocked(context, txn, result);
+  return asked !== undefined && lacking(result).length ? txn : undefined;
 }
 
 /** Find the verdict of a transaction one of whose copies came after the deadline. */
@@ -151,33 +175,55 @@ async function settled(
   fault?: ClientError,
 ): Promise<Committed> {
   const wait = context.session.retry(Math.max(retry.leftS(), SETTLE_S));
-  let found: Result | Pending;
+  let result: Result;
   try {
-    found = await tried(context, wait, (waitS) => look(context, txn.id, undefined, waitS), () => wait.leftS());
+    result = await found(context, txn, wait, () => wait.leftS());
   } catch (error) {
     if (!(error instanceof ClientError)) throw error;
     throw unknown(context, txn, fault ?? error);
   }
-  if (isResult(found)) return conclude(context, found);
-  throw unknown(context, txn, fault);
+  return conclude(context, result);
 }
 
 /** Look for the verdict of a transaction that was sent before. */
 export async function ask(context: Context, txn: Prepared, timeoutS?: number): Promise<Committed> {
   const retry = context.session.retry(timeoutS);
+  return conclude(context, await found(context, txn, retry));
+}
+
+/** Look for the verdict of the last attempt of a transaction; `timeS`: how long a look may take. */
+async function found(context: Context, txn: Prepared, retry: Retry, timeS?: () => number): Promise<Result> {
+  let last: Result | undefined;
+  let attempts = 0;
+  let sought = txn.id;
   let position: string | undefined;
   for (;;) {
+    const id: string = sought;
     const at = position;
-    const outcome = await tried(context, retry, (waitS) => look(context, txn.id, at, waitS));
-    if (isResult(outcome)) {
-      if (!isUntimely(outcome.code) || position === undefined) return conclude(context, outcome);
-      position = undefined; // the verdict of this copy; there may be another one
-      continue;
+    let outcome: Result | Pending;
+    try {
+      outcome = await tried(context, retry, (waitS) => look(context, id, at, waitS), timeS);
+    } catch (error) {
+      const missing = error instanceof RequestError && error.is("transaction-unknown");
+      if (!missing || last === undefined) throw error;
+      if (attempts >= LOCK_ATTEMPTS_MAX) return last;
+      throw unknown(context, txn, error);
     }
-    position = outcome.position;
-    const pause = retry.again();
-    if (pause === undefined) throw unknown(context, txn);
-    await context.session.surroundings.sleep(pause, context.signal);
+    if (!isResult(outcome)) {
+      position = outcome.position;
+      const pause = retry.again();
+      if (pause === undefined) throw unknown(context, txn);
+      await context.session.surroundings.sleep(pause, context.signal);
+    } else if (isUntimely(outcome.code) && position !== undefined) {
+      position = undefined; // the verdict of this copy; there may be another one
+    } else if (!lacking(outcome).length) {
+      return outcome;
+    } else if (!retry.leftS()) {
+      throw unknown(context, txn);
+    } else {
+      [last, attempts] = [outcome, attempts + 1];
+      [sought, position] = [await nextId(id), undefined];
+    }
   }
 }
 
@@ -202,14 +248,23 @@ async function look(
 
 function outcomeOf(answer: HttpAnswer): Result | Pending {
   if (answer.status === 202) {
-    const query = new URLSearchParams((answer.headers.get("location") ?? "").split("?")[1] ?? "");
-    return { position: query.get("record") ?? undefined };
+    const [path = "", query = ""] = (answer.headers.get("location") ?? "").split("?");
+    const id = unquoted(path.slice(path.lastIndexOf("/") + 1), answer.status) || undefined;
+    return { position: new URLSearchParams(query).get("record") ?? undefined, id };
   }
   const result = answer.json() as Result | null;
   if (typeof result?.status !== "string" || typeof result.seq !== "number") {
     throw new UnexpectedAnswerError("The answer is not one of a facade.", answer.status);
   }
   return result;
+}
+
+function unquoted(part: string, status: number): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    throw new UnexpectedAnswerError("The answer is not one of a facade.", status);
+  }
 }
 
 function prefer(timeoutS: number): Record<string, string> {
@@ -246,14 +301,21 @@ function conclude({ session }: Context, result: Result): Committed {
 
 function unknown(context: Context, txn: Prepared, cause?: unknown): OutcomeUnknownError {
   const later: Context = { transport: context.transport, session: context.session };
-  const again = () => execute(later, txn, undefined, false);
-  return new OutcomeUnknownError(txn.id, txn.payload, () => ask(later, txn), again, cause);
+  const asked = () => ask(later, txn);
+  const again = txn.payload ? () => execute(later, txn, undefined, false) : asked;
+  return new OutcomeUnknownError(txn.id, txn.payload, asked, again, cause);
+}
+
+/** The locks that an attempt lacked, if that is why it aborted. */
+function lacking(result: Result): string[] {
+  if (result.code !== "undeclared-key") return [];
+  return result.failed.filter((entry) => entry.check === "lock").map((entry) => entry.key);
 }
 
 /** The attempt after the one with this verdict, with the locks that it lacked, if it did. */
 async function relocked({ transport }: Context, txn: Prepared, result: Result): Promise<Prepared | undefined> {
-  const missing = result.failed.filter((entry) => entry.check === "lock").map((entry) => entry.key);
-  if (result.code !== "undeclared-key" || !missing.length) return undefined;
+  const missing = lacking(result);
+  if (!missing.length) return undefined;
   if (missing.includes(UNIQUE_PREFIX)) return txn; // hidden from this client: the facade goes on
   const fields = transport.json.parse(txn.payload) as { id: string; locks?: Lock[] };
   fields.id = await nextId(txn.id);

@@ -17,6 +17,7 @@ interface Answer {
   pending?: string;
   verdict?: object;
   read?: number;
+  attempt?: string;
 }
 interface Case {
   call: "put" | "transaction" | "send" | "verdict" | "get";
@@ -30,7 +31,9 @@ const START_MS = 1_700_000_000_000;
 const FILE = new URL("../../../../tests/clients/vectors.json", import.meta.url);
 const CASES = JSON.parse(readFileSync(FILE, "utf8")) as Record<string, Case>;
 
-function responseOf(answer: Answer): Response {
+/** `asked`: the id in the request. */
+function responseOf(answer: Answer, asked: string): Response {
+  const id = asked + (answer.attempt ?? "");
   const headers = new Headers({ "Content-Type": "application/json" });
   if (answer.retry_after !== undefined) headers.set("Retry-After", String(answer.retry_after));
   let status = answer.plain ?? 200;
@@ -41,9 +44,9 @@ function responseOf(answer: Answer): Response {
     body = { type: `/problems/${answer.problem}`, status, detail: "-", code: answer.code };
   } else if (answer.pending) {
     status = 202;
-    headers.set("Location", `/v1/transactions/x?record=${answer.pending}`);
+    headers.set("Location", `/v1/transactions/${id}?record=${answer.pending}`);
   } else if (answer.verdict) {
-    body = { id: "x", seq: 7, ts_ms: START_MS, reads: {}, ...answer.verdict };
+    body = { id, seq: 7, ts_ms: START_MS, reads: {}, ...answer.verdict };
   } else if (answer.read !== undefined) {
     body = { seq: 7, entries: { k: { key: "k", value: answer.read, version: 3, ts_ms: START_MS } } };
   }
@@ -68,7 +71,8 @@ async function played(one: Case): Promise<Pick<Case, "requests" | "pauses" | "ou
     now += answer.takes ?? 1;
     if (answer.lost) throw new TypeError("fetch failed", { cause: { code: "ECONNRESET" } });
     if (answer.refused) throw new TypeError("fetch failed", { cause: { code: "ECONNREFUSED" } });
-    return responseOf(answer);
+    const last = decodeURIComponent(pathname.slice(pathname.lastIndexOf("/") + 1));
+    return responseOf(answer, body === undefined ? last : (JSON.parse(body) as { id?: string }).id ?? last);
   };
   const client = connect("http://facade", {
     fetch: script,

@@ -225,9 +225,7 @@ class Client:
         try:
             return self._run(flow)
         except OutcomeUnknownError as error:
-            asked = self._answerable(error, Prepared(error.id, b""))
-            asked.send_again = asked.ask  # executed again, it might find its own work done
-            raise asked from error.__cause__
+            raise self._answerable(error) from error.__cause__
 
     def put(
         self,
@@ -353,7 +351,7 @@ class Client:
         try:
             return self._run(call(self.session, wanted))
         except OutcomeUnknownError as error:
-            raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
+            raise self._answerable(error) from error.__cause__
 
     def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
         """Send a prepared transaction; however often that is done, it is executed once."""
@@ -364,15 +362,17 @@ class Client:
         try:
             return self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
         except OutcomeUnknownError as error:
-            raise self._answerable(error, txn) from error.__cause__
+            raise self._answerable(error) from error.__cause__
 
     def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
         """Look for the verdict of a transaction that was sent before.
 
+        If it lacked locks, that of the last attempt with them counts.
+
         Raises:
             AbortedError: it was executed and wrote nothing.
             TransactionUnknownError: none was found.
-            OutcomeUnknownError: it did not come in time.
+            OutcomeUnknownError: it did not come in time, or lacks locks and may be sent with them.
         """
         return self._ask(Prepared(txn_id, b""), timeout_s)
 
@@ -402,7 +402,7 @@ class Client:
         try:
             value: _T = drive(flow, lambda request: self._perform_run(request, function))
         except OutcomeUnknownError as error:
-            raise self._answerable(error, Prepared(error.id, error.payload)) from error.__cause__
+            raise self._answerable(error) from error.__cause__
         return value
 
     def watch(
@@ -466,10 +466,14 @@ class Client:
         try:
             return self._run(core.ask(self.session, txn, timeout_s))
         except OutcomeUnknownError as error:
-            raise self._answerable(error, txn) from error.__cause__
+            raise self._answerable(error) from error.__cause__
 
-    def _answerable(self, error: OutcomeUnknownError, txn: Prepared) -> OutcomeUnknownError:
-        """Let the error ask later."""
+    def _answerable(self, error: OutcomeUnknownError) -> OutcomeUnknownError:
+        """Let the error ask later, and send again what was sent, if that is known here.
+
+        Statements of SQL are not: executed again, they might find their own work done.
+        """
+        txn = Prepared(error.id, error.payload)
         error.ask = lambda: self._ask(txn)
-        error.send_again = lambda: self.send(txn)
+        error.send_again = (lambda: self.send(txn)) if txn.payload else error.ask
         return error

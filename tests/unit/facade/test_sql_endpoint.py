@@ -76,6 +76,18 @@ async def test_statements_are_one_transaction() -> None:
 
 
 @scenario
+async def test_the_id_is_that_of_the_attempt_with_the_locks() -> None:
+    few = {"name": "few", "prefix": "sql/main/", "keys": {"max": 9}}
+    async with facade() as client:
+        declared = json.dumps({"constrain": {"declare": few}}).encode()
+        await client.request("POST", "/v1/transactions", declared)
+        made = await sql(client, CREATE, headers={"Idempotency-Key": "own"})
+        assert made.json()["id"] == "own~1"
+        verdict = await client.request("GET", "/v1/transactions/own~1")
+        assert verdict.json()["seq"] == made.json()["seq"]
+
+
+@scenario
 async def test_what_is_refused_says_where_and_writes_nothing() -> None:
     async with facade() as client:
         await sql(client, CREATE, "insert into t values (1, 1, 1, null)")

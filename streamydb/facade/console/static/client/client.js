@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/client.ts (1553a9fb8708d45a74f0b736305a386bc1d797cbc9e80f63a14690349c80935b): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (0199e02b7bc8e7e32c8affc7f3cb5a48c76d379594851de724ec34aebff3e68a): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, RangeScan, read } from "./reads.js";
@@ -98,7 +98,11 @@ export class Client {
     send(txn, options = {}) {
         return execute(this.#context(options), txn, options.timeoutS, false);
     }
-    /** Look for the verdict of a transaction that was sent before. */
+    /**
+     * Look for the verdict of a transaction that was sent before.
+     *
+     * If it lacked locks, that of the last attempt with them counts.
+     */
     verdict(id, options = {}) {
         return ask(this.#context(options), { id, payload: "" }, options.timeoutS);
     }

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/errors.ts (6d359a14665e5524f9c5d9e7f1326d04556ac84e5c70aa97dea9dc03da5c8544): python -m tools.console_client
+// Made of clients/typescript/src/errors.ts (4dd3a99d3dc0d4b914dfc66fe840d295ecfabf1528b72384a47e496d90af09b6): python -m tools.console_client
 /** What the client throws: `ClientError`, and below it one class for each way to fail. */
 import { ABORTED, PROBLEMS, REJECTED } from "./tables.js";
 /** Base of all that the client throws, but for the reason of an abort signal. */
@@ -50,7 +50,7 @@ export class OutcomeUnknownError extends ClientError {
     constructor(id, payload, 
     /** Looks for the verdict again: returns or throws as the first call would have. */
     ask, 
-    /** Sends the same bytes again, which has the effect of sending them once. */
+    /** Sends the same bytes again, which has the effect of sending them once; without bytes, asks. */
     sendAgain, cause) {
         super(`the verdict of transaction ${id} did not come in time: it may be committed or aborted ` +
             "later, or never have been appended; ask again, or send the same bytes again", { cause });
