@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
@@ -22,6 +23,8 @@ class Portal:
     def __init__(self) -> None:
         """Start the thread."""
         self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name="streamydb-client", daemon=True)
         self._thread.start()
 
@@ -31,10 +34,11 @@ class Portal:
         Raises:
             ClosedError: the portal is closed.
         """
-        if self.loop.is_closed():
-            coroutine.close()
-            raise ClosedError("The client is closed.")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._lock:  # so that the loop ends after all that is submitted to it
+            if self._closing:
+                coroutine.close()
+                raise ClosedError("The client is closed.")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
         except BaseException:
@@ -43,10 +47,13 @@ class Portal:
 
     def close(self) -> None:
         """Cancel what is under way and end the thread; a second time does nothing."""
-        if not self.loop.is_closed():
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-            self.loop.close()
+        self._thread.join()
+        self.loop.close()
 
     def _run(self) -> None:
         self.loop.run_forever()
@@ -80,11 +87,12 @@ class BlockingTransport:
         return BlockingStream(self._portal, self._portal.call(self._inner.open(request)))
 
     def close(self) -> None:
-        """End."""
-        if not self._portal.loop.is_closed():
-            self._portal.call(self._inner.close())
+        """End, the portal too, whatever the inner one raises."""
+        with ExitStack() as stack:
             if self._owner:
-                self._portal.close()
+                stack.callback(self._portal.close)
+            with suppress(ClosedError):
+                self._portal.call(self._inner.close())
 
 
 class BlockingStream:
@@ -101,5 +109,5 @@ class BlockingStream:
 
     def close(self) -> None:
         """End it."""
-        if not self._portal.loop.is_closed():
+        with suppress(ClosedError):
             self._portal.call(self._inner.close())

@@ -33,7 +33,8 @@ class Options:
     Attributes:
         consistency: which state reads show.
         timeout_s: how long a call tries what fails for reasons that may pass, however often; it may
-            last 5 s longer when nothing answers.
+            last 5 s longer when nothing answers. If a copy came after the deadline, the verdict of
+            an earlier one is looked for, for 10 s at least.
         attempt_s: how long a facade may take to answer a read, or to give a verdict, before it is
             asked again; 5 s later the connection counts as dead. Queries may take all the time.
         conflicts_max: how often a function under `run` is called.

@@ -1,19 +1,19 @@
 """The direct transport: the log, the results and the changes on Kafka, reads from a local folder.
 
 It does in the client's process what a facade does for its requests, with the same parts: `Reader`
-(strong reads wait until the read model has passed the ends of the log), `TransactionWriter`
-(append, verdict, search of old verdicts) and `Feed` (the changes in the order of their
-transactions). They are given by ports, so that a database in memory can stand behind them.
+(a strong read waits until the read model shows all results that were published before it),
+`TransactionWriter` (append, verdict, search of old verdicts) and `Feed` (the changes in the order
+of their transactions). They are given by ports, so that a database in memory can stand behind them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Final, TypeAlias
 
-from streamydb.client.errors import ConnectionLostError, RequestError
+from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
@@ -44,6 +44,7 @@ from streamydb.facade.auth import ANYBODY, Tokens
 from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
 from streamydb.facade.headers import Preference
+from streamydb.facade.looks import retrieve
 from streamydb.facade.payloads import parse, timely
 from streamydb.facade.ports import (
     LogPosition,
@@ -68,6 +69,10 @@ from streamydb.records.table import Table
 __all__ = ["DirectStream", "DirectTransport"]
 
 _RETRY_AFTER_S: Final = 0.1
+_GIVING_UP_S: Final = 0.5
+"""How long before its end a read is answered that it waits in vain, so that the answer counts."""
+
+_Sent: TypeAlias = Read | Scan | Query | SqlStatements | Emissions | Send | Ask
 
 
 class DirectTransport:
@@ -93,29 +98,36 @@ class DirectTransport:
         settings = FacadeSettings() if settings is None else settings
         self._services = make_services(model, log, changes, settings, Tokens())
         self._on_close = on_close
-        self._starting: asyncio.Lock | None = None
-        self._started = False
+        self._starting: asyncio.Task[None] | None = None
 
     async def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
+        """Perform a request, within its time and the margin that a connection would have."""
+        if not isinstance(request, _Sent):
+            raise TypeError(f"{type(request).__name__} is not for a transport")
+        until = asyncio.get_running_loop().time() + request.timeout_s + MARGIN_S
         with _translated():
             if not _is_local(request):
-                await self._start()
-            if isinstance(request, Read):
-                return await self._read(request)
-            if isinstance(request, Scan):
-                return await self._scan(request)
-            if isinstance(request, Query):
-                return await self._query(request)
-            if isinstance(request, SqlStatements):
-                return await self._statements(request)
-            if isinstance(request, Emissions):
-                return await self._emissions(request)
-            if isinstance(request, Send):
-                return await self._send(request)
-            if isinstance(request, Ask):
-                return await self._ask(request)
-        raise TypeError(f"{type(request).__name__} is not for a transport")
+                await self._connected(request.timeout_s + MARGIN_S)
+            try:
+                async with asyncio.timeout_at(until):
+                    return await self._performed(request)
+            except TimeoutError:
+                raise ConnectionLostError("No answer came in time.") from None
+
+    async def _performed(self, request: _Sent) -> Any:
+        if isinstance(request, Read):
+            return await self._read(request)
+        if isinstance(request, Scan):
+            return await self._scan(request)
+        if isinstance(request, Query):
+            return await self._query(request)
+        if isinstance(request, SqlStatements):
+            return await self._statements(request)
+        if isinstance(request, Emissions):
+            return await self._emissions(request)
+        if isinstance(request, Send):
+            return await self._send(request)
+        return await self._ask(request)
 
     async def open(self, request: Open) -> DirectStream:
         """Open a stream of changes."""
@@ -124,7 +136,7 @@ class DirectTransport:
             wanted = wanted_of(
                 asked.prefix, asked.start, asked.end, asked.where, asked.where_before
             )
-            await self._start()
+            await self._connected()
             feed = self._services.feed
             await feed.start()
             feed.admit(request.since)
@@ -132,32 +144,47 @@ class DirectTransport:
             return DirectStream(feed.batches(request.since, pause_s), wanted)
 
     async def close(self) -> None:
-        """End; what was appended is in the log before."""
-        await self._services.statements.stop()
-        await self._services.queries.stop()
-        if self._started:
-            self._started = False
-            await self._services.changes.stop()
-            await self._services.reader.stop()
-            await self._services.log.stop()
-        self._on_close()
+        """End all parts, whatever one of them raises; what was appended is in the log before."""
+        services = self._services
+        starting, self._starting = self._starting, None
+        async with AsyncExitStack() as stack:
+            stack.callback(self._on_close)
+            if starting is not None:
+                starting.cancel()
+                await asyncio.wait([starting])
+                for part in (services.log, services.reader, services.changes):
+                    stack.push_async_callback(part.stop)
+            stack.push_async_callback(services.queries.stop)
+            stack.push_async_callback(services.statements.stop)
+
+    async def _connected(self, wait_s: float | None = None) -> None:
+        """Connect, once for all who wait for it; again after a failure.
+
+        Raises:
+            LogUnavailableError: Kafka has not answered in time.
+            ClosedError: it was closed meanwhile.
+        """
+        starting = self._starting
+        if starting is None or (starting.done() and starting.exception() is not None):
+            self._starting = starting = asyncio.create_task(self._start())
+            starting.add_done_callback(retrieve)
+        if not starting.done():
+            await asyncio.wait([starting], timeout=wait_s)
+        if not starting.done():
+            raise LogUnavailableError("Kafka does not answer")
+        if starting.cancelled():
+            raise ClosedError("The client is closed.")
+        starting.result()
 
     async def _start(self) -> None:
-        """Connect, once."""
-        if self._started:
-            return
-        self._starting = self._starting or asyncio.Lock()
-        async with self._starting:
-            if not self._started:
-                await self._services.log.start()
-                self._services.reader.begin()
-                self._started = True
+        await self._services.log.start()
+        self._services.reader.begin()
 
     async def _snapshot(self, request: Read | Scan) -> Snapshot:
         wanted = request.freshness
         return await self._services.reader.snapshot(
             ReadPoint(wanted.at, wanted.consistency, wanted.min_version),
-            request.timeout_s + MARGIN_S,
+            _wait_s(request.timeout_s),
         )
 
     async def _read(self, request: Read) -> Reading:
@@ -184,7 +211,7 @@ class DirectTransport:
         wanted = request.freshness
         query = Asked(
             request.sql, request.params, request.prefix,
-            wanted.at, wanted.consistency, wanted.min_version, request.timeout_s + MARGIN_S,
+            wanted.at, wanted.consistency, wanted.min_version, _wait_s(request.timeout_s),
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
 
@@ -192,7 +219,7 @@ class DirectTransport:
         wanted = request.freshness
         asked = SqlTransaction(
             request.tables, request.statements, request.id,
-            wanted.at, wanted.consistency, wanted.min_version, request.timeout_s + MARGIN_S,
+            wanted.at, wanted.consistency, wanted.min_version, _wait_s(request.timeout_s),
         )  # fmt: skip
 
         async def commit(txn_id: str, payload: bytes) -> Result:
@@ -210,7 +237,7 @@ class DirectTransport:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
             self._services.settings.page_entries_max, request.wait_s,
-            request.timeout_s - request.wait_s + MARGIN_S,
+            _wait_s(request.timeout_s - request.wait_s),
         )  # fmt: skip
         return emissions(body)
 
@@ -257,7 +284,12 @@ class DirectStream:
 _ENDED: Final = "The stream of changes has ended."
 
 
-def _is_local(request: Request[Any]) -> bool:
+def _wait_s(timeout_s: float) -> float:
+    """Return how long a read may wait for its snapshot."""
+    return max(0.0, timeout_s + MARGIN_S - _GIVING_UP_S)
+
+
+def _is_local(request: _Sent) -> bool:
     """Return True if a request needs the read model only: it works while Kafka does not."""
     return isinstance(request, Read | Scan | Query) and request.freshness.consistency != "strong"
 
@@ -280,7 +312,7 @@ def _translated() -> Generator[None, None, None]:
         raise _problem(error) from error
     except LogUnavailableError as error:
         raise problem("log-unavailable", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
-    except RequestError:
+    except ClientError:
         raise
     except StreamyError as error:
         raise problem("not-ready", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
