@@ -13,6 +13,8 @@ from streamydb.cli.target import Target, find_target
 from streamydb.local.folder import PipelineStatus, age_s
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.table import Table
 
     from streamydb.kafka.presence import Seen
@@ -34,7 +36,8 @@ class Overview(msgspec.Struct):
     bootstrap: str
     folder: str
     running: bool
-    """A pipeline runs, here or elsewhere, and the broker answers."""
+    """A pipeline runs, here or elsewhere, and the broker answers; with ``--here``: one of this
+    home, with a name or without."""
     pipeline: PipelineStatus
     elsewhere: list[Seen] | None
     """Pipelines that were not started from this home and were heard in Kafka lately; None if that
@@ -60,7 +63,7 @@ class Overview(msgspec.Struct):
 def status(
     named: Named,
     here: Annotated[
-        bool, typer.Option("--here", help="Ask for the pipeline of this home alone.")
+        bool, typer.Option("--here", help="Ask for the pipelines of this home alone.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -75,14 +78,15 @@ def status(
 
 
 def describe(target: Target, *, here: bool = False) -> Overview:
-    """Ask the pipeline's status file and the broker, and pipelines elsewhere unless ``here``."""
+    """Ask the pipelines' status files and the broker, and pipelines elsewhere unless ``here``."""
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE
 
     said = target.place.status()
     broker, records = _broker(target)
     elsewhere = None if here or broker != "answers" else pipelines_elsewhere(target)
-    runs = said.state == "running" or leader_of(elsewhere) is not None
+    others = {name: target.place.status(name) for name in target.place.others()}
+    runs = said.state == "running" or leader_of(elsewhere) is not None or _run(others, here=here)
     record = processes.read(target.place.folder, PIPELINE)
     return Overview(
         database=target.database,
@@ -91,7 +95,7 @@ def describe(target: Target, *, here: bool = False) -> Overview:
         running=runs and broker == "answers",
         pipeline=said,
         elsewhere=elsewhere,
-        others={name: target.place.status(name) for name in target.place.others()},
+        others=others,
         age_s=age_s(said.updated_ms),
         broker=broker,
         log_records=records,
@@ -100,6 +104,15 @@ def describe(target: Target, *, here: bool = False) -> Overview:
         log=record.log if record is not None else None,
         connect=None if here or broker != "answers" else _copy(target),
     )
+
+
+def _run(others: Mapping[str, PipelineStatus], *, here: bool) -> bool:
+    """Return True if a pipeline with a name runs: one that leads, or with ``here`` any.
+
+    The database runs if somebody leads it. A health check asks for the process of its own home.
+    """
+    running = [said for said in others.values() if said.state == "running"]
+    return any(here or said.role == "leading" for said in running)
 
 
 def pipelines_elsewhere(target: Target) -> list[Seen] | None:

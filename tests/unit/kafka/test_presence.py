@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +17,7 @@ from streamydb.cli import app
 from streamydb.cli.common import Failure
 from streamydb.kafka import presence
 from streamydb.kafka.presence import PRESENT_S, Seen, heard
-from streamydb.local.folder import DatabaseFolder
+from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.records.control import Audited, Beat, Following, LeaderClaim, Message
 from streamydb.settings import Settings
 
@@ -90,6 +92,24 @@ def test_status_says_that_it_runs_elsewhere(elsewhere: list[Seen], tmp_path: Pat
     assert CliRunner().invoke(app, ["status", "--here", *where]).exit_code == 3
     elsewhere.clear()
     assert CliRunner().invoke(app, ["status", *where]).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("role", "state", "codes"),
+    [("following", "running", (3, 0)), ("leading", "running", (0, 0)), (None, "starting", (3, 3))],
+)
+def test_a_home_whose_only_pipeline_has_a_name(
+    elsewhere: list[Seen], tmp_path: Path, role: str | None, state: str, codes: tuple[int, int]
+) -> None:
+    """It makes the health check of its home pass; the database runs only if it leads."""
+    elsewhere.clear()
+    path = DatabaseFolder(tmp_path, "streamydb").status_file_of("standby")
+    path.parent.mkdir(parents=True)
+    told = PipelineStatus(state=state, name="standby", role=role, pid=os.getpid())
+    path.write_bytes(msgspec.json.encode(told))
+    where = ["--home", str(tmp_path), "--bootstrap", "kafka:9092", "--database", "streamydb"]
+    done = [CliRunner().invoke(app, ["status", *here, *where]) for here in ([], ["--here"])]
+    assert tuple(one.exit_code for one in done) == codes, done[1].output
 
 
 @pytest.mark.usefixtures("elsewhere")
