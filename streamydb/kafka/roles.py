@@ -76,15 +76,23 @@ _PIPELINE: Final[dict[str, tuple[str, ...]]] = {
 ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
     {
         "admin": AccessRole(
-            "`streamydb create`, `resize`, `trim`, `restore`; a person, not a service",
+            "`streamydb create`, `resize`, `trim`, `restore`, `fork`, `handover`; a person, not a "
+            "service",
             dict.fromkeys(
                 (
-                    "transactions", "results", "changes", "feedback", "deadletters", "control",
-                    "digests", "streams", "rulings", "connect",
+                    "results", "changes", "feedback", "deadletters", "digests", "streams",
+                    "connect",
                 ),
                 _MAKES,
             )
-            | {"founding": (*_MAKES, "Read", "Write")},
+            # A restore that is repeated compares what is in the log already; it also writes how
+            # the database began, and its rulings. A hand-over is asked for in `control`.
+            | {
+                "transactions": (*_MAKES, "Read"),
+                "control": (*_MAKES, "Write"),
+                "founding": (*_MAKES, "Read", "Write"),
+                "rulings": (*_MAKES, "Read", "Write"),
+            },
             _CONSUMES,
         ),
         "pipeline": AccessRole(

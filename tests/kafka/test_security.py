@@ -233,9 +233,46 @@ class TestRoles:
         create(settings.client_config(), settings.database)
         for topic in names.all():
             assert refused(write(settings, topic)), topic
+        for topic in {*names.all()} - {names.transactions}:
             assert refused(read(settings, topic)), topic
         with pytest.raises(TopicsError, match="refused"):
             create(settings.client_config(), f"{settings.database}x")
+
+
+@pytest.mark.long
+def test_backup_fork_restore_and_handover_with_the_roles_of_the_table(
+    secured: Secured, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Restore and fork are done twice: a repeated one reads the log that it has begun."""
+    admin = secured.settings(ADMIN, database=database)
+    create(admin.client_config(), database)
+    with Producer(admin, timeout_s=20) as producer:
+        producer.append(TRANSACTION)
+    secured.add_scram(["operator"])
+    for role, topics in (
+        *(("auditor", database), ("admin", database)),
+        *((role, f"{database}-{new}") for role in ("admin", "client") for new in "fr"),
+    ):
+        apply(admin.client_config(), topics, role, "User:operator")
+    operator = secured.settings("operator", SCRAM, database=database)
+    for name, value in secured.environment(operator).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("STREAMYDB_HOME", str(tmp_path))
+
+    def done(*words: str) -> None:
+        said = invoke(operator, *words, "--json")
+        assert said.exit_code == 0, (said.output, said.exception)
+
+    folder = str(tmp_path / "backup")
+    done("backup", folder)
+    for _ in range(2):
+        done("fork", f"{database}-f")
+        done("restore", folder, "--database", f"{database}-r")
+        (tmp_path / "databases" / f"{database}-f" / "database.json").unlink()
+    add_shared(admin.client_config(), database)
+    refusal = invoke(operator, "handover")
+    assert "no standby is running" in refusal.output
+    assert write(operator, TopicNames(database).control) is None
 
 
 class TestRefusals:
