@@ -1,4 +1,4 @@
-# Everything here runs on a machine that has Python 3.11+ and a JDK 17+, and nothing else.
+# Python 3.11+ and a JDK 17+ are all that most of this needs; what needs more (Docker, Chromium, compilers) says so.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -36,7 +36,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: venv jars ## Start the database in the background: broker and pipeline
+up: venv jars ## Start the database in the background: broker, pipeline, read model and facade
 	@$(BIN)/streamydb up
 
 .PHONY: down
@@ -185,7 +185,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) is older than Python 3.11, or missing. Name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "Making $(VENV) (a few minutes the first time: PySpark is 400 MB) ..."
+	@echo "Making $(VENV) (a minute or a few the first time: PySpark is 480 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(MAKE) --no-print-directory -j 4 install-this install-kernels $(if $(JARS_TOO),install-jars)
 	@touch $@

@@ -27,7 +27,7 @@ PASSED_ON = {
 
 
 def bench(context: typer.Context) -> None:
-    """Measure: bank, latency, rest, tspoon, voter, ycsb, sss, tpcc. (`streamydb bench --help`)"""
+    """Measure throughput, latency, recovery and more. (`streamydb bench --help`)"""
     run(_of_the_checkout("bench"), "bench", context.args)
 
 
@@ -42,7 +42,7 @@ def demo(context: typer.Context) -> None:
 
 
 def histories(context: typer.Context) -> None:
-    """Record and judge what clients see through REST. (`streamydb histories --help`)"""
+    """Record and judge what clients see. (`streamydb histories --help`)"""
     run(_of_the_checkout("histories"), "histories", context.args)
 
 

@@ -36,7 +36,9 @@ class FacadeSettings(BaseSettings):
     tls_certificate_file: Path | None = Field(default=None, description="PEM: certificate chain.")
     tls_key_file: Path | None = Field(default=None, description="PEM: its private key.")
     allowed_hosts: tuple[str, ...] | None = Field(
-        default=None, description="Host names to answer for; default: any."
+        default=None,
+        description="Host names to answer for, a JSON list; default: any with tokens, else those "
+        "of this machine.",
     )
 
     cors_origins: tuple[str, ...] = Field(

@@ -87,7 +87,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     )
     add("--local", type=Path, help="folder of the executors' caches, on a local disk")
     add("--status-file", type=Path, help="file that tells how the pipeline is")
-    add("--metrics-port", type=int, help="serve Prometheus metrics on this port of 127.0.0.1")
+    add("--metrics-port", type=int, help="serve Prometheus metrics here, on STREAMYDB_METRICS_HOST")
     add(
         "--procedures", type=Path, action="append", dest="modules", metavar="FOLDER",
         help="folder (or file) with modules of stored procedures, the same on every executor",

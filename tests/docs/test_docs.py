@@ -13,7 +13,7 @@ from rich.text import Text
 
 from streamydb.cli import app
 from streamydb.facade import FacadeSettings
-from streamydb.pipeline.__main__ import parse
+from streamydb.pipeline.__main__ import _parser, parse
 from streamydb.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +26,7 @@ PAGES = [
 ]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 PASSED_ON = {"bench", "sim", "demo", "histories"}
+PASSED_TO_THE_PIPELINE = set(_parser(submitted=False)._option_string_actions)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 MODULE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
@@ -95,7 +96,10 @@ def test_commands_and_options_exist(page: Path) -> None:
             for param in COMMANDS[command].params
             for option in (*param.opts, *param.secondary_opts)
         }
-        for option in re.findall(r"(--[a-z][a-z-]*)", rest):
+        # `--option=--name=value` passes an option on to the pipeline's own parser.
+        for passed in re.findall(r"--option=(--[a-z-]+)", rest):
+            assert passed in PASSED_TO_THE_PIPELINE, f"{name(page)}: the pipeline has no {passed}"
+        for option in re.findall(r"(?<!=)(--[a-z][a-z-]*)", rest):
             assert option in known, f"{name(page)}: streamydb {command} has no {option}"
 
 

@@ -102,8 +102,8 @@ def jvm_options(heap_mb: int, logging: Path) -> list[str]:
         "-XX:InitiatingHeapOccupancyPercent=35",
         "-XX:+ExplicitGCInvokesConcurrent",
         "-XX:+ExitOnOutOfMemoryError",
-        # Four times as long as by default until the second compiler takes a method: a start on few
-        # cores needs the processor time.
+        # Three to eight times as many calls and loops as by default until the second compiler takes
+        # a method: a start on few cores needs the processor time.
         "-XX:Tier4InvocationThreshold=20000",
         "-XX:Tier4MinInvocationThreshold=5000",
         "-XX:Tier4CompileThreshold=40000",
