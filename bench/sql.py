@@ -22,6 +22,7 @@ from bench.errors import BenchError
 from bench.machine import machine
 from streamydb import __version__
 from streamydb.cli.phases import Phases
+from streamydb.errors import install
 from streamydb.records import canonical, decode_value
 
 __all__ = ["SqlOptions", "show", "sql"]
@@ -126,7 +127,7 @@ def sql(options: SqlOptions, phases: Phases) -> dict[str, Any]:
         BenchError: the extra `sql` is missing, or SQLite and the tables differ in the end.
     """
     if find_spec("sqlglot") is None:
-        raise BenchError("SQL tables need sqlglot and DuckDB: `pip install 'streamydb[sql]'`")
+        raise BenchError(f"SQL tables need sqlglot and DuckDB: {install('sql')}")
     rows = []
     for case in _cases(options.rows):
         with phases.phase(case.name) as phase:

@@ -104,6 +104,11 @@ ABORTED_CODES: Final[dict[str, str]] = {
 """Codes of results with status ``aborted``: executed, and nothing was written."""
 
 
+def install(extra: str) -> str:
+    """Return the command that installs an extra; streamy-db is in no package registry."""
+    return f"pip install '.[{extra}]' in a checkout of streamy-db, or the same of its wheel"
+
+
 class StreamyError(Exception):
     """Base of all exceptions that streamy-db raises on purpose."""
 

@@ -18,6 +18,7 @@ import psutil
 
 from bench.errors import BenchError
 from bench.rest.cases import KEY_PREFIX
+from streamydb.errors import install
 from streamydb.local.launcher import LocalProcess, ProcessError
 
 __all__ = ["cluster", "find_programs", "load", "missing"]
@@ -41,7 +42,7 @@ def find_programs() -> Path | None:
 def missing() -> str | None:
     """What is missing to compare with PostgreSQL, and how to get it; None if nothing is."""
     if importlib.util.find_spec("asyncpg") is None:
-        return "the package asyncpg is missing: pip install 'streamydb[bench]'"
+        return f"the package asyncpg is missing: {install('bench')}"
     if find_programs() is None:
         return "PostgreSQL is not installed: apt-get install postgresql"
     if _account() is not None and not _account_exists():

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
+from streamydb.errors import install
+
 try:
     import typer
 except ModuleNotFoundError:
-    _NEEDS = "the command line needs the server's packages: pip install 'streamydb[server]'"
+    _NEEDS = f"the command line needs the server's packages: {install('server')}"
     raise SystemExit(_NEEDS) from None
 
 from streamydb.cli.about import limits, say_version, version

@@ -12,7 +12,7 @@ from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.blocking.client import Client
 from streamydb.client.requests import Consistency
 from streamydb.client.session import Options, Session
-from streamydb.errors import ConfigurationError
+from streamydb.errors import ConfigurationError, install
 from streamydb.procedures.folder import FolderModules
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
         module = import_module(_DIRECT)
     except ModuleNotFoundError as fault:
         raise ConfigurationError(
-            f"kafka:// needs the package {fault.name}: pip install 'streamydb[server]', or connect "
-            "to a facade (http://)"
+            f"kafka:// needs the package {fault.name}: {install('server')}; or connect to a facade "
+            "(http://)"
         ) from None
     made: AsyncTransport = module.transport(url, token, timeout_s)
     return made

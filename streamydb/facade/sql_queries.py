@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from streamydb.errors import install
 from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import ReadModel, Snapshot
@@ -83,7 +84,7 @@ class QueryRunner:
         if not self._settings.queries_max:
             raise ProblemError("queries-off", "This facade runs no queries (queries_max is 0).")
         if not installed():
-            detail = "This facade has no DuckDB; install it there: pip install 'streamydb[sql]'."
+            detail = f"This facade has no DuckDB; install it there: {install('sql')}."
             raise ProblemError("queries-off", detail)
 
     def _started(self) -> QueryPool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from streamydb.errors import CHECK_FAILED
+from streamydb.errors import CHECK_FAILED, install
 from streamydb.facade.auth import Caller
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import Snapshot
@@ -166,7 +166,7 @@ class StatementRunner:
 
         self._queries.must_run()
         if find_spec("sqlglot") is None:
-            detail = "This facade has no sqlglot; install it there: pip install 'streamydb[sql]'."
+            detail = f"This facade has no sqlglot; install it there: {install('sql')}."
             raise ProblemError("queries-off", detail)
         if self._pool is None:
             self._pool = DialoguePool(_MODULE, self._settings.queries_max)

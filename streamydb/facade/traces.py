@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from streamydb.errors import ConfigurationError
+from streamydb.errors import ConfigurationError, install
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Send
@@ -112,8 +112,8 @@ def exporting() -> OpenTelemetry:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ConfigurationError(
-            f"traces need a package that is missing ({error.name}): pip install 'streamydb[otel]', "
-            "or unset STREAMYDB_SERVE_TRACES"
+            f"traces need a package that is missing ({error.name}): {install('otel')}; or unset "
+            "STREAMYDB_SERVE_TRACES"
         ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": "streamydb-facade"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -1,4 +1,4 @@
-"""SQL over one consistent snapshot, by DuckDB (`pip install 'streamydb[sql]'`).
+"""SQL over one consistent snapshot, by DuckDB (the extra `sql`).
 
 A snapshot is the table `kv(key VARCHAR, value JSON, version BIGINT, ts TIMESTAMP)`: every key that
 exists right after one seq. It comes from a read model (`open_read_model`, any seq that it keeps) or

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from streamydb.errors import StreamyError
+from streamydb.errors import StreamyError, install
 from streamydb.records.table import Table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class SqlMissingError(StreamyError):
 
     def __init__(self) -> None:
         """Say how to install it."""
-        super().__init__("SQL needs DuckDB: `pip install 'streamydb[sql]'`")
+        super().__init__(f"SQL needs DuckDB: {install('sql')}")
 
 
 class Sql:

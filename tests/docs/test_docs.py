@@ -136,6 +136,11 @@ def test_what_is_installed_exists(page: Path) -> None:
     assert [what for what in wanted if re.match(r"['\"]?streamydb\b", what)] == []
 
 
+def test_no_message_installs_what_is_in_no_registry() -> None:
+    wanted = re.compile(r"pip install (?:--\S+ )*['\"]?streamydb\b")
+    assert [name(file) for file in CODE if wanted.search(file.read_text("utf-8"))] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_make_targets_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")

@@ -6,7 +6,7 @@
         several.sql("insert into orders values (?, ?)", [7, "open"])
 
 In: statements, parsed by sqlglot. Out: rows, computed by DuckDB over what the statement has read
-and the transaction's own writes (`pip install 'streamydb[sql]'`). Invariants: an index has exactly
+and the transaction's own writes (the extra `sql`). Invariants: an index has exactly
 the rows of its table, at every snapshot; constraints hold after each statement; a statement that
 fails has written nothing; a transaction commits only if all it has read still holds.
 
@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from streamydb.errors import install
+
 if find_spec("sqlglot") is None:
-    raise ImportError("SQL tables need sqlglot and DuckDB: `pip install 'streamydb[sql]'`")
+    raise ImportError(f"SQL tables need sqlglot and DuckDB: {install('sql')}")
 
 from streamydb.layers.tables.database import OpenTransaction, Tables, TablesView
 from streamydb.layers.tables.errors import (

@@ -1,4 +1,4 @@
-"""A client where nothing is installed but httpx and msgspec: `pip install streamydb`."""
+"""A client where nothing is installed but httpx and msgspec."""
 
 from __future__ import annotations
 
@@ -57,4 +57,4 @@ def test_what_needs_the_server_says_so() -> None:
     assert "ConfigurationError: kafka:// needs the package" in done.stderr
     done = alone("import streamydb.cli")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert "pip install 'streamydb[server]'" in done.stderr
+    assert "pip install '.[server]'" in done.stderr
