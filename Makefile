@@ -75,7 +75,7 @@ test-unit: kernels ## Run the tests that need neither Spark nor Kafka
 	$(PYTEST) -n $(WORKERS) $(HANDED_OUT) -m "not (spark or kafka) and $(SHORT)"
 
 .PHONY: test-faults
-test-faults: venv jars ## Run the long tests: kill -9 of everything under load, all ways to run the job
+test-faults: venv jars ## Run all tests marked long: faults under load, and the long ones of tests/spark and tests/kafka
 	$(PYTEST) -m "long and not docker" --record-long
 
 # A test that nobody runs grows old, and does not tell it.

@@ -39,7 +39,7 @@ def shipped_file(name: str) -> Path:
             return Path(str(file.locate())).resolve()
     msg = (
         f"{name} belongs to streamy-db but is neither in {checkout} nor in the installed package. "
-        "Install the package again: `pip install --force-reinstall .` in a checkout, or of its wheel."
+        "Install the package again: `pip install --force-reinstall .` in a checkout, or its wheel."
     )
     raise FileNotFoundError(msg)
 
