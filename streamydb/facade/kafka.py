@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from streamydb.facade.looks import Looks
 from streamydb.facade.ports import (
     AppendUnknownError,
     Decided,
+    LogFaultError,
     LogPosition,
     LogUnavailableError,
     Missing,
@@ -43,6 +45,7 @@ _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 _RETRY_S: Final = 0.05
+_LOG: Final = logging.getLogger(__name__)
 
 _LEADER_CHANGES: Final = {
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -76,6 +79,7 @@ class KafkaLog:
         self._newest = 0  # ahead of what the index has, which takes in a batch later
         self._published = Looks(self._look_at_published)
         self._behind_ms = 0
+        self._skipped = 0
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -125,8 +129,10 @@ class KafkaLog:
         An error before the record is handed to the client library means that it was not appended;
         any error after that leaves it open.
         """
-        if self._producer is None or self.fault() is not None:
-            raise LogUnavailableError("Kafka does not answer")
+        producer = self._producer
+        if producer is None:
+            raise LogFaultError("not started")
+        self._check_fault()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[LogPosition] = loop.create_future()
 
@@ -135,8 +141,8 @@ class KafkaLog:
                 loop.call_soon_threadsafe(_settle, future, appended, error)
 
         more: dict[str, Any] = {"headers": headers} if headers else {}
-        if not self._producer.append_at_once(payload, delivered, **more):
-            send = functools.partial(self._producer.append_async, **more)
+        if not producer.append_at_once(payload, delivered, **more):
+            send = functools.partial(producer.append_async, **more)
             try:
                 await run_in(self._executor, send, payload, delivered)
             except AppendError as error:
@@ -161,21 +167,20 @@ class KafkaLog:
 
     async def published(self) -> int:
         """Look how far the results go; see `TransactionLog`."""
-        if self._tail is None or self.fault() is not None:
-            raise LogUnavailableError("Kafka does not answer")
+        if self._tail is None:
+            raise LogFaultError("not started")
+        self._check_fault()
         await self._tail.passed(await self._published.look())
         return self._newest
 
     async def ends(self) -> Mapping[int, int]:
         """Look at the ends of the log; see `TransactionLog`."""
-        if self.fault() is not None:
-            raise LogUnavailableError("Kafka does not answer")
+        self._check_fault()
         return await run_in(self._looks, self._look, self._names.transactions)
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Look for the records that come next; see `TransactionLog`."""
-        if self.fault() is not None:
-            raise LogUnavailableError("Kafka does not answer")
+        self._check_fault()
         return await run_in(self._executor, self._next.find, places)
 
     def decided(self) -> Decided:
@@ -188,7 +193,17 @@ class KafkaLog:
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return how many results were seen; see `TransactionLog`."""
-        return self._index.counts
+        skipped = {("unreadable", ""): self._skipped} if self._skipped else {}
+        return {**self._index.counts, **skipped}
+
+    def _check_fault(self) -> None:
+        """Refuse to go on with a fault.
+
+        Raises:
+            LogFaultError: there is one.
+        """
+        if (fault := self.fault()) is not None:
+            raise LogFaultError(fault)
 
     def _found_starts(self) -> dict[int, int]:
         """Return the offsets from which on the results are followed."""
@@ -220,8 +235,13 @@ class KafkaLog:
         return found
 
     def _batch(self, records: RecordColumns) -> ResultBatch:
-        """The results in records; note how far they go."""
+        """The results in records; note how far they go.
+
+        Raises:
+            RecordError: one is a result that this release cannot read.
+        """
         batch = batch_of(records)
+        self._count_skipped(len(records), batch)
         newest = [
             each.newest if isinstance(each, Commits) else newest_of(each[0]) for each in batch
         ]
@@ -229,6 +249,16 @@ class KafkaLog:
             self._newest = max(self._newest, *(seq for seq, _ in newest))
             self._behind_ms = max(0, newest[-1][1] - time.time_ns() // 1_000_000)
         return batch
+
+    def _count_skipped(self, count: int, batch: ResultBatch) -> None:
+        """Count what is no result; tell of it once."""
+        skipped = count - sum(len(each.ids) if isinstance(each, Commits) else 1 for each in batch)
+        if skipped and not self._skipped:
+            _LOG.warning(
+                "%s has records that are no results, they are passed over: does something else "
+                "write to it?", self._names.results,
+            )  # fmt: skip
+        self._skipped += skipped
 
 
 def _ends_of(

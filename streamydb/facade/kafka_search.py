@@ -15,11 +15,12 @@ from confluent_kafka import KafkaException, TopicPartition
 from streamydb.errors import ID_REUSED, RecordError
 from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
-from streamydb.facade.ports import LogPosition, LogUnavailableError, Missing
+from streamydb.facade.ports import LogFaultError, LogPosition, LogUnavailableError, Missing
+from streamydb.facade.result_batch import result_in
 from streamydb.facade.results import REFUSED_COPIES, position_of
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
-from streamydb.records import Result, decode_result
+from streamydb.records import Result
 from streamydb.settings import Settings
 
 __all__ = ["search_result"]
@@ -46,6 +47,7 @@ def search_result(
 
     Raises:
         LogUnavailableError: Kafka does not answer.
+        LogFaultError: a result of the id cannot be read by this release.
     """
     names = TopicNames(settings.database)
     consumer = reader(settings.client_config(), FOLLOWING, eof=True)
@@ -150,11 +152,15 @@ class _Search:
 
 
 def _wanted(message: Any, position: LogPosition | None) -> Result | None:
-    """The result in a record, if it is of this position."""
-    if message.value() is None:
-        return None
+    """The result in a record, if it is of this position.
+
+    Raises:
+        LogFaultError: it is a result that this release cannot read.
+    """
     try:
-        result = decode_result(message.value())
-    except RecordError:
-        return None
-    return result if position is None or position_of(result) == position else None
+        result = result_in(message.value() or b"")
+    except RecordError as error:
+        raise LogFaultError(str(error)) from error
+    if result is None or position in {None, position_of(result)}:
+        return result
+    return None

@@ -13,7 +13,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.facade.ports import LogUnavailableError
+from streamydb.errors import RecordError
+from streamydb.facade.ports import LogFaultError, LogUnavailableError
 from streamydb.kafka.clients import (
     FOLLOWING,
     PARTITION_EOF,
@@ -166,7 +167,7 @@ class TopicFollower(Generic[_Rows]):
         self._handed: deque[_Rows] = deque()
         self._room = threading.Semaphore(_HANDED_MAX)
         self._taking = False
-        self._failed: Exception | None = None
+        self._failed: BaseException | None = None
         self._positions = dict(starts)  # up to where the event loop knows that records were read
         self._reached = dict(starts)  # up to where the thread has read
         self._counted_s = monotonic()
@@ -180,8 +181,14 @@ class TopicFollower(Generic[_Rows]):
         self._thread.start()
 
     async def passed(self, ends: Mapping[int, int]) -> None:
-        """Wait until `prepare` has had all records before the ends; call it in the event loop."""
+        """Wait until `prepare` has had all records before the ends; call it in the event loop.
+
+        Raises:
+            LogFaultError: nothing is read any more.
+        """
         while any(self._positions[number] < end for number, end in ends.items()):
+            if self._failed is not None:
+                raise LogFaultError(self._told(self._failed))
             await self._moved.wait()
 
     def partitions(self) -> tuple[int, ...]:
@@ -196,26 +203,35 @@ class TopicFollower(Generic[_Rows]):
 
     def _run(self) -> None:
         """Read until closed; a fault that is not Kafka's ends the reading and stays visible."""
-        while not self._stop.is_set():
-            records, failures = self._reader.take(_BATCH, _POLL_S)
-            if self.fault is not None:
-                self._probe()
-            ends = (records.offsets + 1).tolist()
-            reached = dict(zip(records.partitions.tolist(), ends, strict=True))
-            reached |= {n: at for error, n, at in failures if error.code() == PARTITION_EOF}
-            self._reached |= reached
-            try:
-                if len(records):
-                    self._hand_over(self._prepare(records), reached)
-                elif reached:
-                    self._call(self._reach, reached)
-            except Exception as error:  # noqa: BLE001 - the fault tells
-                self._failed = error
-            if self._failed is not None:
-                self.fault = f"{self._topic} cannot be followed ({type(self._failed).__name__})"
-                return
-            if monotonic() - self._counted_s > _GROWTH_S:
-                self._read_new()
+        try:
+            while self._failed is None and not self._stop.is_set():
+                self._read_some()
+        except BaseException as error:  # noqa: BLE001 - the fault tells, whatever ends the thread
+            self._failed = error
+        if self._failed is not None:
+            self.fault = self._told(self._failed)
+            self._call(self._reach, {})  # nobody waits on for what is not read
+
+    def _read_some(self) -> None:
+        """Read what is there, or wait for it, and hand it over."""
+        records, failures = self._reader.take(_BATCH, _POLL_S)
+        if self.fault is not None:
+            self._probe()
+        ends = (records.offsets + 1).tolist()
+        reached = dict(zip(records.partitions.tolist(), ends, strict=True))
+        reached |= {n: at for error, n, at in failures if error.code() == PARTITION_EOF}
+        self._reached |= reached
+        if len(records):
+            self._hand_over(self._prepare(records), reached)
+        elif reached:
+            self._call(self._reach, reached)
+        if monotonic() - self._counted_s > _GROWTH_S:
+            self._read_new()
+
+    def _told(self, failed: BaseException) -> str:
+        """The fault that an error is; the text of a `RecordError` shows nothing of the record."""
+        told = f": {failed}" if isinstance(failed, RecordError) else f" ({type(failed).__name__})"
+        return f"{self._topic} cannot be followed{told}"
 
     def _reach(self, positions: Mapping[int, int]) -> None:
         """Note how far was read and prepared; called in the event loop."""

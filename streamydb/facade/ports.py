@@ -17,6 +17,7 @@ from streamydb.records import Result
 __all__ = [
     "AppendUnknownError",
     "Decided",
+    "LogFaultError",
     "LogPosition",
     "LogUnavailableError",
     "Missing",
@@ -30,6 +31,10 @@ __all__ = [
 
 class LogUnavailableError(StreamyError):
     """Kafka does not answer or refuses; nothing was written."""
+
+
+class LogFaultError(LogUnavailableError):
+    """The log cannot be used; the text is the one of `TransactionLog.fault`, which all may see."""
 
 
 class AppendUnknownError(StreamyError):

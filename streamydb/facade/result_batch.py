@@ -8,10 +8,10 @@ plain ASCII text that is the record's key too. Everything else is decoded one by
 from __future__ import annotations
 
 from collections.abc import Hashable
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from streamydb.columns import characters as c
@@ -25,9 +25,10 @@ from streamydb.read_model.json_values import value_end
 from streamydb.read_model.recognise import behind, counted
 from streamydb.read_model.rows import Ints, compare
 from streamydb.records import Result, decode_result
+from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.txn_processor.tokens import text_end
 
-__all__ = ["Commits", "ResultBatch", "batch_of", "place_of"]
+__all__ = ["Commits", "ResultBatch", "batch_of", "place_of", "result_in"]
 
 _PARTITION_BITS: Final = 16
 _PARTITIONS_MAX: Final = 1 << _PARTITION_BITS
@@ -45,6 +46,15 @@ _PIECES: Final = Ragged.of(
     ]
 )
 """The pieces between the parts of a plain commit; see `txn_processor.format`."""
+
+
+class _OfAnyRelease(msgspec.Struct):
+    """The field that every result has, whatever release wrote it."""
+
+    seq: int
+
+
+_decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
 
 
 class Commits(NamedTuple):
@@ -75,6 +85,34 @@ def place_of(position: LogPosition) -> Hashable:
     if partition < _PARTITIONS_MAX and offset < _OFFSETS_MAX:
         return offset << _PARTITION_BITS | partition
     return position
+
+
+def result_in(value: bytes) -> Result | None:
+    """The result in a record; None if the record is no result of any release.
+
+    Who passed over a result would not know how far the results go.
+
+    Raises:
+        RecordError: it is a result that this release cannot read.
+    """
+    try:
+        return decode_result(value)
+    except RecordError:
+        later = later_format(value)
+        if later is None and not _tells_a_seq(value):
+            return None
+    told = "that it cannot read" if later is None else f"of format {later}, and reads {FORMAT}"
+    raise RecordError(
+        f"this facade has met a result {told}: upgrade the facade (docs/upgrading.md)"
+    )
+
+
+def _tells_a_seq(value: bytes) -> bool:
+    try:
+        _decode_any(value)
+    except UNREADABLE:
+        return False
+    return True
 
 
 @leaf
@@ -110,7 +148,11 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> Ints:
 
 
 def batch_of(records: RecordColumns) -> ResultBatch:
-    """The results in records; what is none is skipped."""
+    """The results in records; what is none is skipped.
+
+    Raises:
+        RecordError: one is a result that this release cannot read.
+    """
     ids, values = records.keys.tolist(), records.values.tolist()
     rows = _recognised(records.keys.texts(), records.values.texts(), _PIECES.texts())
     plain = rows[:, 2] >= 0
@@ -134,8 +176,5 @@ def _commits(rows: Ints, ids: list[bytes], values: list[bytes]) -> Commits:
 
 
 def _decoded(values: list[bytes]) -> list[Commits | tuple[Result, bytes]]:
-    found: list[Commits | tuple[Result, bytes]] = []
-    for value in values:
-        with suppress(RecordError):
-            found.append((decode_result(value), value))
-    return found
+    found = ((result_in(value), value) for value in values)
+    return [(result, value) for result, value in found if result is not None]

@@ -173,5 +173,5 @@ def _show(services: Services) -> None:
     show("ticks", "Transactions that let time go on", lambda: services.ticker.appended)
     show("feed_seq", "Last seq of the change feed", lambda: services.feed.latest)
     services.metrics.counts("Results of the database that were seen", services.log.counts)
-    show("log_faulty", "1 if Kafka does not answer", lambda: float(bool(services.log.fault())))
+    show("log_faulty", "1 if the log cannot be used", lambda: float(bool(services.log.fault())))
     show("read_model_seq", "Last seq that reads see", lambda: services.model.latest().seq)

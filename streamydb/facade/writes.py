@@ -23,6 +23,7 @@ from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
 from streamydb.facade.ports import (
     AppendUnknownError,
+    LogFaultError,
     LogPosition,
     LogUnavailableError,
     Missing,
@@ -155,10 +156,11 @@ class TransactionWriter:
             with self._traces.span("append"):
                 async with asyncio.timeout(self._settings.append_timeout_s):
                     position = await self._log.append(txn_id, payload, self._traces.headers())
-        except LogUnavailableError:
+        except LogUnavailableError as error:
+            said = str(error) if isinstance(error, LogFaultError) else "Kafka does not answer"
             raise ProblemError(
                 "log-unavailable",
-                "Kafka does not answer; nothing was appended. Try again later.",
+                f"{said}; nothing was appended. Try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
         except (AppendUnknownError, TimeoutError):

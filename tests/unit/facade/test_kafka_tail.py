@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamydb.facade import kafka_tail
+from streamydb.facade.ports import LogFaultError
 from streamydb.facade.result_batch import batch_of
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.librdkafka import Taken
@@ -166,4 +167,36 @@ async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch)
     tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, fail)
     await until(lambda: tail.fault is not None)
     assert tail.fault == "t cannot be followed (KeyError)"
+    await asyncio.to_thread(tail.close)
+
+
+class Failing(Columns):
+    """A reader that fails, as one that gets no memory."""
+
+    def take(self, count_max: int, wait_s: float) -> Taken:
+        del count_max, wait_s
+        raise MemoryError
+
+
+@pytest.mark.parametrize("part", ["take", "_probe", "_read_new"])
+@scenario
+async def test_a_tail_whose_thread_ends_says_so(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Whatever ends it, and wherever; who waits for records waits no longer."""
+
+    def fail(_: Any) -> None:
+        raise MemoryError
+
+    reader = Failing(1) if part == "take" else Columns(0)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(kafka_tail, "_GROWTH_S", 0)
+    monkeypatch.setattr(kafka_tail.TopicFollower, "_read_new", lambda _: None)
+    if part != "take":
+        monkeypatch.setattr(kafka_tail.TopicFollower, part, fail)
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
+    if part == "_probe":
+        tail.fault = "Kafka does not answer"
+    with pytest.raises(LogFaultError, match=r"t cannot be followed \(MemoryError\)"):
+        async with asyncio.timeout(30):
+            await tail.passed({0: 1})
+    await until(lambda: tail.fault == "t cannot be followed (MemoryError)")
     await asyncio.to_thread(tail.close)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from streamydb.facade import kafka_tail
+from streamydb.facade.ports import LogFaultError
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.librdkafka import Taken
 from streamydb.settings import Settings
@@ -115,6 +116,8 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     await asyncio.to_thread(tail.close)
     for task in waiting:
         task.cancel()
+    for ended in await asyncio.gather(*waiting, return_exceptions=True):
+        assert ended is None or isinstance(ended, asyncio.CancelledError | LogFaultError)
     in_order = [row for batch in taker.prepared for row in batch]
     assert taker.taken == in_order[: fails_at if fails_at >= 0 else None]
     for number, start in starts.items():
