@@ -12,11 +12,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import uvicorn
 
-__all__ = ["Acceptor", "Server"]
+__all__ = ["Acceptor", "Expecting", "Server"]
 
 _AT_A_TURN: Final = 128
 """Connections taken in one turn. With a single one, accepted writes under overload had a p99 of
@@ -24,6 +24,16 @@ _AT_A_TURN: Final = 128
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
+
+
+class Expecting(Protocol):
+    """A connection's protocol, which is told of the connection before its TLS handshake."""
+
+    def expect(self, address: str) -> float:
+        """Count a connection from an address; return how many seconds its handshake may take."""
+
+    def leave(self) -> None:
+        """Count it no longer."""
 
 
 class Acceptor:
@@ -38,7 +48,7 @@ class Acceptor:
     def __init__(
         self,
         listener: socket.socket,
-        make_protocol: Callable[[], asyncio.Protocol],
+        make_protocol: Callable[[], Expecting],
         context: ssl.SSLContext | None = None,
     ) -> None:
         """Begin; call it in the event loop."""
@@ -68,14 +78,14 @@ class Acceptor:
     def _take(self) -> None:
         for _ in range(_AT_A_TURN):
             try:
-                connection, _ = self._listener.accept()
+                connection, peer = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 self._pause(error)
                 return
             connection.setblocking(False)
-            task = self._loop.create_task(self._connect(connection))
+            task = self._loop.create_task(self._connect(connection, peer[0]))
             self._begun.add(task)
             task.add_done_callback(self._begun.discard)
 
@@ -87,13 +97,20 @@ class Acceptor:
         self._loop.remove_reader(self._listener.fileno())
         self._paused = self._loop.call_later(_PAUSE_S, self._listen)
 
-    async def _connect(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket, address: str) -> None:
+        """Make a connection, which is counted from now on: it may be silent in its handshake."""
+        protocol = self._make_protocol()
+        handshake_s = protocol.expect(address)
         try:
             await self._loop.connect_accepted_socket(
-                self._make_protocol, connection, ssl=self._context
-            )
-        except OSError:  # it is gone already, or its TLS handshake failed
+                lambda: cast("asyncio.Protocol", protocol), connection, ssl=self._context,
+                ssl_handshake_timeout=None if self._context is None else handshake_s,
+            )  # fmt: skip
+        except BaseException as error:
+            protocol.leave()
             connection.close()
+            if not isinstance(error, OSError):  # it is gone already, or its TLS handshake failed
+                raise
 
 
 class Server(uvicorn.Server):
@@ -107,8 +124,8 @@ class Server(uvicorn.Server):
             acceptor = Acceptor(listener, self._protocol, self.config.ssl)
             self.servers.append(cast("Any", acceptor))
 
-    def _protocol(self) -> asyncio.Protocol:
-        make = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+    def _protocol(self) -> Expecting:
+        make = cast("Callable[..., Expecting]", self.config.http_protocol_class)
         return make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

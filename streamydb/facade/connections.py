@@ -44,6 +44,10 @@ class Bounded(_Protocol):
     settings: FacadeSettings
     limiter: Limiter
     metrics: FacadeMetrics
+    over = False
+    _place: ExitStack | None = None
+    _refusal: ProblemError | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def begins(self) -> bool:
         """Tell whether a request is awaited, or its head is not whole."""
@@ -53,19 +57,28 @@ class Bounded(_Protocol):
         """Tell whether a part of a request's head is there."""
         raise NotImplementedError
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, or say why it cannot be served."""
-        super().connection_made(transport)
+    def expect(self, address: str) -> float:
+        """Count a connection from an address; return how many seconds its TLS handshake may take.
+
+        One that is too many has a moment only: it is refused when that is over.
+        """
         self._place = ExitStack()
-        self.over = False
-        self._timer: asyncio.TimerHandle | None = None
-        address = self.client[0] if self.client else "unknown"
         try:
             self._place.enter_context(self.limiter.enter(address))
         except ProblemError as error:
-            self._refuse(error)
-        else:
+            self._refusal = error
+            return min(_LINGER_S, self.settings.head_timeout_s)
+        return self.settings.head_timeout_s
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Await a request, or say why none can be served."""
+        super().connection_made(transport)
+        if self._place is None:  # another protocol has had the connection before
+            self.expect(self.client[0] if self.client else "unknown")
+        if self._refusal is None:
             self._expect_head()
+        else:
+            self._refuse(self._refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
@@ -74,7 +87,8 @@ class Bounded(_Protocol):
 
     def leave(self) -> None:
         """Give the place back."""
-        self._place.close()
+        if self._place is not None:
+            self._place.close()
         self._end_timer()
 
     def data_received(self, data: bytes) -> None:

@@ -110,7 +110,8 @@ class FacadeSettings(BaseSettings):
     append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
     read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
     head_timeout_s: float = Field(
-        default=10, gt=0, description="Wait for a request's line and headers."
+        default=10, gt=0,
+        description="Wait for a request's line and headers, and before that for a TLS handshake.",
     )
     query_timeout_s: float = Field(default=10, gt=0, description="Time of a query.")
     body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")

@@ -24,6 +24,13 @@ class Connected(asyncio.Protocol):
 
     made: ClassVar[list[Any]] = []
 
+    def expect(self, address: str) -> float:
+        assert address == "127.0.0.1"
+        return 10
+
+    def leave(self) -> None:
+        raise AssertionError("every connection is made")
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.made.append(transport)
         self._transport: Any = transport
