@@ -28,8 +28,8 @@ from streamydb.facade.services import AnyRequest, client_of, headers_of, service
 __all__ = ["events", "get_changes"]
 
 _PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "slow-reader", "too-many-requests",
-    "overloaded", "log-unavailable", "not-ready",
+    "invalid-parameter", "unauthorized", "forbidden", "slow-reader", "snapshot-gone",
+    "too-many-requests", "overloaded", "log-unavailable", "not-ready",
 )  # fmt: skip
 _CHUNK_BYTES: Final = 65_536
 _BEGIN: Final = b"retry: 1000\n\n"

@@ -148,7 +148,7 @@ class Feed:
         """Yield batches that hold everything after seq `since`; None after a pause without any.
 
         Raises:
-            ProblemError: slow-reader, overloaded (too many read old changes).
+            ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone.
         """
         position = since
         if position < self._floor:

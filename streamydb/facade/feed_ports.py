@@ -120,6 +120,9 @@ class ChangeSource(Protocol):
         """Yield the batches after seq `since`, for those that came too late for the published.
 
         The generator never ends by itself; close it.
+
+        Raises:
+            ProblemError: snapshot-gone: some of those changes are not kept any more.
         """
 
     def fault(self) -> str | None:

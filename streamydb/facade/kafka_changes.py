@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -15,10 +15,13 @@ from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.kafka_tail import offsets_at, receive, run_in, spans
-from streamydb.facade.ports import ReadModel
+from streamydb.facade.ports import FollowedModel
+from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.kafka.changes import GONE
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
+from streamydb.read_model.progress import PartitionProgress
 from streamydb.settings import Settings
 
 __all__ = ["ChangeReader", "KafkaChanges"]
@@ -27,6 +30,7 @@ _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
 _AHEAD_BYTES_MAX: Final = 8_388_608
 _RESOLVED: Final = b'{"resolved"'
+_NEVER_SKIPPING: Final = {**FOLLOWING, "auto.offset.reset": "error"}
 
 
 class ChangeReader:
@@ -36,13 +40,30 @@ class ChangeReader:
     begin there (less an allowance for clocks). Should a partition's first resolved seq be above
     the wanted one nevertheless, or all of it be older, clocks were wilder than that, and the
     partition is read from its beginning.
+
+    Kafka deletes old changes. A partition that does not begin at offset 0 has all that is wanted if
+    its first resolved seq is not above the wanted one, or if a read model has read all that was
+    deleted, and came to no higher seq. Otherwise changes may be missing, which is an error.
     """
 
-    def __init__(self, settings: Settings, since: int, ts_ms: int | None) -> None:
-        """Connect; `ts_ms` is the commit timestamp of seq `since`, if it is known.
+    def __init__(
+        self,
+        settings: Settings,
+        since: int,
+        ts_ms: int | None,
+        followed: Mapping[int, PartitionProgress] | None = None,
+    ) -> None:
+        """Connect.
+
+        Args:
+            settings: the database and the connection.
+            since: the changes after this seq are read.
+            ts_ms: its commit timestamp, if that is known.
+            followed: how far a read model has read.
 
         Raises:
             LogUnavailableError: Kafka does not answer.
+            ProblemError: snapshot-gone: Kafka has deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes
         self._topic = topic
@@ -50,10 +71,11 @@ class ChangeReader:
         self._lock = threading.Lock()
         self._closed = False
         self._paused: set[int] = set()
-        self._consumer = reader(settings.client_config(), FOLLOWING)
+        self._consumer = reader(settings.client_config(), _NEVER_SKIPPING)
         try:
             kept = spans(self._consumer, topic)
             self._lows = {number: low for number, (low, _) in kept.items()}
+            self._trimmed = _trimmed(self._lows, followed or {}, since)
             starts = self._lows
             if ts_ms is not None:
                 later = offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
@@ -66,7 +88,11 @@ class ChangeReader:
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
 
     def poll(self) -> list[ChangeBatch]:
-        """Return the batches that have become complete; waits for a moment if there are none."""
+        """Return the batches that have become complete; waits for a moment if there are none.
+
+        Raises:
+            ProblemError: snapshot-gone: Kafka has deleted some of the changes.
+        """
         with self._lock:
             if self._closed:
                 return []
@@ -74,7 +100,10 @@ class ChangeReader:
             late: set[int] = set()
             for message in receive(self._consumer, _BATCH, _POLL_S):
                 number = message.partition()
-                if message.error() is not None or number in late:
+                error = message.error()
+                if error is not None and error.code() in GONE:
+                    raise _gone()
+                if error is not None or number in late:
                     continue
                 if self._begins_late(message):
                     late.add(number)  # what follows here comes again, after what lies before
@@ -91,14 +120,24 @@ class ChangeReader:
             self._consumer.close()
 
     def _begins_late(self, message: Any) -> bool:
-        """Return True if a record shows that its partition must be read from the beginning."""
+        """Return True if a record shows that its partition must be read from the beginning.
+
+        Raises:
+            ProblemError: the beginning is not there any more.
+        """
         number, value = message.partition(), message.value()
-        if number not in self._unsure or value is None or not value.startswith(_RESOLVED):
+        if number not in self._unsure | self._trimmed:
             return False
-        self._unsure.discard(number)
+        if value is None or not value.startswith(_RESOLVED):
+            return False
         batch = Merger(1, 0).take(0, None, value)
         if batch is None or batch.resolved <= self._since:
+            self._unsure.discard(number)
+            self._trimmed.discard(number)
             return False
+        if number not in self._unsure:
+            raise _gone()
+        self._unsure.discard(number)
         self._consumer.seek(TopicPartition(self._topic, number, self._lows[number]))
         return True
 
@@ -115,16 +154,42 @@ class ChangeReader:
                 self._paused.discard(number)
 
 
+def _trimmed(
+    lows: Mapping[int, int], followed: Mapping[int, PartitionProgress], since: int
+) -> set[int]:
+    """The partitions of which changes after a seq may have been deleted.
+
+    Raises:
+        ProblemError: some have been.
+    """
+    found = set()
+    for number, low in lows.items():
+        part = followed.get(number, PartitionProgress())
+        if part.resolved.seq > since and part.position <= low:
+            raise _gone()
+        if low > 0 and (part.position < low or part.resolved.seq > since):
+            found.add(number)
+    return found
+
+
+def _gone() -> ProblemError:
+    detail = (
+        "Kafka has deleted some of the changes after this seq (retention.ms): read the present "
+        "state, and follow the changes after its seq."
+    )
+    return ProblemError("snapshot-gone", detail)
+
+
 class KafkaChanges:
     """A database's changes on Kafka.
 
     Args:
         settings: the database and the connection.
         facade: the facade's limits.
-        model: tells the commit timestamps of seqs.
+        model: tells the commit timestamps of seqs, and how far it has read the changes.
     """
 
-    def __init__(self, settings: Settings, facade: FacadeSettings, model: ReadModel) -> None:
+    def __init__(self, settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
         """Connect at `start`."""
         self._settings = settings
         self._model = model
@@ -134,9 +199,12 @@ class KafkaChanges:
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         """Publish the changes after the state of the read model; see `ChangeSource`."""
+        followed = self._model.progress().parts
         latest = self._model.latest()
         known = latest.ts_ms if latest.seq else None
-        reader = await run_in(self._executor, ChangeReader, self._settings, latest.seq, known)
+        reader = await run_in(
+            self._executor, ChangeReader, self._settings, latest.seq, known, followed
+        )
         self._publishing = asyncio.create_task(self._publish(reader, publish))
         return latest.seq
 
@@ -151,8 +219,9 @@ class KafkaChanges:
     async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield the batches after a seq; see `ChangeSource`."""
         reader = await run_in(
-            self._executor, ChangeReader, self._settings, since, self._time_of(since)
-        )
+            self._executor, ChangeReader, self._settings, since, self._time_of(since),
+            self._model.progress().parts,
+        )  # fmt: skip
         try:
             while True:
                 for batch in await run_in(self._executor, reader.poll):
@@ -165,7 +234,10 @@ class KafkaChanges:
         task = self._publishing
         if task is None or not task.done() or task.cancelled():
             return None
-        return f"the changes cannot be followed ({type(task.exception()).__name__})"
+        ended_by = task.exception()
+        if isinstance(ended_by, ProblemError):
+            return f"the changes cannot be followed: {ended_by.detail}"
+        return f"the changes cannot be followed ({type(ended_by).__name__})"
 
     async def _publish(self, reader: ChangeReader, publish: Callable[[ChangeBatch], None]) -> None:
         """Publish until cancelled."""

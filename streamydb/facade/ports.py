@@ -12,11 +12,13 @@ from typing import NamedTuple, Protocol, Self
 
 from streamydb.errors import StreamyError
 from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
+from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
 
 __all__ = [
     "AppendUnknownError",
     "Decided",
+    "FollowedModel",
     "LogFaultError",
     "LogPosition",
     "LogUnavailableError",
@@ -159,6 +161,13 @@ class ReadModel(Protocol):
 
     def snapshot(self, at: int | None = None) -> Snapshot:
         """Return the state at a seq, by default the latest; a `StreamyError` if there is none."""
+
+
+class FollowedModel(ReadModel, Protocol):
+    """A read model that somebody keeps up to date with the topic of the changes."""
+
+    def progress(self) -> TopicProgress:
+        """Return how far the topic is read."""
 
 
 class TransactionLog(Protocol):

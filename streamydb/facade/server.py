@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamydb.facade.about import About
     from streamydb.facade.feed_ports import ChangeSource
     from streamydb.facade.metrics import FacadeMetrics
-    from streamydb.facade.ports import ReadModel, TransactionLog
+    from streamydb.facade.ports import FollowedModel, ReadModel, TransactionLog
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
 
@@ -154,7 +154,7 @@ def _read_once(model: ReadModel) -> None:
         snapshot.scan_json(prefix="", start=None, end=None, after=None, limit=1, bytes_max=1)
 
 
-def serve_database(settings: Settings, facade: FacadeSettings, model: ReadModel) -> None:
+def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
     """Serve a database on Kafka until SIGINT or SIGTERM; waits until Kafka answers.
 
     Args:

@@ -16,7 +16,7 @@ from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, To
 if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader, Failure
 
-__all__ = ["BATCH_RECORDS_MAX", "KafkaSource"]
+__all__ = ["BATCH_RECORDS_MAX", "GONE", "KafkaSource"]
 
 BATCH_RECORDS_MAX: Final = 5_000
 """Records handed over at once: what comes of more does not stay in a processor's cache."""
@@ -26,7 +26,7 @@ PARTITIONS_CHECK_S: Final = 30.0
 
 _METADATA_TIMEOUT_S: Final = 5.0
 
-_GONE: Final = {
+GONE: Final = {
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
     KafkaError.OFFSET_OUT_OF_RANGE,
 }
@@ -139,7 +139,7 @@ class KafkaSource:
         error = failure.error
         if error.code() == PARTITION_EOF:
             return [(failure.partition, failure.offset)]
-        if error.code() in _GONE:
+        if error.code() in GONE:
             raise ChangesExpiredError(
                 f"{self._topic}, partition {failure.partition}: the position to go on from is "
                 f"not in the topic ({error.str()})"

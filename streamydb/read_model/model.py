@@ -21,7 +21,7 @@ from streamydb.read_model.store import Store
 from streamydb.read_model.times import commit_time, last_until
 
 if TYPE_CHECKING:
-    from streamydb.read_model.core import Resolved
+    from streamydb.read_model.core import Resolved, TopicProgress
 
 __all__ = ["ReadModel"]
 
@@ -100,6 +100,10 @@ class ReadModel:
     def latest(self) -> Resolved:
         """The newest snapshot that can be taken; seq 0 is the empty database."""
         return self.store.resolved()
+
+    def progress(self) -> TopicProgress:
+        """The place up to which the topic of the changes is read, also beyond `latest`."""
+        return self.store.progress()
 
     def oldest(self) -> int:
         """The smallest seq that a snapshot can be taken at; it only rises."""

@@ -157,7 +157,7 @@ class MemoryKafka:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the cluster that production's clients talk to."""
-        monkeypatch.setattr(clients, "ContactedConsumer", lambda *_, **__: _Consumer(self))
+        monkeypatch.setattr(clients, "ContactedConsumer", lambda given: _Consumer(self, given))
         monkeypatch.setattr(librdkafka, "ColumnReader", lambda *_, **__: _Columns(self))
         monkeypatch.setattr(clients, "ContactedProducer", lambda *_, **__: _Producer(self))
         monkeypatch.setattr(clients, "ContactedAdmin", lambda *_, **__: _Admin(self))
@@ -203,8 +203,9 @@ class _Client:
 class _Consumer(_Client):
     """A consumer of one topic; it hands over up to a handful of records at a time."""
 
-    def __init__(self, kafka: MemoryKafka) -> None:
+    def __init__(self, kafka: MemoryKafka, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(kafka)
+        self._skips = (settings or {}).get("auto.offset.reset") != "error"
         self._places: dict[int, int] = {}
         self._told: dict[int, int] = {}
         self._taken: list[Record] = []
@@ -236,6 +237,10 @@ class _Consumer(_Client):
                 continue
             part, most = self.kafka.topics[self._topic][number], self.kafka.dice.randint(1, 40)
             start = max(place, part.low)
+            if place < part.low and not self._skips:
+                lost = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+                found.append(Record(number, place, 0, None, None, lost))
+                continue
             some = [record for record in part.records if record.at >= start][:most]
             found += some
             end = some[-1].at + 1 if some else part.high

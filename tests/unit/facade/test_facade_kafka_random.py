@@ -6,16 +6,25 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from contextlib import aclosing, nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from streamydb.facade import kafka_changes, kafka_search
-from streamydb.facade.kafka_changes import ChangeReader
+from streamydb.facade import FacadeSettings, kafka_changes, kafka_search
+from streamydb.facade.changes import events
+from streamydb.facade.feed import Feed
+from streamydb.facade.feed_filter import wanted_of
+from streamydb.facade.kafka_changes import ChangeReader, KafkaChanges
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.ports import LogPosition, Missing, NextRecord
+from streamydb.facade.problems import ProblemError
 from streamydb.facade.results import REFUSED_COPIES, position_of
 from streamydb.kafka.names import TopicNames
+from streamydb.read_model.progress import PartitionProgress, TopicProgress
+from streamydb.read_model.progress import Resolved as Progress
 from streamydb.records import (
     Change,
     Resolved,
@@ -25,6 +34,7 @@ from streamydb.records import (
     encode_resolved,
 )
 from streamydb.settings import Settings
+from streamydb.testing.in_process import scenario
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_kafka import MemoryKafka
 
@@ -111,6 +121,73 @@ def test_changes_after_a_seq_come_once_in_order_whatever_the_clocks_say(
     reader.close()
 
 
+def followed(history: History) -> dict[int, PartitionProgress]:
+    """How far a read model is that has read some of the changes."""
+    found = {}
+    for number, part in enumerate(history.kafka.topics[NAMES.changes]):
+        position = history.dice.choice([0, part.high, history.dice.randint(0, part.high)])
+        before = (decode_change(r.content or b"") for r in part.records if r.at < position)
+        seqs = [each.resolved for each in before if isinstance(each, Resolved)]
+        found[number] = PartitionProgress(position, Progress(max(seqs, default=0)))
+    return found
+
+
+def last_needed(history: History, number: int, since: int) -> int:
+    """The offset from which on a partition has all changes after a seq, and tells so."""
+    part = history.kafka.topics[NAMES.changes][number]
+    told = [0]
+    for record in part.records:
+        found = decode_change(record.content or b"")
+        if isinstance(found, Resolved) and found.resolved <= since:
+            told.append(record.at)
+    return max(told)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_changes_that_kafka_has_deleted_are_not_skipped(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All after a seq come, or an error does; none does while all are there."""
+    history = History(seed, monkeypatch)
+    dice = history.dice
+    since = dice.randrange(history.oracle.next_seq)
+    parts = history.kafka.topics[NAMES.changes]
+    model = dice.choice([None, followed(history)])
+    whole = [last_needed(history, number, since) for number in range(len(parts))]
+    bounds = dice.choice([whole, [part.high for part in parts]])
+    trims = [dice.randint(0, bound) for bound in bounds]
+    later = dice.random() < 0.3
+    lost = any(at > most for at, most in zip(trims, whole, strict=True))
+    found: list[tuple[int, int, str]] = []
+
+    def go_on() -> None:
+        """Kafka deletes changes; others come."""
+        for part, at in zip(parts, trims, strict=True):
+            part.trim(at)
+        history._plan()
+
+    if not later:
+        go_on()
+    gone = ""
+    try:
+        reader = ChangeReader(SETTINGS, since, dice.choice([None, history.times[since]]), model)
+        for turn in range(300):
+            if later and turn == 2:
+                go_on()
+            for batch in reader.poll():
+                found += [(event.seq, event.number, event.key) for event in batch.changes]
+        reader.close()
+    except ProblemError as error:
+        gone = error.problem.slug
+    wanted = [change for change in history.changes if change[0] > since]
+    if gone:
+        assert gone == "snapshot-gone"
+        assert lost or later
+        assert found == wanted[: len(found)]
+    else:
+        assert found == wanted
+
+
 @pytest.mark.parametrize("seed", range(80))
 def test_an_old_result_is_found_or_known_to_be_none(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -161,3 +238,51 @@ def test_the_next_record_lies_past_what_is_no_record(
             )  # fmt: skip
         assert asked.find(places) == wanted
     asked.close()
+
+
+def resolved_only(monkeypatch: pytest.MonkeyPatch, count: int) -> MemoryKafka:
+    """A database whose changes are one partition of resolved records of the seqs from 1 on."""
+    kafka = MemoryKafka(random.Random("resolved"))
+    kafka.install(monkeypatch)
+    for topic in (NAMES.changes, NAMES.streams):
+        kafka.create(topic)
+    for seq in range(1, count + 1):
+        kafka.append(NAMES.changes, 0, encode_resolved(Resolved(seq, seq, {"0": seq})))
+    return kafka
+
+
+def test_changes_that_are_deleted_before_they_are_read_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = resolved_only(monkeypatch, 500)
+    reader = ChangeReader(SETTINGS, 0, None)
+    assert reader.poll()[-1].resolved < 200
+    kafka.topics[NAMES.changes][0].trim(490)
+    with pytest.raises(ProblemError, match="snapshot-gone"):
+        reader.poll()
+
+
+@scenario
+async def test_a_stream_that_begins_before_what_kafka_has_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = resolved_only(monkeypatch, 20)
+    kafka.topics[NAMES.changes][0].trim(10)
+    shown = Progress(20, 20, {0: 20})
+    model: Any = SimpleNamespace(
+        latest=lambda: shown,
+        progress=lambda: TopicProgress("", {0: PartitionProgress(20, shown)}),
+        snapshot=lambda at: nullcontext(SimpleNamespace(ts_ms=at)),
+    )
+    source = KafkaChanges(SETTINGS, FacadeSettings(), model)
+    feed = Feed(source, 1_000_000, 5)
+    await feed.start()
+    for since, ends in ((2, b"event: error"), (10, b"event: error"), (11, b"id: 20")):
+        async with aclosing(events(feed, since, wanted_of(None, None, None, None, None), 0)) as got:
+            told = b""
+            while ends not in told:
+                told += await anext(got)
+        assert (b"/problems/snapshot-gone" in told) == (since < 11), since
+        assert since == 11 or b"id: " not in told
+    await source.stop()
+    assert source.fault() is None
