@@ -287,5 +287,5 @@ def test_without_the_package_the_message_says_what_to_install(
     import sys
 
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(sql.SqlMissingError, match=r"streamydb\[sql\]"):
+    with pytest.raises(sql.SqlMissingError, match=r"pip install .*\[sql\]"):
         sql.open_snapshot("nowhere")
