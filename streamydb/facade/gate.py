@@ -34,7 +34,9 @@ _CONTEXT: Final = "streamydb"
 STREAMS: Final = frozenset({"/v1/changes"})
 """Paths whose answers have no end, so that HEAD is none of their methods."""
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
-_NOT_WRITING: Final = frozenset({"/v1/read"})
+_NOT_WRITING: Final = frozenset({"/v1/read", "/v1/query", "/v1/sql"})
+"""Paths that read; a transaction of SQL is counted once it is found to write."""
+
 # A body that is not wanted is read up to this size, so that its connection can be used again;
 # to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384

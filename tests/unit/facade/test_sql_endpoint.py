@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
+from streamydb.testing.in_process import HttpAnswer, InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 
 pytest.importorskip("duckdb")
@@ -171,3 +171,31 @@ async def test_what_takes_too_much_is_ended() -> None:
         assert (costly.problem, busy.problem) == ("query-costly", "overloaded")
     async with facade(queries_max=0) as client:
         assert (await sql(client, "select 1")).problem == "queries-off"
+
+
+@pytest.mark.parametrize(
+    ("bound", "problem"),
+    [("in_flight_max", "overloaded"), ("client_in_flight_max", "too-many-requests")],
+)
+@scenario
+async def test_only_what_writes_is_bounded_as_writes_are(bound: str, problem: str) -> None:
+    database = MemoryDatabase()
+    app = create_app(database.model, database.log, database.changes, FacadeSettings(**{bound: 1}))
+    async with InProcess(app) as client:
+        assert (await sql(client, CREATE, "insert into t (id) values (1)")).status == 200
+        database.executing = False
+        waiting = asyncio.create_task(client.request("PUT", "/v1/kv/a", b"1"))
+        await until(lambda: len(database.log.records) == 2)
+        query = b'{"sql": "select count(*) from kv"}'
+        assert (await client.request("POST", "/v1/query", query)).status == 200
+        assert (await sql(client, "select id from t")).json()["results"][0]["rows"] == [[1]]
+        for refused in (
+            await sql(client, "insert into t (id) values (2)"),
+            await client.request("PUT", "/v1/kv/b", b"1"),
+        ):
+            assert refused.problem == problem
+        assert len(database.log.records) == 2
+        database.executing = True
+        database.run()
+        assert (await waiting).status == 200
+        assert (await sql(client, "insert into t (id) values (2)")).status == 200
