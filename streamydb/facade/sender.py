@@ -20,14 +20,15 @@ __all__ = ["Sender", "takes_gzip"]
 
 _FASTEST: Final = 1
 """A higher level takes several times as long for some percent."""
-_GZIP: Final = re.compile(r"(?:gzip|\*)(?:\s*;\s*q=(?P<q>[0-9.]+))?")
+_GZIP: Final = re.compile(r"(?P<name>gzip|\*)(?:\s*;\s*q=(?P<q>[0-9.]+))?")
 
 
 @lru_cache(maxsize=256)
 def takes_gzip(accepted: str) -> bool:
-    """Return True if a header Accept-Encoding allows gzip."""
+    """Return True if a header Accept-Encoding allows gzip; `*` is all that it does not name."""
     found = [_GZIP.fullmatch(each.strip()) for each in accepted.lower().split(",")]
-    return any(each is not None and (each["q"] or "1").strip("0.") != "" for each in found)
+    weights = {each["name"]: each["q"] or "1" for each in found if each is not None}
+    return weights.get("gzip", weights.get("*", "0")).strip("0.") != ""
 
 
 class Sender:

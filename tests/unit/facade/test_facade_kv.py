@@ -393,7 +393,8 @@ async def test_options_tells_all_methods(target: str, methods: set[str]) -> None
 @pytest.mark.parametrize(
     ("accepted", "compressed"),
     [("gzip, deflate", True), ("br;q=1.0, gzip;q=0.8", True), ("*", True), ("gzip;q=0", False),
-     ("identity", False), ("", False)],
+     ("identity", False), ("", False), ("gzip;q=0, *", False), ("*;q=0.5, GZIP ; q=0.0", False),
+     ("*;q=0, gzip", True), ("br, *;q=0", False), ("identity;q=0, *;q=0.001", True)],
 )  # fmt: skip
 @scenario
 async def test_large_answers_are_compressed_for_those_who_take_it(
