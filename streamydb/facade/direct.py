@@ -9,8 +9,10 @@ of their transactions). They are given by ports, so that a database in memory ca
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
@@ -70,7 +72,7 @@ __all__ = ["DirectStream", "DirectTransport"]
 
 _RETRY_AFTER_S: Final = 0.1
 _GIVING_UP_S: Final = 0.5
-"""How long before its end a read is answered that it waits in vain, so that the answer counts."""
+"""How long before its end SQL is answered that it waits in vain, so that the answer counts."""
 
 _Sent: TypeAlias = Read | Scan | Query | SqlStatements | Emissions | Send | Ask
 
@@ -104,27 +106,30 @@ class DirectTransport:
         """Perform a request, within its time and the margin that a connection would have."""
         if not isinstance(request, _Sent):
             raise TypeError(f"{type(request).__name__} is not for a transport")
-        until = asyncio.get_running_loop().time() + request.timeout_s + MARGIN_S
         with _translated():
-            if not _is_local(request):
+            if not _is_local(request) and not self._is_connected():
+                begun = time.monotonic()
                 await self._connected(request.timeout_s + MARGIN_S)
+                left_s = request.timeout_s - (time.monotonic() - begun)
+                request = replace(request, timeout_s=left_s)
+            if isinstance(request, Read):
+                return await self._read(request)
+            if isinstance(request, Scan):
+                return await self._scan(request)
+            if isinstance(request, Emissions):
+                return await self._emissions(request)
             try:
-                async with asyncio.timeout_at(until):
+                async with asyncio.timeout(request.timeout_s + MARGIN_S):
                     return await self._performed(request)
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
 
-    async def _performed(self, request: _Sent) -> Any:
-        if isinstance(request, Read):
-            return await self._read(request)
-        if isinstance(request, Scan):
-            return await self._scan(request)
+    async def _performed(self, request: Query | SqlStatements | Send | Ask) -> Any:
+        """Perform a request that may take longer than it waits for what it reads."""
         if isinstance(request, Query):
             return await self._query(request)
         if isinstance(request, SqlStatements):
             return await self._statements(request)
-        if isinstance(request, Emissions):
-            return await self._emissions(request)
         if isinstance(request, Send):
             return await self._send(request)
         return await self._ask(request)
@@ -157,6 +162,10 @@ class DirectTransport:
             stack.push_async_callback(services.queries.stop)
             stack.push_async_callback(services.statements.stop)
 
+    def _is_connected(self) -> bool:
+        starting = self._starting
+        return starting is not None and starting.done() and starting.exception() is None
+
     async def _connected(self, wait_s: float | None = None) -> None:
         """Connect, once for all who wait for it; again after a failure.
 
@@ -184,7 +193,7 @@ class DirectTransport:
         wanted = request.freshness
         return await self._services.reader.snapshot(
             ReadPoint(wanted.at, wanted.consistency, wanted.min_version),
-            _wait_s(request.timeout_s),
+            request.timeout_s + MARGIN_S,
         )
 
     async def _read(self, request: Read) -> Reading:
@@ -237,7 +246,7 @@ class DirectTransport:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
             self._services.settings.page_entries_max, request.wait_s,
-            _wait_s(request.timeout_s - request.wait_s),
+            request.timeout_s - request.wait_s + MARGIN_S,
         )  # fmt: skip
         return emissions(body)
 
@@ -285,7 +294,7 @@ _ENDED: Final = "The stream of changes has ended."
 
 
 def _wait_s(timeout_s: float) -> float:
-    """Return how long a read may wait for its snapshot."""
+    """Return how long SQL may wait for its snapshot."""
     return max(0.0, timeout_s + MARGIN_S - _GIVING_UP_S)
 
 

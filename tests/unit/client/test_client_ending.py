@@ -25,7 +25,6 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "MARGIN_S", 0.1)
-    monkeypatch.setattr(direct, "_GIVING_UP_S", 0.05)
 
 
 async def _for_ever(*_: Any) -> Any:

@@ -291,6 +291,7 @@ async def test_a_page_of_a_stream_without_a_facade_takes_no_longer_than_it_may()
     settings = FacadeSettings(read_timeout_s=60)
     transport = DirectTransport(database.model, database.log, changes, settings)
     cursor = encode_cursor(StreamPosition("a.b"))
+    await transport._connected()
     await transport.send(Emissions("a.b", cursor, None, 5, 5 + 2))
     await transport.send(Emissions("a.b", cursor, None, 5, 5 + 99))
     assert asked == [2 + MARGIN_S, 2 + MARGIN_S, 60, 60]
