@@ -32,6 +32,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
 from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.connection import passes
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Producer
 from streamydb.records import Result
@@ -46,13 +47,6 @@ _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 _RETRY_S: Final = 0.05
 _LOG: Final = logging.getLogger(__name__)
-
-_LEADER_CHANGES: Final = {
-    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
-    UNKNOWN_PARTITION,
-}  # fmt: skip
-"""A broker that is asked meanwhile does not lead the partition, or does not know it yet."""
 
 
 class KafkaLog:
@@ -264,24 +258,29 @@ class KafkaLog:
 def _ends_of(
     asked_of: ContactedConsumer, topic: str, known: Sequence[int]
 ) -> dict[int, int] | None:
-    """Ask for the ends; None if a leader is changing, or has not been chosen yet."""
+    """Ask for the ends; None if the same question may be answered a moment later."""
     try:
         numbers = known or _numbers_of(asked_of, topic)
         places = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
         told = asked_of.offsets_for_times(places, timeout=REQUEST_S)
     except KafkaException as error:
-        if error.args[0].code() in _LEADER_CHANGES:
+        if _may_pass(error.args[0]):
             return None
         raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
-    faults = [each.error.code() for each in told if each.error is not None]
-    if UNKNOWN_PARTITION in faults:
+    faults = [each.error for each in told if each.error is not None]
+    if any(error.code() == UNKNOWN_PARTITION for error in faults):
         with suppress(KafkaException):  # it asks about the topic anew: it has grown
             asked_of.list_topics(topic, timeout=REQUEST_S)
-    if any(code in _LEADER_CHANGES for code in faults):
+    if any(map(_may_pass, faults)):
         return None
     if faults or any(each.offset < 0 for each in told):
         raise LogUnavailableError(f"{topic}: its ends were not told")
     return {each.partition: each.offset for each in told}
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """Return True for what a leader answers that changes or comes back, or is not known yet."""
+    return error.code() == UNKNOWN_PARTITION or passes(KafkaException(error))
 
 
 def _numbers_of(asked_of: ContactedConsumer, topic: str) -> tuple[int, ...]:

@@ -93,7 +93,8 @@ class _Search:
         self._position = position
         self._deadline = time.monotonic() + SEARCH_S
         self._refused: Result | None = None
-        self._oldest_ms: int | None = None
+        self._firsts_ms: dict[int, int] = {}  # of the stretch that is being read, by partition
+        self._since_ms: dict[int, int] = {}  # all of a partition that came since was looked at
 
     def run(self, since_ms: int | None) -> Result | Missing:
         """Read on from a time to the ends as they are now, then back from there."""
@@ -104,16 +105,27 @@ class _Search:
             found = self._read({n: (places[n], high) for n, (_, high) in kept.items()})
             if found is not None:
                 return found
+            if self._has_time():
+                self._since_ms = dict.fromkeys(kept, since_ms)
         while self._has_time() and any(places[n] > low for n, (low, _) in kept.items()):
             starts = {n: max(low, places[n] - _STRETCH) for n, (low, _) in kept.items()}
             found = self._read({n: (start, places[n]) for n, start in starts.items()})
             if found is not None:
                 return found
-            places = starts
+            if self._has_time():
+                places = starts  # what lies before may have the same millisecond
+                self._since_ms |= {n: first_ms + 1 for n, first_ms in self._firsts_ms.items()}
         complete = self._has_time()
         if self._refused is not None and (complete or self._refused.code == ID_REUSED):
             return self._refused
-        return Missing(complete, self._oldest_ms)
+        unread = [n for n, (low, _) in kept.items() if places[n] > low]
+        return Missing(complete, None if complete else self._looked_at_since(unread))
+
+    def _looked_at_since(self, unread: list[int]) -> int | None:
+        """The time since when all results were looked at, in spite of partitions with older ones.
+        """
+        known = [self._since_ms[n] for n in unread if n in self._since_ms]
+        return max(known) if known and len(known) == len(unread) else None
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._deadline
@@ -121,6 +133,7 @@ class _Search:
     def _read(self, wanted: Mapping[int, _Span]) -> Result | None:
         """Read the records between offsets, until it is found or the time is up."""
         left = {number: end for number, (start, end) in wanted.items() if start < end}
+        self._firsts_ms = {}
         self._consumer.assign(
             [TopicPartition(self._topic, number, wanted[number][0]) for number in left]
         )
@@ -131,7 +144,10 @@ class _Search:
                     del left[number]
                 if message.error() is not None or number not in left:
                     continue
-                result = self._looked_at(message) if message.offset() < left[number] else None
+                result = None
+                if message.offset() < left[number]:
+                    self._firsts_ms.setdefault(number, message.timestamp()[1])
+                    result = self._looked_at(message)
                 if message.offset() + 1 >= left[number]:
                     del left[number]
                 if result is not None:
@@ -141,8 +157,6 @@ class _Search:
     def _looked_at(self, message: Any) -> Result | None:
         """The result in a record, if it ends the search."""
         if message.key() != self._key:
-            if self._oldest_ms is None or message.timestamp()[1] < self._oldest_ms:
-                self._oldest_ms = message.timestamp()[1]
             return None
         result = _wanted(message, self._position)
         if result is not None and self._position is None and result.code in REFUSED_COPIES:

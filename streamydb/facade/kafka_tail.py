@@ -78,6 +78,8 @@ def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
         found = consumer.offsets_for_times(asked, timeout=REQUEST_S)
     except KafkaException as error:
         raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
+    if failed := [place.error for place in found if place.error is not None]:
+        raise LogUnavailableError(f"{topic}: {failed[0].str()}")
     return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in found}
 
 

@@ -81,7 +81,7 @@ class Missing(NamedTuple):
 
     Attributes:
         complete: whether all results that are kept were looked at.
-        since_ms: when the oldest that was looked at was written, if any was.
+        since_ms: otherwise, all that were written since were looked at; None: maybe not even those.
     """
 
     complete: bool
@@ -177,7 +177,7 @@ class TransactionLog(Protocol):
         """Connect."""
 
     async def stop(self) -> None:
-        """End; those who wait are cancelled."""
+        """End; no results come any more, and those who wait for one are not told."""
 
     async def append(
         self, txn_id: str, payload: bytes, headers: Mapping[str, bytes] | None = None
@@ -227,7 +227,10 @@ class TransactionLog(Protocol):
         """
 
     def time_ms(self) -> int:
-        """Return the time of the log now, as far as it is known: commit times are not before it."""
+        """Return the time of the log now (ms): this clock's, set forward by what commits are ahead.
+
+        A commit that comes later may be before it.
+        """
 
     def decided(self) -> Decided:
         """Return how far the results go that were seen."""

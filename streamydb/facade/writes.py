@@ -280,6 +280,12 @@ def _missing(found: Missing) -> ProblemError:
             "No result that Kafka keeps has this id: the transaction was not appended, is not "
             "decided yet, or its result was deleted since.",
         )
+    if found.since_ms is None:
+        return ProblemError(
+            "transaction-unknown",
+            "There are too many results to look at all of them, and not even the newest could be: "
+            "the transaction may have been executed. Ask again, or with ?record=partition:offset.",
+        )
     return ProblemError(
         "transaction-unknown",
         "There are too many results to look at all of them, and the newest do not have this id: "

@@ -274,7 +274,11 @@ def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
 
 
 def _note_time(batch: StoreBatch, ts_ms: int, seq: int) -> None:
-    """Only for seqs above what is resolved: the time of a snapshot that was shown never changes."""
+    """Note the smallest seq that has a timestamp.
+
+    It is a change's above what is resolved, or a resolved one, which may come again with the same
+    time: so the time of a snapshot that was shown never changes.
+    """
     known = batch.times.get(ts_ms)
     if known is None or seq < known:
         batch.times[ts_ms] = seq

@@ -55,7 +55,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     made = uvicorn.Config.__init__
 
     def config(self: Any, *args: Any, **more: Any) -> None:
-        made(self, *args, **more, loop=request.param)
+        made(self, *args, **{**more, "loop": request.param})
 
     monkeypatch.setattr(uvicorn.Config, "__init__", config)
 
@@ -64,7 +64,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 def facade(folder: Path, **limits: Any) -> Iterator[Facade]:
     authority = Authority(folder)
     issued = authority.issue("facade")
-    files = {"tls_certificate_file": issued.certificate, "tls_key_file": issued.key}
+    files: dict[str, Any] = {"tls_certificate_file": issued.certificate, "tls_key_file": issued.key}
     with serving(FacadeSettings(port=0, **files, **limits)) as served:
         wait_for(lambda: served.server.started, "the start")
         yield Facade(int(served.url.rsplit(":", 1)[1]), authority.file)
@@ -85,7 +85,7 @@ def test_who_is_silent_in_the_handshake_takes_a_place(
 
 
 def test_who_is_silent_in_the_handshake_is_cut_off(tmp_path: Path) -> None:
-    limits = {"head_timeout_s": 0.3, "client_connections_max": 3}
+    limits: dict[str, Any] = {"head_timeout_s": 0.3, "client_connections_max": 3}
     with facade(tmp_path, **limits) as there, ExitStack() as stack:
         silent = [stack.enter_context(there.silent()) for _ in range(10)]
         assert all(map(ended, silent))

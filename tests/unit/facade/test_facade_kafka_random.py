@@ -212,6 +212,35 @@ def test_an_old_result_is_found_or_known_to_be_none(
         assert found in answers
 
 
+@pytest.mark.parametrize("seed", range(120))
+def test_a_search_whose_time_runs_out_tells_since_when_it_has_seen_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(seed, monkeypatch)
+    dice, topic = history.dice, history.kafka.topics[NAMES.results]
+    stamps = {(n, r.at): r.append_ms for n, part in enumerate(topic) for r in part.records}
+    seen = set()
+    looked_at, looks = kafka_search._Search._looked_at, iter(range(10_000))
+    ends = dice.randint(0, 20)
+
+    def look(search: Any, message: Any) -> Result | None:
+        seen.add((message.partition(), message.offset()))
+        return looked_at(search, message)
+
+    monkeypatch.setattr(kafka_search._Search, "_looked_at", look)
+    monkeypatch.setattr(kafka_search._Search, "_has_time", lambda _: next(looks) < ends)
+    monkeypatch.setattr(kafka_search, "_STRETCH", dice.choice([1, 3, 10]))
+    begins = dice.choice([None, dice.choice(sorted(stamps.values()))])
+    monkeypatch.setattr(kafka_search, "time_of_id", lambda _: begins)
+    monkeypatch.setattr(kafka_search, "CLOCK_SKEW_MS", 0)
+    found = search_result(SETTINGS, "never", None)
+    assert isinstance(found, Missing)
+    if found.complete:
+        assert seen == stamps.keys()
+    elif found.since_ms is not None and not history.wild:
+        assert seen >= {place for place, stamp in stamps.items() if stamp >= found.since_ms}
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_next_record_lies_past_what_is_no_record(
     seed: int, monkeypatch: pytest.MonkeyPatch

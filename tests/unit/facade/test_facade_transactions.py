@@ -338,9 +338,10 @@ async def test_a_search_that_was_not_complete_says_how_far_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database = MemoryDatabase()
+    found = [Missing(complete=False, since_ms=None), Missing(complete=False, since_ms=7_000)]
 
     async def search(*_: object) -> Missing:
-        return Missing(complete=False, since_ms=7_000)
+        return found.pop()
 
     monkeypatch.setattr(database.log, "search", search)
     async with connect(database) as client:
@@ -348,6 +349,10 @@ async def test_a_search_that_was_not_complete_says_how_far_it_came(
         assert (answer.status, answer.problem) == (404, "transaction-unknown")
         assert answer.json()["searched_since_ms"] == 7_000
         assert "?record=partition:offset" in answer.json()["detail"]
+        answer = await client.request("GET", "/v1/transactions/t1")
+        assert (answer.status, answer.problem) == (404, "transaction-unknown")
+        assert "searched_since_ms" not in answer.json()
+        assert "may have been executed" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("target", ["t9", "t1?record=0:7", "t2?record=0:0", "%ff", ""])

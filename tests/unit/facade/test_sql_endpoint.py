@@ -180,7 +180,8 @@ async def test_what_takes_too_much_is_ended() -> None:
 @scenario
 async def test_only_what_writes_is_bounded_as_writes_are(bound: str, problem: str) -> None:
     database = MemoryDatabase()
-    app = create_app(database.model, database.log, database.changes, FacadeSettings(**{bound: 1}))
+    settings = FacadeSettings.model_validate({bound: 1})
+    app = create_app(database.model, database.log, database.changes, settings)
     async with InProcess(app) as client:
         assert (await sql(client, CREATE, "insert into t (id) values (1)")).status == 200
         database.executing = False
