@@ -30,15 +30,17 @@ Ints = npt.NDArray[np.int64]
 class Ending:
     """The keys of a run that end, and those that have.
 
-    The kernel knows nothing of ends: transactions that touch such a key are executed in Python.
-    ``own``: the slots that this partition may write; ``ends``: that have, or had, an end. ``rows``:
-    of the timeline, of each removal.
+    The kernel knows nothing of ends: transactions that touch such a key are executed in Python, and
+    so are those that name a range where one may lie. ``own``: the slots that this partition may
+    write; ``ends``: that have, or had, an end. ``sent``: the transactions that are Python's for
+    these reasons. ``rows``: of the timeline, of each removal.
     """
 
     run: Run
     timeline: Timeline
     own: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.bool_]
+    sent: npt.NDArray[np.bool_]
     rows: list[int] = field(default_factory=list)
     _by_slot: tuple[Ints, list[int]] | None = None
 
@@ -52,7 +54,7 @@ class Ending:
             return None
         own, ends = np.zeros((2, len(run.keys)), np.bool_)
         own[run.written] = True
-        found = cls(run, run.timeline, own, ends)
+        found = cls(run, run.timeline, own, ends, np.zeros(len(run.txns), np.bool_))
         for slot in np.flatnonzero(run.values.slots["tag"] == p.EXPIRING).tolist():
             found.send(slot)
         if in_ranges:
@@ -76,6 +78,7 @@ class Ending:
             self._by_slot = owner[order], starts_of(counts).tolist()
         touching, starts = self._by_slot
         for i in touching[starts[slot] : starts[slot + 1]].tolist():
+            self.sent[i] = True
             if program.route[i] == BY_KERNEL:
                 program.route[i] = BY_PYTHON
 
@@ -84,11 +87,14 @@ class Ending:
         program = self.run.program
         named = np.flatnonzero(is_of_range(program.steps["op"]))
         rows = np.searchsorted(program.step_starts, named, "right") - 1
+        self.sent[rows] = True
         program.route[rows[program.route[rows] == BY_KERNEL]] = BY_PYTHON
 
     def concerns(self, i: int) -> bool:
-        """Return True if a transaction touches a key that has, or had, an end."""
-        return bool(self.ends[self.run.slots_of(i)].any())
+        """Return True if a transaction touches a key that has, or had, an end, or names a range
+        where one may lie: it stays with Python, whatever else sent it there.
+        """
+        return bool(self.sent[i])
 
     def before(self, i: int) -> None:
         """Remove what ended before transaction ``i``, at an earlier place, of its keys."""

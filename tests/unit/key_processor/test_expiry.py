@@ -158,3 +158,36 @@ def test_databases_without_expiry_are_told_nothing_of_it() -> None:
         db.add(1_001, put("a"))
     assert headers
     assert not any("times" in header for header in headers)
+
+
+COMPARISONS: list[tuple[dict[str, Any], bool, bool]] = [
+    ({"count": 1}, True, False), ({"count": 0}, False, True), ({"count_ge": 1}, True, False),
+    ({"count_le": 0}, False, True), ({"exists": True}, True, False),
+    ({"exists": False}, False, True), ({"version_le": 0}, False, True),
+]  # fmt: skip
+"""Of a range with one key: a check, and if it holds before that key has ended, and after."""
+
+
+@GROUPINGS
+@pytest.mark.parametrize("written_before", [False, True])
+@pytest.mark.parametrize("puts", [2, 300])
+def test_a_check_of_a_range_sees_no_key_that_has_ended(
+    grouping: str, puts: int, *, written_before: bool
+) -> None:
+    """However many keys the transaction has: its values are weighed if it has more than 256."""
+    db = Database(grouping, at_once=True)
+    db.cluster.limit_plans(1_000)
+    db.add(1_000, put("r/1", 5))
+    if written_before:
+        db.settle()
+    wanted: dict[str, str | None] = {}
+    for ts_ms, at in ((1_004, 1), (1_005, 2)):
+        for number, (check, *holds) in enumerate(COMPARISONS):
+            others = (put(f"{number}/{i}") for i in range(puts))
+            checked = {"range": {"prefix": "r/"}, **check}
+            wanted[f"t{len(wanted) + 1}"] = None if holds[at - 1] else "check-failed"
+            db.add(ts_ms, *others, checks=[checked])
+    db.changes()
+    results = [json.loads(w.value or b"") for w in db.cluster.written if w.topic == o.RESULTS]
+    codes = {each["id"]: each["code"] for each in results}
+    assert {name: codes[name] for name in wanted} == wanted
