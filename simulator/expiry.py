@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["Expiry"]
+__all__ = ["Expiry", "Leases"]
 
 _TTLS: Final = (1, 1, 2, 3, 5, 10, 30, 100, 1_000, 100_000)
 _OWN_KEYS: Final = 100
+_FREE_KEYS: Final = 30
+_HELD: Final[tuple[dict[str, Any], ...]] = (
+    {"count": 1}, {"count_ge": 1}, {"exists": True}, {"count": 0}, {"count_le": 0},
+    {"exists": False}, {"version_le": 0}, {"version_le": 1 << 40},
+)  # fmt: skip
+"""Checks of a range that hold while one key is in it, or when none is."""
 _DAMAGED: Final[tuple[Any, ...]] = (0, -1, 1.5, "1", None, True, 1 << 50)
 
 
@@ -52,3 +58,30 @@ class Expiry:
     def _ttl(self) -> Any:
         rng = self.random
         return rng.choice(_DAMAGED) if rng.random() < 0.02 else rng.choice(_TTLS)
+
+
+@dataclass
+class Leases:
+    """Draws keys that end soon, each alone in a range, and checks of these ranges by transactions
+    whose own keys never end; ``rate``: how often. ``made``: the ranges so far.
+    """
+
+    random: random.Random
+    rate: float
+    made: list[str] = field(default_factory=list)
+
+    def wanted(self) -> bool:
+        """Return True if the next transaction is one of these."""
+        return self.rate > 0 and self.random.random() < self.rate
+
+    def parts(self) -> dict[str, Any]:
+        """A transaction without its id."""
+        rng = self.random
+        if not self.made or rng.random() < 0.4:
+            self.made.append(f"l{len(self.made)}/")
+            lease = {"op": "put", "key": f"{self.made[-1]}1", "value": 1}
+            return {"updates": [lease | {"ttl_ms": rng.choice((1, 1, 2, 5))}]}
+        checked = {"range": {"prefix": rng.choice(self.made[-3:])}, **rng.choice(_HELD)}
+        free = rng.sample(range(_FREE_KEYS), rng.randint(1, 3))
+        puts = [{"op": "put", "key": f"m{i}", "value": len(self.made)} for i in free]
+        return {"checks": [checked], "updates": puts}

@@ -22,10 +22,10 @@ from streamydb.txn_processor import enforce, execution, interpreter
 from streamydb.txn_processor.expiry import Ending
 
 __all__ = [
-    "calls_end_from_the_start", "ends_are_lost", "expiry_from_the_start", "index_for_good",
-    "keep_what_is_over", "leave_to_the_kernel", "miss_what_ends", "remove_too_late",
-    "resolve_before_the_sweep",
-    "see_what_is_over", "sweep_under_locks", "tell_it_twice", "untold_removals",
+    "calls_end_from_the_start", "ends_are_lost", "expiry_from_the_start", "give_back_to_the_kernel",
+    "index_for_good", "keep_what_is_over", "leave_to_the_kernel", "miss_what_ends",
+    "remove_too_late", "resolve_before_the_sweep", "see_what_is_over", "sweep_under_locks",
+    "tell_it_twice", "untold_removals",
 ]  # fmt: skip
 
 
@@ -82,6 +82,15 @@ def keep_what_is_over() -> Any:
 def leave_to_the_kernel() -> Any:
     """Expiry: what comes to have an end in a plan is executed by the kernel."""
     return mock.patch.object(Ending, "after", Ending.before)
+
+
+def give_back_to_the_kernel() -> Any:
+    """Expiry: whoever names a range is executed by the kernel, once it is known not to be large."""
+
+    def concerns(self: Any, i: int) -> bool:
+        return bool(self.ends[self.run.slots_of(i)].any())
+
+    return mock.patch.object(Ending, "concerns", concerns)
 
 
 def miss_what_ends() -> Any:

@@ -468,6 +468,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "expiry-twice": Mutation(expiring.tell_it_twice, ("planner",), expiry=_HALF),
     "expiry-kept": Mutation(expiring.keep_what_is_over, ("planner",), expiry=_HALF),
     "expiry-kernel": Mutation(expiring.leave_to_the_kernel, ("planner",), expiry=_HALF),
+    "expiry-weighed": Mutation(
+        expiring.give_back_to_the_kernel, ("planner",), large=_HALF, expiry=_HALF, ranges=_HALF
+    ),
     "expiry-ranges": Mutation(expiring.miss_what_ends, ("planner",), expiry=_HALF, ranges=_HALF),
     "expiry-updates": Mutation(expiring.ends_are_lost, _BOTH, expiry=_HALF),
     "expiry-index": Mutation(expiring.index_for_good, _BOTH, expiry=_HALF, constraints=_MOST),

@@ -11,7 +11,7 @@ import msgspec
 
 from simulator.cluster import Cluster
 from simulator.constraints import Declarations, allowed_late
-from simulator.expiry import Expiry
+from simulator.expiry import Expiry, Leases
 from simulator.faults import Release, failing
 from simulator.judge import Divergence, SeedOutcome, judge
 from simulator.large_values import LargeValues, draw_begins, small_limits
@@ -53,7 +53,8 @@ _RANGE_KEYS = (0, 0, 0, 30, 4)
 """
 
 _EXPIRY = (0.0, 0.0, 0.0, 0.1, 0.5)
-"""Which share of the transactions says when keys end."""
+_HARDLY, _LEASES = 0.01, (0.05, 0.2, 0.4)
+"""Which share of the transactions says when keys end, and which share takes or checks leases."""
 
 _DEADLINES = ((0.0, 0.0), (0.3, 0.05), (0.9, 0.2))
 """Which share of the transactions has a deadline, and which share of the records comes again."""
@@ -93,7 +94,7 @@ def run_seed(
     )
     _draw_kinds(workload, seed, workflows, large, config, constrained=constrained)
     workload.ranges = _draw_ranges(seed, keys, ranges)
-    workload.expiry = _draw_expiry(seed, keys, expiry)
+    workload.expiry, workload.leases = _draw_expiry(seed, workload, expiry)
     if constrained:
         workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
     log = SimulatedLog(rng, config.partitions)
@@ -207,11 +208,22 @@ def _draw_ranges(seed: int, keys: list[str], ranges: float | None) -> Ranges:
     return Ranges(dice, keys, rate if ranges is None else ranges, most, scans)
 
 
-def _draw_expiry(seed: int, keys: list[str], expiry: float | None) -> Expiry:
-    """Decide which share of the transactions says when keys end."""
+def _draw_expiry(seed: int, workload: Workload, expiry: float | None) -> tuple[Expiry, Leases]:
+    """Decide which share of the transactions says when keys end.
+
+    With large transactions and ranges, draw leases, too; in half of those seeds hardly anything
+    else ends, because a plan that begins with ends is executed otherwise.
+    """
     dice = random.Random(f"expiry {seed}")  # noqa: S311 - to be repeatable
     rate = dice.choice(_EXPIRY)
-    return Expiry(dice, keys, rate if expiry is None else expiry)
+    found = Expiry(dice, workload.keys, rate if expiry is None else expiry)
+    large, ranges = workload.large, workload.ranges
+    chance = random.Random(f"leases {seed}")  # noqa: S311 - as above
+    if not (found.rate and large and large.rate and ranges and ranges.rate):
+        return found, Leases(chance, 0.0)
+    if chance.random() < 0.5:
+        found.rate = _HARDLY
+    return found, Leases(chance, chance.choice(_LEASES))
 
 
 def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> Deadlines | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from simulator.constraints import Declarations
-from simulator.expiry import Expiry
+from simulator.expiry import Expiry, Leases
 from simulator.large_values import LargeValues
 from simulator.procedures import Calls
 from simulator.ranges import Ranges
@@ -104,7 +104,8 @@ class Workload:
 
     ``calls``: draws deploys and calls of stored procedures. ``flows``: those of a workflow.
     ``declarations``: draws constraints. ``large``: draws transactions with large values.
-    ``ranges``: puts ranges into transactions. ``expiry``: says when keys end.
+    ``ranges``: puts ranges into transactions. ``expiry``: says when keys end. ``leases``: draws
+    ranges whose only key ends.
     ``drawn``: records before the next one in the log.
     """
 
@@ -119,6 +120,7 @@ class Workload:
     large: LargeValues | None = None
     ranges: Ranges | None = None
     expiry: Expiry | None = None
+    leases: Leases | None = None
     drawn: int = 0
     count: int = 0
     last: bytes | None = None
@@ -146,6 +148,8 @@ class Workload:
     def _any(self) -> dict[str, Any]:
         """A transaction, or a declaration in its place."""
         found = self._transaction()
+        if self.leases is not None and self.leases.wanted():
+            return {"id": found["id"], **self.leases.parts()}
         if self.ranges is not None:
             self.ranges.add(found, self.drawn)
         if self.expiry is not None:

@@ -36,7 +36,7 @@ TRIED_FIRST = {
     ("expiry-resolved", "single"): (3, 60), ("expiry-seen", "planner"): (12, 60),
     ("expiry-sweep", "single"): (9, 60), ("expiry-twice", "planner"): (4, 60),
     ("expiry-untold", "planner"): (5, 60), ("expiry-updates", "planner"): (5, 60),
-    ("expiry-updates", "single"): (2, 60),
+    ("expiry-updates", "single"): (2, 60), ("expiry-weighed", "planner"): (3, 60),
     ("feedback-attempt", "planner"): (1, 300), ("feedback-step", "single"): (5, 60),
     ("lock-incomplete", "planner"): (5, 60), ("lock-open", "planner"): (2, 60),
     ("log-tail", "planner"): (3, 60), ("log-tail", "single"): (3, 60),
