@@ -104,7 +104,7 @@ def verdict_body(result: Result, client: Caller) -> bytes:
 
 
 def _seen_by(failed: Failed, client: Caller) -> Failed:
-    """What a client may see of a failed check; a copy, as others wait for the same verdict."""
+    """A failed check as a client may see it; a copy, as others wait for the same verdict."""
     if client.may_read(failed.key):
         return failed
     if failed.check == "range":
