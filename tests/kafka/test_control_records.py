@@ -96,6 +96,7 @@ async def test_strong_reads_answer(settings: Settings, leave: Leave, *, commit: 
         found = (await log.next_records({0: 1}))[0]
         assert found[:2] == (1, True)
         assert found.ts_ms > 0
+        assert found.value == b'{"id": "b"}'
         with pytest.raises(ProblemError):
             await begun(0.5).snapshot()
         waiting = asyncio.create_task(begun(20).snapshot())
