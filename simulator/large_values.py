@@ -37,6 +37,7 @@ __all__ = [
 
 _TRANSACTION_BYTES: Final = 600
 _BLOCK_BYTES: Final = 200
+_BLOCK_ROWS: Final = 5
 _DIGITS_MAX: Final = 20
 _AS_INTEGERS: Final = 8
 """Bytes of a text that a shard takes for an integer when it weighs a plan."""
@@ -51,6 +52,7 @@ def small_limits() -> Iterator[None]:
     patches = (
         mock.patch.object(limits, "TRANSACTION_VALUES_BYTES_MAX", _TRANSACTION_BYTES),
         mock.patch.object(limits, "BLOCK_BYTES_MAX", _BLOCK_BYTES),
+        mock.patch.object(o, "ROWS_MAX", _BLOCK_ROWS),
         mock.patch.object(weights, "COPIED_BYTES", 40),
         mock.patch.object(sizes, "SMALL_BYTES", 16),
         mock.patch.object(sizes, "SMALL_COUNTS", 4),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ from streamydb.key_processor.weights import affordable
 from streamydb.sorter.planner import Plan
 
 __all__ = ["Granter", "in_blocks"]
+
+_ROW_BYTES: Final = 8
+"""Of a key, a step or a slot beside its texts: few, so that most plans are one block."""
 
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
@@ -244,15 +248,16 @@ class Granter:
 def in_blocks(
     txns: Columns, slots: Columns, ranges: Columns | None = None
 ) -> Iterator[tuple[Columns, Columns, Columns | None]]:
-    """A grant in pieces of at most some `BLOCK_BYTES_MAX` of values and payloads, at least one;
-    ranges in pieces of their own.
+    """A grant in pieces of at most some `BLOCK_BYTES_MAX` of keys, values and payloads, at least
+    one; ranges in pieces of their own.
     """
-    home = txns.texts["raw"].lengths()
     counts, steps = txns.children["steps"]
     ends = np.concatenate([[0], np.cumsum(steps.texts["operand"].lengths())])
-    home = home + np.diff(ends[starts_of(counts)])
+    rows = counts + txns.children["keys"][0]
+    home = txns.texts["raw"].lengths() + np.diff(ends[starts_of(counts)]) + _ROW_BYTES * rows
+    held = slots.texts["text"].lengths() + slots.texts["key"].lengths() + _ROW_BYTES
     parts = [(txns.part(a, b), slots.part(0, 0)) for a, b in _cut(home)]
-    parts += [(txns.part(0, 0), slots.part(a, b)) for a, b in _cut(slots.texts["text"].lengths())]
+    parts += [(txns.part(0, 0), slots.part(a, b)) for a, b in _cut(held)]
     if len(parts) == 2:
         parts = [(txns, slots)]
     for part in parts:

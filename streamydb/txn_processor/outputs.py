@@ -32,6 +32,7 @@ __all__ = [
     "FEEDBACK",
     "FOLLOW_UPS",
     "RESULTS",
+    "ROWS_MAX",
     "STREAMS",
     "Records",
     "Rows",
@@ -48,6 +49,12 @@ DEAD_LETTERS: Final = 3
 DIGESTS: Final = 4
 STREAMS: Final = 5
 FOLLOW_UPS: Final = 6
+
+ROWS_MAX: Final = 1 << 16
+"""Records in one block: what they have beside their texts, some hundred bytes each, counts, too."""
+
+_READ_BYTES: Final = 24
+"""Of a value in a result that is no text, with its marks."""
 
 _FOLLOW_UP_PARTITION: Final = 0
 """Of the log: follow-ups are in order along one partition."""
@@ -116,13 +123,14 @@ def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
 
 
 def _in_blocks(rows: Ints, sizes: Ints | None) -> Iterator[Ints]:
-    """Rows in runs of at most a block of bytes, none of them empty; ``sizes``: None if small."""
-    if not len(rows):
-        return
+    """Rows in runs of at most a block of bytes and `ROWS_MAX` rows, none of them empty; ``sizes``:
+    None if all are small.
+    """
     if sizes is None or int(sizes[rows].sum()) <= limits.BLOCK_BYTES_MAX:
-        yield rows
-        return
-    for start, end in chunk_bounds(sizes[rows], limits.BLOCK_BYTES_MAX, len(rows)):
+        bounds = [(at, at + ROWS_MAX) for at in range(0, len(rows), ROWS_MAX)]
+    else:
+        bounds = chunk_bounds(sizes[rows], limits.BLOCK_BYTES_MAX, ROWS_MAX)
+    for start, end in bounds:
         yield rows[start:end]
 
 
@@ -137,9 +145,9 @@ def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
 
 def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
     """Return the size of each result, about; None when all are small."""
-    read = _text_bytes(outcome.pool, outcome.reads["tag"], outcome.reads["ref"])
-    special = sum(map(len, outcome.special.values()))
     copies = np.flatnonzero(outcome.txns.cols["duplicate"] == PLAN_DUPLICATE)
+    read = _read_bytes(outcome, len(copies))
+    special = sum(map(len, outcome.special.values()))
     if read is None and special * (1 + len(copies)) <= limits.BLOCK_BYTES_MAX:
         return None
     sizes = np.zeros(len(outcome.txns), np.int64)
@@ -149,6 +157,18 @@ def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
         sizes[i] += len(result)
     sizes[copies] = sizes[originals(outcome.txns, copies)]
     return sizes
+
+
+def _read_bytes(outcome: ExecutionOutcome, copies: int) -> Ints | None:
+    """Return the bytes of each value that was read, about, with its key; None when they are few,
+    even if each of so many ``copies`` tells all of them.
+    """
+    reads = outcome.reads
+    texts = _text_bytes(outcome.pool, reads["tag"], reads["ref"])
+    if texts is None and len(reads) * (1 + copies) <= ROWS_MAX:
+        return None
+    own: Ints = outcome.slot_keys.lengths()[reads["slot"]] + _READ_BYTES
+    return own if texts is None else own + texts
 
 
 def _change_bytes(outcome: ExecutionOutcome) -> Ints | None:
@@ -252,8 +272,8 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
 def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:
     cols = outcome.txns.cols
     rows = sorted({*np.flatnonzero(cols["kind"] == p.REJECTED).tolist(), *outcome.internal})
-    if rows:
-        letters = [_dead_letter(outcome, i) for i in rows]
+    for start in range(0, len(rows), ROWS_MAX):
+        letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
         keys = [r.dead_letter_key(letter.source) for letter in letters]
         values = [r.encode_dead_letter(letter) for letter in letters]
         yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))

@@ -232,3 +232,17 @@ def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     again = Columns.concat([part[1] for part in parts])
     assert again.texts["key"].tolist() == slots.texts["key"].tolist()
     assert again.texts["text"].tolist() == slots.texts["text"].tolist()
+
+
+def test_a_grant_of_many_integers_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys, steps and slots count, too, where no value and no payload has a text."""
+    db = Shards()
+    grant = [add(*(f"k{i}/{n}" for n in range(4))) for i in range(30)]
+    ((_, txns, slots),) = db.granter(grant)[1]
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 800)
+    parts = [(own, values) for own, values, _ in in_blocks(txns, slots)]
+    assert max(len(own) for own, _ in parts) <= 800 // (2 * 4 * 8)
+    assert max(len(values) for _, values in parts) <= 800 // (8 + len("k0/0"))
+    own, values = (Columns.concat(list(each)) for each in zip(*parts, strict=True))
+    assert own.cols["seq"].tolist() == txns.cols["seq"].tolist()
+    assert values.texts["key"].tolist() == slots.texts["key"].tolist()

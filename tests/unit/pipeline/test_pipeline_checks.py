@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from streamydb.columns.invariants import HANDED_IN, Seam
@@ -27,6 +28,17 @@ def test_keys_without_values_stop_the_batch() -> None:
     assert checks.paired(records) is records
     records.values = records.values.part(0, 1)
     with pytest.raises(InvariantViolation, match="pipeline hands on records"):
+        checks.paired(records)
+
+
+def test_more_texts_than_a_batch_may_have_stop_the_batch() -> None:
+    """Arrow would tell the end of the last one as a negative number."""
+    most = (1 << 31) - 1
+    ends = [0, most - 10, most]
+    records = Records(0, Ragged.of([b"a", b"b"]), Ragged(np.empty(0, np.uint8), np.array(ends)))
+    assert checks.paired(records) is records
+    records.values.offsets[-1] += 1
+    with pytest.raises(InvariantViolation, match=r"at most 2 GiB .*bytes 2147483648"):
         checks.paired(records)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamydb import limits
 from streamydb.columns.interning import intern
 from streamydb.columns.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.table import Array, Columns, Ragged
@@ -180,6 +181,63 @@ def test_a_key_that_nobody_has_granted_stops_everything() -> None:
     ((shard, txns, slots),) = granted([{"updates": [update("add", by=1)]}], {})
     with pytest.raises(InvariantViolation, match="has no slot"):
         execute_grants([(shard, txns, slots.part(0, 0))])
+
+
+@pytest.mark.parametrize("spreads", [1, 3])
+def test_no_block_of_outputs_has_too_many_records(
+    spreads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Integers have no texts, but their records have: blocks are cut by rows, too."""
+    most = 50
+    rejected = [{"updates": [{"op": "fly", "key": "k"}]}] * 120
+    adds = [{"op": "add", "key": f"k{i}", "by": 1} for i in range(16)]
+    grants = granted([{"updates": adds, "reads": ["k1", "k2"]}] * 120 + rejected, {})
+    outcome = execute_grants(grants)
+    whole = list(o.outputs_of(outcome, spreads))
+    monkeypatch.setattr(o, "ROWS_MAX", most)
+    parts = list(o.outputs_of(outcome, spreads))
+    sizes = [len(item.table if isinstance(item, o.Rows) else item.keys) for item in parts]
+    assert sum(sizes) == 120 * 16 + 240 + 120
+    assert max(sizes) == most
+    assert told(parts) == told(whole)
+
+
+@pytest.mark.parametrize("keys", [1, 20])
+def test_reads_of_integers_count_in_blocks_of_results(
+    keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = [f"key/{i}" for i in range(keys)]
+    outcome = execute_grants(granted([{"reads": reads}] * 40, dict.fromkeys(reads, 10**17)))
+    whole = list(o.outputs_of(outcome, 1))
+    monkeypatch.setattr(o, "ROWS_MAX", 40)
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 4_000)
+    parts = list(o.outputs_of(outcome, 1))
+    assert len(parts) == (1 if keys == 1 else 7)
+    assert told(parts) == told(whole)
+
+
+def test_copies_of_a_result_count_in_blocks_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = [f"key/{i}" for i in range(20)]
+    grants = granted([{"reads": reads}] * 40, dict.fromkeys(reads, 10**17))
+    txns = grants[0][1]
+    txns.cols["duplicate"][1:], txns.cols["original"][1:] = PLAN_DUPLICATE, FIRST
+    outcome = execute_grants(grants)
+    whole = list(o.outputs_of(outcome, 1))
+    monkeypatch.setattr(o, "ROWS_MAX", 40)
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 4_000)
+    parts = list(o.outputs_of(outcome, 1))
+    assert (len(whole), len(parts)) == (1, 7)
+    assert told(parts) == told(whole)
+
+
+def told(items: list[o.Rows | o.Records]) -> dict[tuple[int, int], list[tuple[bytes, bytes]]]:
+    """The records of each topic and formatting task, in order."""
+    found: dict[tuple[int, int], list[tuple[bytes, bytes]]] = {}
+    for item in items:
+        records = o.formatted(item, "db")
+        pairs = zip(records.keys.tolist(), records.values.tolist(), strict=True)
+        found.setdefault((item.topic, item.spread), []).extend(pairs)
+    return found
 
 
 NUMBERS = (0, 1, -1, 2, INTEGER_MAX, INTEGER_MIN, INTEGER_MAX - 1, INTEGER_MIN + 1)
