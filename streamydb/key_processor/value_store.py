@@ -50,9 +50,8 @@ class ValueStore(Protocol):
     def due(
         self, at: Position, until_ms: int, after: bytes, keys_max: int
     ) -> list[bytes] | None:
-        """Return the first names of what ends by ``until_ms``, behind ``after``; see `Ends`.
-
-        None when the file is not ``at``.
+        """Return the first names of what ends by ``until_ms``, behind ``after`` (see `end_name` of
+        `columns.scans`); None when the file is not ``at``.
         """
 
     def apply(

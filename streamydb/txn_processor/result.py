@@ -33,7 +33,7 @@ _NOTHING = Verdict()
 def encode(
     id_: bytes, position: Position, status: str, code: str | None, verdict: Verdict = _NOTHING
 ) -> bytes:
-    """A result record: the only place that knows its fields in this package."""
+    """A result record; `format` writes those of plain commits, with the same fields."""
     seq, ts, part, off = position
     reads = verdict.reads.items()
     shown = {key: None if value is None else msgspec.Raw(value) for key, value in reads}

@@ -3,7 +3,7 @@
 The reference implementation of the locking protocol. A batch, with the pure classes alone:
 
     parse_transactions(..., shards, whole=True), parse_feedback(values, config)  -> Routed
-    SingleShard(config, shard, blobs, store, tables, life).step(blocks)          -> Emitted
+    SingleShard(config, shard, blobs, store, tables, life).step(blocks)          -> EmittedBlock
     Gatherer(config, proc, blobs, changes_partitions).step(blocks)               -> outputs.Records
 
 Shards and gatherers each have a blob store of their own, durable with the batch. ``blocks`` may

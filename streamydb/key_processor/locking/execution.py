@@ -1,7 +1,7 @@
 """Execute one gathered transaction on Python objects, and make its records: `grouping=single`.
 
-The same executor (`core`), the same record encoders as the rest of the package, no kernel: the
-reference that the planner's path is measured against.
+The same executor (`interpreter`), the same record encoders as the rest of the package, no kernel:
+the reference that the planner's path is measured against.
 """
 
 from __future__ import annotations

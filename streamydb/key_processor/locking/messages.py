@@ -91,9 +91,10 @@ class Payload(msgspec.Struct, array_like=True, gc=False):
     """A released record: its place in the order and in the log, and what it says.
 
     ``kind``, ``code``: as compiled (see `program`). ``duplicate``: NOT_A_DUPLICATE,
-    WINDOW_DUPLICATE or REUSED (see `execution`). ``raw``: the record's value; of a rejected one the
-    form that `compile` gives it. ``keys``: (key, written, owning shard) in order of first touch.
-    ``silent``: only feedback comes of it. ``ranges``: the range locks that it needs.
+    WINDOW_DUPLICATE or one of REFUSALS (see `columns.program`). ``raw``: the record's value; of a
+    rejected one the form that `compile` gives it. ``keys``: (key, written, owning shard) in order
+    of first touch. ``silent``: only feedback comes of it. ``ranges``: the range locks that it
+    needs.
     """
 
     seq: int

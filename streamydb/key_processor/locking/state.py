@@ -32,7 +32,7 @@ class Unresolved(msgspec.Struct, array_like=True, gc=False):
 class SingleMeta(CommonState):
     """Everything small that a shard remembers.
 
-    ``shape``, ``ignored``, ``waits``: as in the planner's `Meta`. ``history``: whose feedback
+    ``shape``, ``ignored``, ``waits``: as in the planner's `ShardState`. ``history``: whose feedback
     counts. ``unresolved``: transactions ``resolved`` + 1 to ``seq``. ``repeats``:
     waiting repetitions, by seq, of which seq. ``behind``, ``ranges``: see `LockTable`. ``expires``:
     something that ends was written. ``swept``: by shard, up to which seq it has told removals;
