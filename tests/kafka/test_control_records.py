@@ -22,7 +22,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.changes import KafkaSource
-from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import scenario, until
@@ -172,8 +172,18 @@ def test_pipelines_come_to_the_end_of_what_they_share(settings: Settings, leave:
         assert end == 2
         deadline = time.monotonic() + 20
         while topics.position() < end and time.monotonic() < deadline:
-            topics.poll(0.1, lambda *_: None)
+            topics.poll(0.1)
         assert topics.position() == end
+        topics.read_digests(1)
+        append(settings, names.digests, b"{}")
+        found: list[DigestRecord] = []
+
+        def is_read() -> bool:
+            found.extend(topics.digests())
+            return bool(found)
+
+        wait_for(is_read, "a digest", 20)
+        assert found == [DigestRecord(None, b"{}", 2)]
 
 
 @pytest.mark.fault(39, "a log that ends with control records", "check and backup read it whole")
@@ -217,7 +227,7 @@ def test_nobody_waits_for_a_transaction_that_is_open(settings: Settings) -> None
     with closing(SharedTopics(settings.client_config(), settings.database)) as topics:
         append(settings, names.control, b"{}")
         wait_for(
-            lambda: topics.poll(0.1, lambda *_: None) == [] and topics.position() == 2,
+            lambda: topics.poll(0.1) == [] and topics.position() == 2,
             "what pipelines tell one another", 20,
         )  # fmt: skip
         assert topics.ends()[0] == 2

@@ -274,6 +274,13 @@ class _Consumer(_Client):
     def resume(self, places: list[TopicPartition]) -> None:
         self._paused -= {place.partition for place in places}
 
+    def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        """Of one partition: where the first record is that has not been handed over."""
+        number = places[0].partition
+        kept = next((each.at for each in self._taken if each.number == number), None)
+        at = self._places[number] if kept is None else kept
+        return [TopicPartition(self._topic, number, at)]
+
     def unassign(self) -> None:
         self.assign([])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,10 +11,11 @@ import msgspec
 from streamydb.columns.digest import StateDigest
 from streamydb.records.formats import UNREADABLE, not_read
 
-__all__ = ["Agreement", "Disagreement"]
+__all__ = ["PLACES_MAX", "Agreement", "Disagreement"]
 
-# Digests are kept for pipelines that are behind and will tell theirs later; this bounds them.
-_KEPT_MAX: Final = 200_000
+PLACES_MAX: Final = 200_000
+"""Digests of so many shards and seqs are kept, for pipelines that are behind and tell theirs later.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Agreement:
     def __init__(self, interval: int, shards: int) -> None:
         """Compare digests of one interval and number of shards; others are of another life."""
         self._life = interval, shards
-        self._known: dict[tuple[int, int], list[tuple[str, StateDigest]]] = {}
+        self._known: OrderedDict[tuple[int, int], list[tuple[str, StateDigest]]] = OrderedDict()
         self.compared = 0
 
     def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Disagreement | None:
@@ -72,8 +74,8 @@ class Agreement:
         if any(other == digest for _, other in known):
             return None
         known.append((pipeline, digest))
-        if len(self._known) > _KEPT_MAX:
-            del self._known[next(iter(self._known))]
+        if len(self._known) > PLACES_MAX:
+            self._known.popitem(last=False)  # a dict would search it behind all it has forgotten
         if not live or len(known) == 1:
             return None
         return Disagreement(known[0][1], known[0][0], digest, pipeline)

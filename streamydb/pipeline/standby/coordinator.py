@@ -11,12 +11,13 @@ from typing import Final
 
 from streamydb.columns.blocks import audit_block, role_block
 from streamydb.columns.shards import ShardConfig
+from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
-from streamydb.pipeline.standby.agreement import Agreement, Disagreement
+from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.core import Action, Member, Play, Say
-from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.control import Audited
 from streamydb.records.rulings import Rulings
@@ -31,6 +32,11 @@ _ALONE_TURN_S: Final = 0.5
 # But people who look for a pipeline see one that runs elsewhere by its beats (`kafka.presence`).
 _ALONE_BEAT_MS: Final = 10_000
 _HISTORY_S_MAX: Final = 60.0
+"""For so long, no record of the history may come before the start is given up."""
+_DIGESTS_MAX: Final = 5 * PLACES_MAX
+"""A start reads so many of the last digests: each place is told by each pipeline, and again after a
+crash.
+"""
 _WRITES_ON_MS: Final = 30_000
 """For so long, one that led before is thought to write what it has begun."""
 _SHOWN_MS: Final = 1_000
@@ -107,12 +113,17 @@ class Coordinator:
         """
         end, self._live_from = self._topics.ends()
         ends_s = time.monotonic() + _HISTORY_S_MAX
-        while self._topics.position() < end:
-            for message in self._topics.poll(_TURN_S, self._take_digest):
+        at = self._topics.position()
+        while at < end:
+            for message in self._topics.poll(_TURN_S):
                 self._member.replay(message)
-            if time.monotonic() > ends_s:
+            before, at = at, self._topics.position()
+            if at > before:
+                ends_s = time.monotonic() + _HISTORY_S_MAX
+            elif time.monotonic() > ends_s:
                 what = "the control topic cannot be read to its end"
                 raise SharedTopicsError(what) from TimeoutError()
+        self._topics.read_digests(max(0, self._live_from - _DIGESTS_MAX))
         self._act(self._member.begin(_now_ms()))
         while self._member.role not in ("leading", "following"):
             self._turn()
@@ -192,7 +203,11 @@ class Coordinator:
         """Hear what was said, do what is due."""
         member = self._member
         alone = member.role == "leading" and not member.followed
-        for message in self._topics.poll(_ALONE_TURN_S if alone else _TURN_S, self._take_digest):
+        digests = self._topics.digests()
+        for record in digests:
+            self._take_digest(record)
+        wait_s = _ALONE_TURN_S if alone else _TURN_S
+        for message in self._topics.poll(0 if digests else wait_s):
             if isinstance(message, Audited):
                 self._sound.add(message.pipeline)
             wrong = member.disagreement(message)
@@ -241,8 +256,12 @@ class Coordinator:
             elif isinstance(action, Say) and (self._member.role != "leading" or self._is_alive()):
                 self._topics.say(action.message)
 
-    def _take_digest(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        found = self._agreement.take(key, value, live=offset >= self._live_from)
+    def _take_digest(self, record: DigestRecord) -> None:
+        key, value, offset = record
+        try:
+            found = self._agreement.take(key, value, live=offset >= self._live_from)
+        except RecordError:
+            return
         if found is None:
             return
         me = self._config.incarnation

@@ -143,7 +143,7 @@ def hand_over(connection: Mapping[str, str], database: str, to: str, timeout_s: 
 def _epoch(topics: SharedTopics, log: str) -> int:
     epoch, end = 0, topics.ends()[0]
     while topics.position() < end:
-        heard = (m for m in topics.poll(_TURN_S, _ignore) if m.log == log)
+        heard = (m for m in topics.poll(_TURN_S) if m.log == log)
         epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, LeaderClaim | Beat))])
     return epoch
 
@@ -237,11 +237,7 @@ def _messages(topics: SharedTopics, log: str, timeout_s: float) -> Iterator[Mess
     """Yield the messages from now on; an empty message when there is none."""
     ends_s = time.monotonic() + timeout_s
     while time.monotonic() < ends_s:
-        said = topics.poll(_TURN_S, _ignore)
+        said = topics.poll(_TURN_S)
         yield from (message for message in said if message.log == log)
         if not said:
             yield Handover(log="", pipeline="")
-
-
-def _ignore(_key: bytes | None, _value: bytes | None, _offset: int) -> None:
-    """Digests are of no interest here."""

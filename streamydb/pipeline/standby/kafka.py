@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import RecordError, StreamyError
-from streamydb.kafka.clients import MESSAGES, SHARED, appender, reader
+from streamydb.kafka.clients import MESSAGES, SHARED, ContactedConsumer, appender, reader
 from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
 from streamydb.records.control import Message, decode_message, encode_message
 
-__all__ = ["SharedTopics", "SharedTopicsError"]
+__all__ = ["DigestRecord", "SharedTopics", "SharedTopicsError"]
 
 _REQUEST_S: Final = 10.0
 _BATCH: Final = 2_000
@@ -25,8 +26,18 @@ class SharedTopicsError(StreamyError):
     """A message could not be written, or the topics cannot be read."""
 
 
+class DigestRecord(NamedTuple):
+    """A record of `<db>.digests`, as it is."""
+
+    key: bytes | None
+    value: bytes | None
+    offset: int
+
+
 class SharedTopics:
     """One pipeline's connection to what it shares with the others.
+
+    The control and the digest topic have a reader each, so that no message waits behind digests.
 
     Attributes:
         silent: Kafka does not answer (until a record comes again).
@@ -34,7 +45,7 @@ class SharedTopics:
     """
 
     def __init__(self, connection: Mapping[str, str], database: str, *told: str) -> None:
-        """Connect in the background; both topics are read from their beginning.
+        """Connect in the background; the control topic is read from its beginning.
 
         Args:
             connection: settings of confluent-kafka.
@@ -44,13 +55,17 @@ class SharedTopics:
         self._names = TopicNames(database)
         kind = {**MESSAGES, "message.timeout.ms": _GIVEN_UP_MS}
         self._producer = appender(connection, kind, self._names.control, *told)
+        self._connection = connection
         self._consumer = reader(connection, SHARED, on_error=self._note)
+        self._digests: ContactedConsumer | None = None
         self.silent = False
         self._reads = False
 
     def close(self) -> None:
         """Disconnect."""
         self._consumer.close()
+        if self._digests is not None:
+            self._digests.close()
         self._producer.flush(1)
 
     def ends(self) -> tuple[int, int]:
@@ -79,10 +94,8 @@ class SharedTopics:
         found = self._consumer.position([TopicPartition(self._names.control, 0)])
         return max(0, int(found[0].offset))
 
-    def poll(
-        self, timeout_s: float, digest: Callable[[bytes | None, bytes | None, int], None]
-    ) -> list[Message]:
-        """Messages that have come, waiting for the first; digests are passed on with offsets."""
+    def poll(self, timeout_s: float) -> list[Message]:
+        """Messages that have come, waiting for the first."""
         self._begin_reading()
         messages: list[Message] = []
         first = self._consumer.poll(timeout_s)
@@ -91,20 +104,29 @@ class SharedTopics:
             if record.error() is not None:
                 continue
             self.silent = False
-            try:
-                if record.topic() == self._names.digests:
-                    digest(record.key(), record.value(), record.offset() or 0)
-                else:
-                    messages.append(decode_message(record.value()))
-            except RecordError:
-                continue
+            with suppress(RecordError):
+                messages.append(decode_message(record.value()))
         self._producer.poll(0)
         return messages
 
     def _begin_reading(self) -> None:
         if not self._reads:
             self._reads = True
-            self._consumer.assign([TopicPartition(name, 0, 0) for name in self._names.shared()])
+            self._consumer.assign([TopicPartition(self._names.control, 0, 0)])
+
+    def read_digests(self, first: int) -> None:
+        """Begin to read digests at an offset, or at the first one that is kept."""
+        self._digests = reader(self._connection, SHARED, on_error=self._note)
+        self._digests.assign([TopicPartition(self._names.digests, 0, first)])
+
+    def digests(self) -> list[DigestRecord]:
+        """Digests that have come since `read_digests`; some of them, if they are many."""
+        if self._digests is None:
+            return []
+        found = [each for each in self._digests.consume(_BATCH, 0) if each.error() is None]
+        if found:
+            self.silent = False
+        return [DigestRecord(each.key(), each.value(), each.offset() or 0) for each in found]
 
     def say(self, message: Message) -> None:
         """Append a message; it is given up after five seconds."""

@@ -290,7 +290,7 @@ class Shared:
     def __init__(self) -> None:
         self.told: list[bytes] = []
 
-    def poll(self, *_: object) -> list[Any]:
+    def poll(self, _: float) -> list[Any]:
         return []
 
     def tell(self, _topic: str, block: bytes) -> int:

@@ -75,7 +75,7 @@ class Deaf:
     def say(self, message: Message) -> None:
         self.said.append(message)
 
-    def poll(self, *_: object) -> list[Message]:
+    def poll(self, _: float) -> list[Message]:
         epoch = min(len(self.said), 2)
         resolved = 5 + len(self.said)
         return [Beat(log="l", pipeline="id-b", name="b", epoch=epoch, resolved=resolved, read=1)]

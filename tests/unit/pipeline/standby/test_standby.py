@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -22,12 +21,11 @@ from streamydb.records.control import (
     Following,
     Handover,
     LeaderClaim,
-    Message,
     decode_message,
     encode_message,
 )
-from streamydb.records.rulings import Fault, Rulings
 from tests.support.room import Room
+from tests.support.wire import Ruled, Wire
 
 
 def test_the_first_one_leads_at_once_and_says_nothing_while_alone() -> None:
@@ -298,54 +296,6 @@ def test_messages_are_read_as_they_were_written() -> None:
         assert decode_message(encode_message(message)) == message
 
 
-class Wire:
-    """Stands for the shared topics: what is told and said, and digests that come."""
-
-    silent = False
-
-    def __init__(self) -> None:
-        self.told: list[bytes] = []
-        self.said: list[Message] = []
-        self.digests: list[tuple[bytes, bytes]] = []
-        self.coming: list[Message] = []
-
-    def ends(self) -> tuple[int, int]:
-        return 0, 0
-
-    def position(self) -> int:
-        return 0
-
-    def poll(self, _timeout_s: float, digest: Callable[[bytes, bytes, int], None]) -> list[Message]:
-        for key, value in self.digests:
-            digest(key, value, 1)
-        coming, self.digests, self.coming = self.coming, [], []
-        return coming
-
-    def say(self, message: Message) -> None:
-        self.said.append(message)
-
-    def tell(self, _topic: str, block: bytes) -> int:
-        self.told.append(block)
-        return len(self.told)
-
-
-class Ruled:
-    """A topic of rulings with so many of them."""
-
-    def __init__(self) -> None:
-        self.count, self.fences = 0, list[int]()
-
-    def refresh(self) -> int:
-        return self.count
-
-    def fence(self, epoch: int, _pipeline: str) -> int:
-        self.fences.append(epoch)
-        return self.count
-
-    def rulings(self) -> Rulings:
-        return Rulings(Fault(0, offset, "E") for offset in range(self.count))
-
-
 def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[StandbyReport]]:
     """A pipeline "me" whose digest differs from that of "you"; audited and found sound."""
     wire, shown = Wire(), list[StandbyReport]()
@@ -360,7 +310,7 @@ def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[StandbyReport]]:
     found.begin()
     found._turn()
     one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb","shards":1}'
-    wire.digests = [(b"0/10/you", one), (b"0/10/me", one.replace(b"aa", b"ac"))]
+    wire.told_digests = [(b"0/10/you", one), (b"0/10/me", one.replace(b"aa", b"ac"))]
     found._turn()
     assert open_block(wire.told[-1])[0]["kind"] == "audit"
     found._turn()

@@ -1,0 +1,60 @@
+"""A pipeline's part among others while Kafka is slow, or takes nothing for a while."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from streamydb.columns.shards import ShardConfig
+from streamydb.kafka.rulings import RulingTopic
+from streamydb.pipeline.standby.coordinator import Coordinator
+from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.records.control import Beat, Message
+from tests.support.wire import Ruled, Wire
+
+
+def coordinator(wire: Wire, member: Member) -> Coordinator:
+    config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
+    shared, ruled = cast("SharedTopics", wire), cast("RulingTopic", Ruled())
+    return Coordinator(shared, config, member, lambda _: None, ruled)
+
+
+class History(Wire):
+    """Ten messages, each of which takes most of a minute to come; then none for as long."""
+
+    def __init__(self, now_s: list[float], kept: int) -> None:
+        super().__init__()
+        self._now_s, self._kept, self._read = now_s, kept, 0
+
+    def ends(self) -> tuple[int, int]:
+        return 10, 0
+
+    def position(self) -> int:
+        return self._read
+
+    def poll(self, timeout_s: float) -> list[Message]:
+        self._now_s[0] += 50.0
+        if self._read == self._kept:
+            return super().poll(timeout_s)
+        self._read += 1
+        return [Beat(log="log", pipeline="you", epoch=1, resolved=self._read, read=1)]
+
+
+@pytest.mark.parametrize("kept", [10, 9])
+def test_a_long_history_is_read_as_long_as_it_comes(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], monotonic_ns=lambda: int(now_s[0] * 1e9))
+    monkeypatch.setattr("streamydb.pipeline.standby.coordinator.time", clock)
+    member = Member("log", "me", "me", standby=True)
+    found = coordinator(History(now_s, kept), member)
+    if kept == 10:
+        found.begin()
+        assert (member.role, member.covered) == ("following", 10)
+    else:
+        with pytest.raises(SharedTopicsError, match="cannot be read to its end"):
+            found.begin()
