@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,7 +20,7 @@ from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagree
 from streamydb.pipeline.standby.core import Action, Member, Play, Say
 from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.position import PipelinePosition
-from streamydb.records.control import Audited
+from streamydb.records.control import Audited, Message
 from streamydb.records.rulings import Rulings
 
 __all__ = ["Coordinator", "StandbyReport"]
@@ -97,6 +98,7 @@ class Coordinator:
         self._appeared_ms = 0
         self._role_at: int | None = None
         self._untold: Play | None = None
+        self._heard: deque[Message] = deque()  # what was not handled yet when a turn failed
         self._position = PipelinePosition(0, 0, 0)
         self._fresh = False
         self._news = threading.Lock()
@@ -206,8 +208,11 @@ class Coordinator:
         digests = self._topics.digests()
         for record in digests:
             self._take_digest(record)
-        wait_s = _ALONE_TURN_S if alone else _TURN_S
-        for message in self._topics.poll(0 if digests else wait_s):
+        if not self._heard:
+            wait_s = _ALONE_TURN_S if alone else _TURN_S
+            self._heard.extend(self._topics.poll(0 if digests else wait_s))
+        while self._heard:
+            message = self._heard.popleft()
             if isinstance(message, Audited):
                 self._sound.add(message.pipeline)
             wrong = member.disagreement(message)

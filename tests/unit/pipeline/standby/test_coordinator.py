@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from streamydb.columns.blocks import open_block
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
-from streamydb.records.control import Beat, Message
+from streamydb.records.control import Audited, Beat, LeaderClaim, Message
 from tests.support.wire import Ruled, Wire
 
 
@@ -58,3 +60,41 @@ def test_a_long_history_is_read_as_long_as_it_comes(
     else:
         with pytest.raises(SharedTopicsError, match="cannot be read to its end"):
             found.begin()
+
+
+class Refusing(Wire):
+    """Shared topics that take no block at some times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def tell(self, topic: str, block: bytes) -> int:
+        if self.refused:
+            self.refused -= 1
+            raise SharedTopicsError(f"{topic} took no record: no answer")
+        return super().tell(topic, block)
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_what_was_said_is_heard_though_a_message_before_it_failed(refused: int) -> None:
+    wire = Refusing()
+    member = Member("log", "me", "me", standby=True)
+    found = coordinator(wire, member)
+    wire.coming = [LeaderClaim(log="log", pipeline="you", epoch=1)]
+    found.begin()
+    wire.refused = refused
+    leader = partial(Beat, log="log", pipeline="you", epoch=1)
+    wire.coming = [
+        leader(resolved=5, read=5), Audited(log="log", pipeline="you"), leader(resolved=9, read=9),
+    ]  # fmt: skip
+    for _ in range(refused):
+        with pytest.raises(SharedTopicsError):
+            found._turn()
+    wire.coming = [Audited(log="log", pipeline="other")]
+    found._turn()
+    assert "you" in found._sound
+    assert member.covered == 9
+    assert open_block(wire.told[-1])[0]["covered"] == 9
+    found._turn()
+    assert found._sound == {"you", "other"}
