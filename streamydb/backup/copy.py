@@ -20,6 +20,7 @@ import msgspec
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog, told_digests
+from streamydb.backup.log_end import require_same_end
 from streamydb.backup.manifest import FORMAT, BackupManifest
 from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, replay
@@ -106,12 +107,13 @@ def take(
         compare: hold the digests of the copy against those of the pipelines.
 
     Raises:
-        BackupError: the folder is another database's or damaged; the log lacks records; the copy
-            does not give what the pipelines have computed.
+        BackupError: the folder is another database's or damaged; the log lacks records, or has
+            lost its end since; the copy does not give what the pipelines have computed.
     """
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
     manifest = _begin(folder, subject, spans)
+    require_same_end(folder, log, spans)
     if resolved < max(manifest.states, default=0):
         raise BackupError(
             f"{folder.folder} has a state at seq {max(manifest.states)}, and {subject.database} is "
@@ -235,11 +237,6 @@ def _copy(
     total, done = sum(span.high - starts[number] for number, span in spans.items()), 0
     for number, span in spans.items():
         at = starts[number]
-        if at > span.high:
-            raise BackupError(
-                f"{folder.folder} has partition {number} up to offset {at}, and {log.topic} ends "
-                f"at {span.high}: records of the log are lost; keep this backup"
-            )
         for piece in joined(log.pieces(number, at, span.high)):
             folder.add_segment(piece, at, piece.end)
             done, at = done + piece.end - at, piece.end

@@ -20,7 +20,7 @@ from streamydb.backup.manifest import (
     decode_manifest,
     encode_json,
 )
-from streamydb.backup.pieces import Piece, decode_piece, encode_piece
+from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece
 from streamydb.backup.state import (
     FORMAT,
     About,
@@ -226,6 +226,18 @@ class BackupFolder:
             raise BackupError(
                 f"{self.folder}: the records {at} to {end} of partition {partition} are not in it"
             )
+
+    def last_row(self, partition: int) -> Row | None:
+        """The last record of a partition; None if there is none.
+
+        Raises:
+            BackupError: its file is damaged.
+        """
+        segments = self.segments(partition)
+        if not segments:
+            return None
+        path = segments[-1].path
+        return decode_piece(_read(path), str(path)).last
 
     def state(self, seq: int) -> StateFolder:
         """The state at a seq."""

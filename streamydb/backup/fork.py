@@ -14,6 +14,7 @@ from streamydb.backup.copy import Progress, Subject, config_of, state_at
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog
+from streamydb.backup.log_end import require_same_end
 from streamydb.backup.manifest import FORMAT, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING
@@ -84,10 +85,15 @@ def live(subject: Subject, trimmed: BackupFolder | None) -> LiveLog:
     """The log of a database as it is now; ``trimmed``: has what the log does not have any more.
 
     Raises:
-        BackupError: records were trimmed, and ``trimmed`` is no backup of this log.
+        BackupError: records were trimmed, and ``trimmed`` is no backup of this log, or the log has
+            lost its end since.
     """
     log = BackupLog(subject.connection, subject.database)
-    return LiveLog(subject, log, log.spans(), trimmed)
+    spans = log.spans()
+    found = LiveLog(subject, log, spans, trimmed)
+    if trimmed is not None:
+        require_same_end(trimmed, log, spans)
+    return found
 
 
 def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:

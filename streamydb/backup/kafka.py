@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from streamydb.backup.errors import BackupError
-from streamydb.backup.pieces import Piece
+from streamydb.backup.pieces import Piece, Row
 from streamydb.columns.digest import StateDigest
 from streamydb.kafka import TopicNames, log_id
-from streamydb.kafka.reader import Span, TopicReader
+from streamydb.kafka.reader import SINGLE, Span, TopicReader
 from streamydb.kafka.rulings import rulings
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.rulings import Rulings
@@ -65,6 +65,20 @@ class BackupLog:
                 yield piece
             if at < end:
                 self._check_untrimmed(reader, partition, at)
+
+    def row(self, partition: int, offset: int) -> Row | None:
+        """The record at an offset before the end; None: there is none, or not any more."""
+        with TopicReader({**self._connection, **SINGLE}, self.topic) as reader:
+            reader.assign({partition: offset})
+            for batch in reader.until({partition: offset + 1}):
+                for row in _piece(partition, batch).between(offset, offset + 1).rows():
+                    return row
+        return None
+
+    def low(self, partition: int) -> int:
+        """The first offset of a partition that was not trimmed."""
+        with TopicReader(self._connection, self.topic) as reader:
+            return reader.span(partition).low
 
     def _check_untrimmed(self, reader: TopicReader, partition: int, at: int) -> None:
         """Refuse to go on at an offset that the log does not have any more.

@@ -43,6 +43,12 @@ class Piece(NamedTuple):
         """One past the last offset."""
         return int(self.offsets[-1]) + 1
 
+    @property
+    def last(self) -> Row:
+        """Its last record."""
+        at = len(self.offsets) - 1
+        return int(self.offsets[at]), int(self.append_ms[at]), self.keys[at], self.values[at]
+
     def rows(self) -> Iterator[Row]:
         """Its records one by one."""
         return zip(
@@ -193,5 +199,7 @@ class Positions:
         for before, piece in self._kept.get(partition, ()):
             if offset < piece.end:
                 found = advance(before, piece.between(0, offset))
-                return PartitionState(found.effective, offset, found.named)
+                if found.position == offset:
+                    return found
+                return PartitionState(found.effective, offset, found.named)  # behind a gap
         raise BackupError(f"offset {offset} of partition {partition} was forgotten")

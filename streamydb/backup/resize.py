@@ -15,6 +15,7 @@ from streamydb.backup.copy import Progress, Subject, config_of, owned, state_at
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
+from streamydb.backup.log_end import require_same_end
 from streamydb.backup.manifest import FORMAT, BackupManifest
 from streamydb.backup.start import START
 from streamydb.backup.state import About, State
@@ -57,11 +58,14 @@ def divide(
         progress: is told how far it is.
 
     Raises:
-        BackupError: the log was trimmed, and there is no state to begin with.
+        BackupError: the log was trimmed, and there is no state to begin with; or it has lost its
+            end since the backup was taken.
     """
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
     base = _base(subject, checkpoint, backup, resolved, spans)
+    if backup is not None:
+        require_same_end(backup, log, spans)
     ends = {number: span.high for number, span in spans.items()}
     manifest = BackupManifest(
         format=FORMAT, database=subject.database, log=subject.log, shards=1, grouping="planner",

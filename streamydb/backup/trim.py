@@ -10,6 +10,8 @@ from confluent_kafka import TopicPartition
 from streamydb.backup.copy import Progress
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
+from streamydb.backup.kafka import BackupLog
+from streamydb.backup.log_end import require_same_end
 from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.needs import Need
 from streamydb.backup.state import About
@@ -97,11 +99,12 @@ def refusals(wanted: Cut, known: Iterable[Need], without: Iterable[str] = ()) ->
     return found
 
 
-def verify(folder: BackupFolder, wanted: Cut, progress: Progress) -> None:
-    """Read all that would be deleted from the backup, and every state in it.
+def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress) -> None:
+    """Read all that would be deleted from the backup, and every state in it; compare its end with
+    the log.
 
     Raises:
-        BackupError: something is missing or damaged.
+        BackupError: something is missing or damaged, or the log has lost its end since.
     """
     for seq in folder.manifest().states:
         folder.state(seq).read()
@@ -111,6 +114,7 @@ def verify(folder: BackupFolder, wanted: Cut, progress: Progress) -> None:
         for piece in folder.pieces(number, 0, span.high):
             progress("reading the backup", done + piece.end, total)
         done += span.high
+    require_same_end(folder, log, log.spans())
 
 
 def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int, int]:

@@ -80,13 +80,13 @@ def trim(
     kept = BackupFolder(folder)
     with Phases().phase(f"Reading {folder}") as phase:
         subject = subject_of(target)
-        spans = BackupLog(subject.connection, subject.database).spans()
-        cut = trims.cut(kept, kept.manifest(), subject.log, spans)
+        log = BackupLog(subject.connection, subject.database)
+        cut = trims.cut(kept, kept.manifest(), subject.log, log.spans())
         known = list(needs(subject.connection, subject.database, subject.log, target.place))
         known += read_model_needs(target.place, subject.database)
         known.append(Need("what is resolved", "resolved", resolved_seq(target), None))
         against = trims.refusals(cut, known, without or ())
-        trims.verify(kept, cut, noting(phase))
+        trims.verify(kept, cut, log, noting(phase))
         phase.outcome = f"whole; oldest state at seq {cut.about.seq:,}"
     if yes and not against:
         trims.trim(subject.connection, subject.database, cut)

@@ -32,6 +32,11 @@ STALL_S_MAX = 60.0
 """A reader that gets nothing for so long although the end is not reached gives up, in seconds."""
 
 
+SINGLE: dict[str, str] = {
+    "queued.min.messages": "1", "fetch.max.bytes": "2097152", "max.partition.fetch.bytes": "1100000"
+}
+"""Connection settings of a reader that wants single records: nothing is fetched ahead."""
+
 _WIDER = 8
 """How many times wider each window is that `TopicReader.backwards` reads."""
 

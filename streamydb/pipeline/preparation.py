@@ -5,25 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from streamydb.backup.start import Beginning
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.reader import ReadingError, Span, TopicMissingError, TopicReader
+from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError, TopicReader
 from streamydb.pipeline.repair import REBUILD, Resumption, mend, offsets_of
 from streamydb.sorter.log_end import LogEnd, mark_of
 
 __all__ = ["log_ends", "resume"]
 
 log = logging.getLogger("streamydb.pipeline")
-
-_LITTLE: Final[dict[str, str]] = {
-    "queued.min.messages": "1", "fetch.max.bytes": "2097152", "max.partition.fetch.bytes": "1100000"
-}
-"""Of the consumer that reads single records: nothing is fetched ahead."""
 
 
 def resume(
@@ -112,7 +106,7 @@ def log_ends(
     found: dict[int, LogEnd] = {}
     if not wanted:
         return found
-    with TopicReader({**connection, **_LITTLE}, topic) as reader:
+    with TopicReader({**connection, **SINGLE}, topic) as reader:
         lows = {partition: reader.span(partition).low for partition in wanted}
         back = 1
         while wanted:

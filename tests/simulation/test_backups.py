@@ -21,22 +21,11 @@ import msgspec
 import pytest
 
 from simulator.procedures import MODULES
-from streamydb.backup import (
-    copy,
-    folder,
-)
-from streamydb.backup import (
-    fork as forking,
-)
-from streamydb.backup import (
-    resize as resizing,
-)
-from streamydb.backup import (
-    restore as restoring,
-)
-from streamydb.backup import (
-    trim as trimming,
-)
+from streamydb.backup import copy, folder
+from streamydb.backup import fork as forking
+from streamydb.backup import resize as resizing
+from streamydb.backup import restore as restoring
+from streamydb.backup import trim as trimming
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
@@ -59,6 +48,7 @@ from streamydb.records.ruling_records import encode_ruling
 from streamydb.records.rulings import Fault, Rulings, ruling_of
 from streamydb.sorter.state import PartitionState
 from streamydb.verify.oracle.order import LogRecord, Ordered, released
+from tests.support.lost_tails import another_end
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka, Record
 from tests.support.seeds import seeds
 from tests.support.states import goes_on, truth, written
@@ -272,20 +262,7 @@ class Kept:
             return
         self.gone |= {name for name in self.pipelines if self.dice.random() < 0.1}
         manifest = self.folder.manifest()
-
-        def trimmed() -> list[str]:
-            spans = BackupLog(CONNECTION, "sim").spans()
-            cut = trimming.cut(self.folder, manifest, "log", spans)
-            known = list(needs(CONNECTION, "sim", "log", self.place))
-            known.append(Need("what is resolved", "resolved", self.resolved, None))
-            against = trimming.refusals(cut, known, self.gone)
-            trimming.verify(self.folder, cut, _quiet)
-            if not against:
-                lows = trimming.trim(CONNECTION, "sim", cut)
-                assert lows == {number: span.high for number, span in cut.deletes.items()}
-            return against
-
-        against = self.again(trimmed)
+        against = self.again(self._trimmed)
         oldest = min(manifest.states)
         self.pipelines = {n: seq for n, seq in self.pipelines.items() if n not in self.gone}
         behind = [seq for seq in self.pipelines.values() if seq < oldest]
@@ -294,6 +271,41 @@ class Kept:
         for name, seq in self.pipelines.items():
             for partition, needed in self.needed(seq).items():
                 assert self.lows()[partition] <= needed, f"{name} lost what it needs"
+
+    def _trimmed(self) -> list[str]:
+        """As `streamydb trim --yes` does: why it was refused."""
+        log = BackupLog(CONNECTION, "sim")
+        cut = trimming.cut(self.folder, self.folder.manifest(), "log", log.spans())
+        known = list(needs(CONNECTION, "sim", "log", self.place))
+        known.append(Need("what is resolved", "resolved", self.resolved, None))
+        against = trimming.refusals(cut, known, self.gone)
+        trimming.verify(self.folder, cut, log, _quiet)
+        if not against:
+            lows = trimming.trim(CONNECTION, "sim", cut)
+            assert lows == {number: span.high for number, span in cut.deletes.items()}
+        return against
+
+    def lose_tail(self) -> None:
+        """The log loses its end for a while: then the backup is not joined with what it has."""
+        copied = {q: self.folder.segments(q) for q, low in enumerate(self.lows())}
+        lost = [q for q, low in enumerate(self.lows()) if copied[q] and low < copied[q][-1].end]
+        if not lost or not self.folder.manifest().states:
+            return
+        number, beside = self.dice.choice(lost), StateFolder(self.folder.folder.parent / "none")
+        steps: list[Callable[[], object]] = [
+            lambda: copy.take(self.folder, self.subject, self.resolved, 1, _quiet),
+            self._trimmed,
+            lambda: forking.live(self.subject, self.folder),
+            lambda: resizing.divide(
+                self.subject, self.place.checkpoint, self.folder, self.resolved, beside, _quiet
+            ),
+        ]  # fmt: skip
+        last = copied[number][-1].end - 1
+        with another_end(self.kafka, NAMES.transactions, number, last, self.dice):
+            for step in steps:
+                with pytest.raises(BackupError, match="the end of the log was lost"):
+                    self.again(step)
+        assert {q: self.folder.segments(q) for q in copied} == copied, "nothing was added"
 
     def resize(self) -> Beginning | None:
         """Divide the state anew; the checkpoint begins with it. None: its beginning is gone."""
@@ -473,6 +485,7 @@ def test_whatever_is_kept_trimmed_divided_and_restored_is_what_the_log_says(
         kept.grow()
         kept.move()
         kept.dice.choice([kept.back_up, kept.back_up, kept.trim])()
+        kept.lose_tail()
         if kept.dice.random() < 0.3:
             start = kept.resize()
     if not kept.folder.exists():

@@ -13,8 +13,10 @@ import pytest
 
 from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, restore
 from streamydb.backup import needs as told_needs
+from streamydb.backup.kafka import BackupLog
+from streamydb.backup.log_end import require_same_end
 from streamydb.backup.needs import Need, checkpoint_offsets
-from streamydb.backup.pieces import Piece
+from streamydb.backup.pieces import Piece, Positions
 from streamydb.backup.resize import put_aside, standing_still
 from streamydb.backup.restore import SEQUENCER, Line, append_log, lines, seq_at
 from streamydb.backup.start import begin
@@ -24,6 +26,7 @@ from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.records import Marker, decode_marker, encode_marker
+from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 
@@ -150,7 +153,7 @@ def test_only_what_nobody_needs_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="has no state"):
         cut(backup, msgspec.structs.replace(manifest, states=[]), "log", spans)
     with pytest.raises(BackupError, match="the records 0 to 6 of partition 0 are not in it"):
-        verify(backup, wanted, lambda *_: None)
+        verify(backup, wanted, BackupLog(CONNECTION, "bank"), lambda *_: None)
     needs = [
         Need("the pipeline", "active", None, {0: 6}), Need("a standby", "two", 5, None),
         Need("a late one", "three", 4, None), Need("an old one", "four", None, {0: 5, 1: 9}),
@@ -254,3 +257,49 @@ def test_a_restored_record_keeps_its_place_and_time_or_it_is_told(
     contents = {0: iter([Line(0, 5, None, b"{}")])}
     with pytest.raises(BackupError, match=f"{told}.*; restore into a new database"):
         append_log(CONNECTION, "new", contents, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "ms", "told"),
+    [
+        (TXN, None, 2_000, None), (b"?", None, 2_000, "at offset 2, appended at 2000 ms"),
+        (TXN, b"k", 2_000, "is now another one"), (TXN, None, 2_001, "is now another one"),
+        (None, None, 2_000, "has grown again"),
+    ],
+)  # fmt: skip
+def test_a_log_that_lost_its_end_is_not_joined_with_the_backup(
+    value: bytes | None, key: bytes | None, ms: int, told: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    backup, log = BackupFolder(tmp_path), BackupLog(CONNECTION, "bank")
+    kafka.create(log.topic, 2)
+    backup.add_segment(piece(1, [0, 1], [1_000, 1_000]), 0, 2)
+    backup.add_segment(piece(1, [2], [2_000]), 2, 3)
+    with pytest.raises(BackupError, match=r"up to offset 3, and .* ends at 0: the end of the log"):
+        require_same_end(backup, log, log.spans())
+    for given in ((TXN, None, 1_000), (TXN, None, 1_000), (value, key, ms), (TXN, None, 9_000)):
+        kafka.now_ms = given[2]
+        kafka.append(log.topic, 1, given[0], given[1])
+    if told is None:
+        require_same_end(backup, log, log.spans())
+        return
+    with pytest.raises(BackupError, match=f"{told}.*in another folder"):
+        require_same_end(backup, log, log.spans())
+    before = log.spans()
+    kafka.topics[log.topic][1].trim(3)
+    require_same_end(backup, log, log.spans())
+    require_same_end(backup, log, before)
+
+
+def test_a_place_in_a_piece_has_the_mark_of_the_record_before_it() -> None:
+    """A pipeline that begins there compares it with the log."""
+    positions = Positions({})
+    positions.note(piece(0, [0, 1, 3], [5, 6, 7], b"a", b"b", b"c"))
+    positions.note(piece(0, [4], [8], b"d"))
+    found = [positions.at({0: offset})[0] for offset in range(6)]
+    assert [(each.position, each.stamp, each.mark) for each in found] == [
+        (0, -1, ""), (1, 5, mark_of(b"a")), (2, 6, mark_of(b"b")), (3, -1, ""),
+        (4, 7, mark_of(b"c")), (5, 8, mark_of(b"d")),
+    ]  # fmt: skip
