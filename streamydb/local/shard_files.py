@@ -1,10 +1,11 @@
 """Local files of a shard: values in LMDB, tables of ids as memory-mapped arrays.
 
-Both are caches of the state and are never synced to disk; the folder carries the machine's boot id,
-so that after a power loss they begin anew instead of being half there. A process that dies leaves
-them whole. A worker of a batch that was given up may still run beside the worker of the next one:
-the values' position is checked and moved in the transaction that reads or writes them, and the
-tables of ids belong to one worker at a time.
+Both are caches of the state and are never synced to disk. On Linux the folder carries the machine's
+boot id, so that after a power loss they begin anew instead of being half there. Elsewhere no boot
+id is known: delete the folder after a power loss. A process that dies leaves them whole. A worker
+of a batch that was given up may still run beside the worker of the next one: the values' position
+is checked and moved in the transaction that reads or writes them, and the tables of ids belong to
+one worker at a time.
 """
 
 from __future__ import annotations
@@ -303,7 +304,7 @@ _MAPPED: dict[Path, tuple[int, npt.NDArray[Any]]] = {}
 
 def remove_other_incarnations(root: Path, database: str, incarnation: str) -> None:
     """Remove caches of a database's earlier incarnations and of earlier boots of this machine."""
-    base = root / database
-    for path in base.glob("*"):
-        if path.name != incarnation:
-            shutil.rmtree(path, ignore_errors=True)
+    base, boot = root / database, shard_folder(root, database, incarnation, 0).parent
+    others = [path for path in base.glob("*") if path.name != incarnation]
+    for path in [*others, *(path for path in boot.parent.glob("*") if path != boot)]:
+        shutil.rmtree(path, ignore_errors=True)
