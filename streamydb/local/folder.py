@@ -18,6 +18,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.local import processes
 from streamydb.local.disk import full_disk
 from streamydb.local.file_lock import write_whole
+from streamydb.local.launcher import Birth, birth_of
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 
 PIPELINE = "pipeline"
@@ -96,6 +97,8 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """A divergence from another pipeline."""
     faults: int | None = None
     """Transactions that a fault of ours has aborted, in the whole log."""
+    since_boot: str = ""
+    """When the process began (`launcher.Birth`)."""
 
 
 class _Begun(msgspec.Struct):
@@ -216,12 +219,17 @@ class DatabaseFolder:
         if status.pid is None:
             return False
         try:
-            process = psutil.Process(status.pid)
-            born_ms = process.create_time() * 1000
-            dead = process.status() == psutil.STATUS_ZOMBIE
+            dead = psutil.Process(status.pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
-        return not dead and (status.started_ms is None or born_ms <= status.started_ms + 1000)
+        return not dead and _told_by(status, birth_of(status.pid))
+
+
+def _told_by(status: PipelineStatus, birth: Birth) -> bool:
+    """Return True if a process with the id in the status, which began then, has written it."""
+    if status.since_boot and birth.since_boot:
+        return status.since_boot == birth.since_boot
+    return status.started_ms is None or birth.created_s * 1000 <= status.started_ms + 1000
 
 
 def age_s(updated_ms: int | None) -> float | None:

@@ -5,7 +5,7 @@ not reach it, and its output goes to a log. It is stopped by SIGTERM to itself, 
 its children in its own order; what is left of its group after a grace is killed.
 
 A process id alone proves nothing, for the system gives it to another process sooner or later. So
-what outlives its starter is known by its id *and* its creation time.
+what outlives its starter is known by its id *and* by when it began (`Birth`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from streamydb.local.logs import end_of_log
 
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = [
+    "Birth",
     "LocalProcess",
     "ProcessError",
+    "birth_of",
     "end",
     "process_of",
     "wait_until",
@@ -37,6 +39,10 @@ __all__ = [
 
 CREATED_TOLERANCE_S: Final = 0.05
 """Creation times that differ by no more than this many seconds are those of one process."""
+
+_PROC: Final = Path("/proc")
+_START_TICKS: Final = 19
+"""Index of a process's start among the fields of its `stat` that follow its name."""
 
 GRACE_S: Final = 60.0
 """How long a process has to end by itself, in seconds."""
@@ -50,6 +56,26 @@ _POLL_S: Final = 0.05
 
 class ProcessError(RuntimeError):
     """A process could not be started or stopped; the message says which, why, and what to do."""
+
+
+class Birth(NamedTuple):
+    """The beginning of a process, which tells it from others that had the same id.
+
+    Attributes:
+        created_s: its creation time as the system tells it, in seconds since 1970. On Linux it
+            moves when the clock is set.
+        since_boot: the id of the machine's boot, and ticks from then on, which do not move; empty
+            on other systems, and in what earlier releases recorded.
+    """
+
+    created_s: float
+    since_boot: str = ""
+
+    def matches(self, other: Birth) -> bool:
+        """Return True if both are of one process, given that the ids are the same."""
+        if self.since_boot and other.since_boot:
+            return self.since_boot == other.since_boot
+        return abs(self.created_s - other.created_s) <= CREATED_TOLERANCE_S
 
 
 class LocalProcess:
@@ -69,7 +95,7 @@ class LocalProcess:
 
     Attributes:
         pid: its id, and that of its group.
-        created_s: its creation time as the system tells it, in seconds since 1970.
+        birth: when it began.
 
     Raises:
         ProcessError: the program cannot be started.
@@ -101,7 +127,7 @@ class LocalProcess:
             reason = error.strerror or error
             raise ProcessError(f"{name} could not be started: {command[0]}: {reason}") from error
         self.pid = self._popen.pid
-        self.created_s = _created_s(self.pid)
+        self.birth = birth_of(self.pid)
 
     def __enter__(self) -> Self:
         """It runs already."""
@@ -184,7 +210,7 @@ class LocalProcess:
         return len(family)
 
     def release(self) -> None:
-        """Let it go on after this process; then its id and creation time are what is known."""
+        """Let it go on after this process; then its id and birth are what is known."""
         self._popen.returncode = 0  # or else Popen warns of a child that was forgotten
 
     def _gone(self) -> int:
@@ -195,13 +221,13 @@ class LocalProcess:
             raise _hanging(self.name, self.pid) from None
 
 
-def process_of(pid: int, created_s: float) -> psutil.Process | None:
-    """Return the live process with this id and creation time, None if it has ended."""
+def process_of(pid: int, birth: Birth) -> psutil.Process | None:
+    """Return the live process with this id that began then, None if it has ended."""
     import psutil
 
     try:
         process = psutil.Process(pid)
-        same = abs(process.create_time() - created_s) <= CREATED_TOLERANCE_S
+        same = birth.matches(birth_of(pid))
         alive = process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
     except psutil.NoSuchProcess:
         return None
@@ -211,7 +237,7 @@ def process_of(pid: int, created_s: float) -> psutil.Process | None:
 def end(
     name: str,
     pid: int,
-    created_s: float,
+    birth: Birth,
     grace_s: float = GRACE_S,
     note: Callable[[], None] = lambda: None,
 ) -> bool:
@@ -220,7 +246,7 @@ def end(
     Args:
         name: its role, for messages.
         pid: its id.
-        created_s: its creation time; a process that merely has the same id is left alone.
+        birth: when it began; a process that merely has the same id is left alone.
         grace_s: how long it has after SIGTERM, in seconds.
         note: called while it is waited for.
 
@@ -230,7 +256,7 @@ def end(
     Raises:
         ProcessError: it does not end.
     """
-    process = process_of(pid, created_s)
+    process = process_of(pid, birth)
     if process is None:
         return False
     with contextlib.suppress(ProcessLookupError):
@@ -257,14 +283,24 @@ def _hanging(name: str, pid: int) -> ProcessError:
     )
 
 
-def _created_s(pid: int) -> float:
-    """Creation time of a process; 0 if it is gone already."""
+def birth_of(pid: int) -> Birth:
+    """Return when a process began; in 1970, if it is gone already."""
     import psutil
 
     try:
-        return float(psutil.Process(pid).create_time())
+        return Birth(float(psutil.Process(pid).create_time()), _since_boot(pid))
     except psutil.NoSuchProcess:
-        return 0.0
+        return Birth(0.0)
+
+
+def _since_boot(pid: int) -> str:
+    """Linux's id of this boot and the ticks from then to the start of a process; else empty."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        stat = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return ""
+    return f"{boot} {int(stat.rpartition(b')')[2].split()[_START_TICKS])}"
 
 
 def _wait_gone(
@@ -276,12 +312,12 @@ def _wait_gone(
     """
     import psutil
 
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s, birth = time.monotonic() + timeout_s, birth_of(process.pid)
     while (left_s := deadline_s - time.monotonic()) > 0:
         try:
             process.wait(timeout=min(left_s, _LOOK_S))
         except psutil.TimeoutExpired:
-            if process_of(process.pid, process.create_time()) is None:
+            if process_of(process.pid, birth) is None:
                 return True
             note()
         else:

@@ -1,8 +1,8 @@
 """Background processes of a folder: start, find again, stop exactly those.
 
 Started by `launcher`, with the output in `<folder>/logs/<name>.log`. `<folder>/run/<name>.json`
-records id and creation time, so that another process which was given the id since is never
-mistaken for ours, nor signalled.
+records id and birth (`launcher.Birth`), so that another process which was given the id since is
+never mistaken for ours, nor signalled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from streamydb.local.file_lock import write_whole
-from streamydb.local.launcher import GRACE_S, LocalProcess, ProcessError, end, process_of
+from streamydb.local.launcher import GRACE_S, Birth, LocalProcess, ProcessError, end, process_of
 from streamydb.local.logs import rotate
 from streamydb.records.formats import UNREADABLE
 
@@ -35,6 +35,12 @@ class ProcessRecord(msgspec.Struct, frozen=True):
     command: list[str]
     log: str
     started_ms: int
+    since_boot: str = ""
+
+    @property
+    def birth(self) -> Birth:
+        """When it began."""
+        return Birth(self.created_s, self.since_boot)
 
 
 def end_with_parent() -> None:
@@ -80,10 +86,11 @@ def start(
     record = ProcessRecord(
         name=name,
         pid=child.pid,
-        created_s=child.created_s,
+        created_s=child.birth.created_s,
         command=list(command),
         log=str(log),
         started_ms=time.time_ns() // 1_000_000,
+        since_boot=child.birth.since_boot,
     )
     _write(folder, record)
     return record
@@ -92,7 +99,7 @@ def start(
 def find(folder: Path, name: str) -> ProcessRecord | None:
     """The running process of this name that was started from this folder, or None."""
     record = read(folder, name)
-    if record is None or process_of(record.pid, record.created_s) is None:
+    if record is None or process_of(record.pid, record.birth) is None:
         return None
     return record
 
@@ -116,7 +123,7 @@ def stop(
         ProcessError: it does not end.
     """
     record = read(folder, name)
-    stopped = record is not None and end(name, record.pid, record.created_s, grace_s, note)
+    stopped = record is not None and end(name, record.pid, record.birth, grace_s, note)
     record_path(folder, name).unlink(missing_ok=True)
     return stopped
 

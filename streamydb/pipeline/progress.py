@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus
+from streamydb.local.launcher import birth_of
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.standby.position import PipelinePosition
 
@@ -49,7 +50,8 @@ class StatusWriter:
         self._lock = threading.Lock()
         self._unwritten = False
         self.status = PipelineStatus(
-            state="starting", pid=os.getpid(), database=database, started_ms=_now_ms()
+            state="starting", pid=os.getpid(), database=database, started_ms=_now_ms(),
+            since_boot=birth_of(os.getpid()).since_boot,
         )
 
     def update(self, **changes: Any) -> None:

@@ -17,7 +17,7 @@ __all__ = ["find_broker", "start_detached", "stop_detached"]
 def find_broker(home: Path) -> BrokerRecord | None:
     """Return the record of the broker that runs on `home`, None if none runs."""
     record = read_record(home)
-    if record is None or process_of(record.pid, record.created) is None:
+    if record is None or process_of(record.pid, record.birth) is None:
         return None
     return record
 
@@ -55,6 +55,6 @@ def stop_detached(home: Path, *, timeout_s: float = 30.0) -> bool:
     """Stop the broker of `home` (SIGTERM, then SIGKILL); False if none was running."""
     with file_lock(home / "broker.lock"):
         record = read_record(home)
-        stopped = record is not None and end("broker", record.pid, record.created, timeout_s)
+        stopped = record is not None and end("broker", record.pid, record.birth, timeout_s)
         remove_record(home)
         return stopped

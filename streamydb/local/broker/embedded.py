@@ -112,7 +112,9 @@ class EmbeddedBroker:
             msg = f"The broker of {self.home} is not running."
             raise BrokerError(msg)
         process = self._process
-        return BrokerRecord(process.pid, process.created_s, self.bootstrap, str(self.log_file))
+        created_s, since_boot = process.birth
+        log = str(self.log_file)
+        return BrokerRecord(process.pid, created_s, self.bootstrap, log, since_boot)
 
     def start(self) -> Self:
         """Start the broker and wait until it answers a client; does nothing when it runs already.

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from streamydb.local.file_lock import write_whole
+from streamydb.local.launcher import Birth
 
 __all__ = ["BrokerRecord", "read_record", "remove_record", "write_record"]
 
@@ -22,12 +23,19 @@ class BrokerRecord:
         created: when that process was created, in seconds since 1970, as psutil tells it.
         bootstrap: the address for clients, "127.0.0.1:<port>".
         log: its log file.
+        since_boot: when the process was created, as `Birth` has it.
     """
 
     pid: int
     created: float
     bootstrap: str
     log: str
+    since_boot: str = ""
+
+    @property
+    def birth(self) -> Birth:
+        """When the process began."""
+        return Birth(self.created, self.since_boot)
 
 
 def write_record(home: Path, record: BrokerRecord) -> None:

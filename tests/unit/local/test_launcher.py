@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from streamydb.local import processes
+from streamydb.local.broker.detached import find_broker
+from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.local.launcher import (
+    Birth,
     LocalProcess,
     ProcessError,
+    birth_of,
     end,
     process_of,
     wait_until,
 )
 from streamydb.local.logs import end_of_log
+from streamydb.pipeline.progress import StatusWriter
 
 SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
 DEAF = f"""\
@@ -88,7 +95,7 @@ def test_its_children_end_with_it(launch: Launch, way: str) -> None:
     elif way == "family":
         assert process.kill_family() == 2
     else:
-        assert end("it", process.pid, process.created_s)
+        assert end("it", process.pid, process.birth)
         process.release()
     assert gone(child)
     assert process.family() == []
@@ -112,16 +119,98 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_process_is_known_by_id_and_creation_time() -> None:
-    created = psutil.Process().create_time()
-    assert process_of(os.getpid(), created) is not None
-    assert process_of(os.getpid(), created - 1) is None
-    assert not end("it", os.getpid(), created - 1, 0.1)
+    birth = birth_of(os.getpid())
+    assert process_of(os.getpid(), birth) is not None
+    other = Birth(birth.created_s - 1, birth.since_boot and birth.since_boot + "1")
+    assert process_of(os.getpid(), other) is None
+    assert not end("it", os.getpid(), other, 0.1)
+
+
+def test_one_that_an_earlier_release_recorded_is_known_by_the_clock() -> None:
+    created_s = psutil.Process().create_time()
+    assert process_of(os.getpid(), Birth(created_s)) is not None
+    assert process_of(os.getpid(), Birth(created_s - 1)) is None
+
+
+def test_records_of_an_earlier_release_are_understood(tmp_path: Path) -> None:
+    created_s = psutil.Process().create_time()
+    kept = {
+        "name": "pipeline", "pid": os.getpid(), "created_s": created_s, "command": ["it"],
+        "log": "log", "started_ms": 1,
+    }  # fmt: skip
+    path = processes.record_path(tmp_path, "pipeline")
+    path.parent.mkdir()
+    path.write_bytes(msgspec.json.encode(kept))
+    found = processes.find(tmp_path, "pipeline")
+    assert found is not None
+    assert found.birth == Birth(created_s)
+    broker = {"pid": os.getpid(), "created": created_s, "bootstrap": "127.0.0.1:1", "log": "log"}
+    (tmp_path / "broker.json").write_bytes(msgspec.json.encode(broker))
+    running = find_broker(tmp_path)
+    assert running is not None
+    assert running.birth == Birth(created_s)
+
+
+def test_one_that_has_ended_was_never_born(launch: Launch) -> None:
+    process = launch(SLEEPS)
+    process.stop()
+    assert birth_of(process.pid) == Birth(0.0)
+    assert process_of(process.pid, process.birth) is None
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set the clock by some seconds: Linux tells another time of its boot then."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("elsewhere the system keeps the times at which processes began")
+    linux = importlib.import_module("psutil._pslinux")
+    boot_s: float = linux.boot_time()
+    return lambda by_s: monkeypatch.setattr(linux, "boot_time", lambda: boot_s + by_s)
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 1.0, 3600.0])
+def test_a_process_is_known_after_the_clock_was_set(
+    tmp_path: Path, set_clock: Callable[[float], None], by_s: float
+) -> None:
+    command = [sys.executable, "-c", DEAF]
+    started = processes.start(tmp_path, "pipeline", command)
+    log = processes.log_path(tmp_path, "pipeline")
+    assert wait_until(lambda: "ready" in log.read_text(), 20)
+    set_clock(by_s)
+    assert processes.find(tmp_path, "pipeline") == started
+    later = processes.stop(tmp_path, "pipeline", 0.2, lambda: set_clock(2 * by_s))
+    assert (later, runs(started.pid)) == (True, False)
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_a_status_is_that_of_a_live_process_after_the_clock_was_set(
+    tmp_path: Path, set_clock: Callable[[float], None], by_s: float
+) -> None:
+    folder = DatabaseFolder(tmp_path, "bank")
+    StatusWriter(folder.status_file, "bank").update(state="running")
+    set_clock(by_s)
+    assert folder.status().state == "running"
+    status = msgspec.json.decode(folder.status_file.read_bytes(), type=PipelineStatus)
+    assert status.since_boot
+    status.since_boot += "1"
+    folder.status_file.write_bytes(msgspec.json.encode(status))
+    assert folder.status().state == "failed", "another process has the id"
+
+
+def test_a_status_of_an_earlier_release_is_judged_by_the_clock(tmp_path: Path) -> None:
+    folder = DatabaseFolder(tmp_path, "bank")
+    folder.folder.mkdir(parents=True)
+    born_ms = int(1000 * psutil.Process().create_time())
+    for started_ms, state in ((born_ms + 5, "running"), (born_ms - 5_000, "failed")):
+        status = PipelineStatus(state="running", pid=os.getpid(), started_ms=started_ms)
+        folder.status_file.write_bytes(msgspec.json.encode(status))
+        assert folder.status().state == state
 
 
 def test_one_that_its_parent_does_not_reap_has_ended(launch: Launch) -> None:
     parent = launch(NEGLECTFUL, SLEEPS)
     child = int(parent.log.read_text().split()[0])
-    assert end("it", child, psutil.Process(child).create_time(), 5)
+    assert end("it", child, birth_of(child), 5)
     assert psutil.Process(child).status() == psutil.STATUS_ZOMBIE
     parent.kill()
 
