@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import inlined, kernel
+from streamydb.columns.jit import inlined, kernel, leaf
 from streamydb.columns.table import Bytes, Ragged
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "hash_span",
     "mix",
     "shard_of",
+    "shift_of",
     "word_at",
 ]
 
@@ -37,6 +38,17 @@ def mix(h: np.uint64) -> np.uint64:
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return h ^ (h >> np.uint64(31))
+
+
+@leaf
+def shift_of(places: int) -> np.uint64:
+    """For kernels: by how many bits a hash is shifted to be a place among so many, a power of two.
+    """
+    shift = 64
+    while places > 1:
+        places >>= 1
+        shift -= 1
+    return np.uint64(shift)
 
 
 @kernel

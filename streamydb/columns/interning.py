@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.hashing import word_at
+from streamydb.columns.hashing import hash_ragged, shift_of, word_at
 from streamydb.columns.jit import kernel, leaf, same_text
-from streamydb.columns.table import Bytes, Ragged
+from streamydb.columns.private import FACTOR, SEED
+from streamydb.columns.table import Bytes, Ragged, Texts
 
 __all__ = ["intern"]
 
@@ -28,17 +29,9 @@ _WORD: Final = 8
 
 
 @leaf
-def _place(table: Places, hash_: np.uint64, slot: int) -> None:
-    """Put a slot into the first free place for its hash."""
-    mask = len(table) - 1
-    at = np.int64(hash_ & np.uint64(mask))
-    while table[at] >= 0:
-        at = (at + 1) & mask
-    table[at] = slot
-
-
-@leaf
-def _slots(hashes: Hashes, table: Entries, slot: Ints, first: Ints, at: Counts) -> None:
+def _slots(
+    hashes: Hashes, factor: np.uint64, table: Entries, slot: Ints, first: Ints, at: Counts
+) -> None:
     """Number keys by 32 bits of their hashes and their place, until the table is half full.
 
     An entry is those bits of the hash and the slot, so a key costs one access to the memory. A
@@ -46,22 +39,22 @@ def _slots(hashes: Hashes, table: Entries, slot: Ints, first: Ints, at: Counts) 
     depends on what is found; then they are used.
 
     ``at``: how many keys are numbered, how many slots there are, and a bit that is of no use but
-    makes the compiler keep the looks.
+    makes the compiler keep the looks. ``factor``: see `columns.private`.
     """
     i, count = at[0], at[1]
-    mask = np.uint64(len(table) - 1)
+    mask, shift = np.uint64(len(table) - 1), shift_of(len(table))
     while i < len(hashes):
         end = min(i + _RUN, len(hashes))
         seen = np.uint64(0)
         for k in range(i, end):
-            seen ^= table[np.int64(hashes[k] & mask)]
+            seen ^= table[np.int64(hashes[k] * factor >> shift)]
         at[2] = np.int64(seen & np.uint64(1))
         while i < end:
             if 2 * count >= len(table):
                 at[0], at[1] = i, count
                 return
             hash_ = hashes[i]
-            place = hash_ & mask
+            place = hash_ * factor >> shift
             entry = table[np.int64(place)]
             while entry != _FREE and (entry ^ hash_) & _TAG != 0:
                 place = (place + np.uint64(1)) & mask
@@ -77,23 +70,23 @@ def _slots(hashes: Hashes, table: Entries, slot: Ints, first: Ints, at: Counts) 
 
 
 @kernel
-def _by_hash(hashes: Hashes) -> tuple[Ints, Ints]:
+def _by_hash(hashes: Hashes, factor: np.uint64) -> tuple[Ints, Ints]:
     """Number keys as if no two keys had hashes that are nearly alike; the table grows with them."""
     n = len(hashes)
     slot, first = np.empty(n, np.int64), np.empty(n, np.int64)
     table = np.full(1024, _FREE, np.uint64)
     at = np.zeros(3, np.int64)
-    _slots(hashes, table, slot, first, at)
+    _slots(hashes, factor, table, slot, first, at)
     while at[0] < n:
         table = np.full(4 * len(table), _FREE, np.uint64)
-        mask = np.uint64(len(table) - 1)
+        mask, shift = np.uint64(len(table) - 1), shift_of(len(table))
         for s in range(at[1]):
             hash_ = hashes[first[s]]
-            place = hash_ & mask
+            place = hash_ * factor >> shift
             while table[np.int64(place)] != _FREE:
                 place = (place + np.uint64(1)) & mask
             table[np.int64(place)] = (hash_ & _TAG) | np.uint64(s)
-        _slots(hashes, table, slot, first, at)
+        _slots(hashes, factor, table, slot, first, at)
     return slot, first[: at[1]].copy()
 
 
@@ -120,37 +113,50 @@ def _are_alike(slot: Ints, first: Ints, data: Bytes, offsets: Ints) -> bool:
     return True
 
 
-@kernel
-def _exactly(hashes: Hashes, data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
-    """Number keys whose hashes may be alike: an open-addressing table of slots."""
-    n = len(hashes)
-    table = np.full(1024, -1, np.int32)
-    slot = np.empty(n, np.int64)
-    first = np.empty(n, np.int64)
-    known = np.empty(n, np.uint64)
-    count = 0
-    for i in range(n):
-        hash_ = hashes[i]
-        mask = len(table) - 1
-        at = np.int64(hash_ & np.uint64(mask))
-        found = table[at]
+@leaf
+def _texts(
+    hashes: Hashes, keys: Texts, table: Places, slot: Ints, first: Ints, at: Counts
+) -> None:
+    """Number keys by their hashes and texts, until the table is half full; ``at`` as above."""
+    i, count = at[0], at[1]
+    mask = np.int64(len(table) - 1)
+    while i < len(hashes) and 2 * count < len(table):
+        place = np.int64(hashes[i] & np.uint64(mask))
+        found = np.int64(table[place])
         while found >= 0:
-            if known[found] == hash_ and same_text(data, offsets, first[found], i):
+            other = first[found]
+            if hashes[other] == hashes[i] and same_text(keys.data, keys.offsets, other, i):
                 break
-            at = (at + 1) & mask
-            found = table[at]
+            place = (place + 1) & mask
+            found = np.int64(table[place])
         if found < 0:
-            found = np.int32(count)
-            table[at] = count
-            known[count] = hash_
+            found = count
+            table[place] = count
             first[count] = i
             count += 1
-            if 2 * count > len(table):
-                table = np.full(4 * len(table), -1, np.int32)
-                for s in range(count):
-                    _place(table, known[s], s)
         slot[i] = found
-    return slot, first[:count].copy()
+        i += 1
+    at[0], at[1] = i, count
+
+
+@kernel
+def _exactly(hashes: Hashes, keys: Texts) -> tuple[Ints, Ints]:
+    """Number keys whose hashes may be alike: an open-addressing table of slots."""
+    n = len(hashes)
+    slot, first = np.empty(n, np.int64), np.empty(n, np.int64)
+    table = np.full(1024, -1, np.int32)
+    at = np.zeros(2, np.int64)
+    _texts(hashes, keys, table, slot, first, at)
+    while at[0] < n:
+        table = np.full(4 * len(table), -1, np.int32)
+        mask = np.int64(len(table) - 1)
+        for s in range(at[1]):
+            place = np.int64(hashes[first[s]] & np.uint64(mask))
+            while table[place] >= 0:
+                place = (place + 1) & mask
+            table[place] = s
+        _texts(hashes, keys, table, slot, first, at)
+    return slot, first[: at[1]].copy()
 
 
 def intern(hashes: Hashes, keys: Ragged) -> tuple[Ints, Ints]:
@@ -160,11 +166,15 @@ def intern(hashes: Hashes, keys: Ragged) -> tuple[Ints, Ints]:
     faster than while looking for them. If two texts have hashes that are nearly alike, all is done
     anew, with texts.
 
+    Clients choose the keys, and know their hashes. So the places in the tables depend on numbers
+    that only this process knows (`columns.private`), and with texts the hashes do, too: then keys
+    of one hash cost no more than others. The slots are the same whatever these numbers are.
+
     Returns:
         The slot of each key (n,), and the position of the first occurrence of each slot.
 
     """
-    slot, first = _by_hash(hashes)
+    slot, first = _by_hash(hashes, FACTOR)
     if _are_alike(slot, first, keys.data, keys.offsets):
         return slot, first
-    return _exactly(hashes, keys.data, keys.offsets)
+    return _exactly(hash_ragged(keys, int(SEED)), keys.texts())
