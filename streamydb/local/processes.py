@@ -39,7 +39,7 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
     @property
     def birth(self) -> Birth:
-        """When it began."""
+        """The beginning of the process."""
         return Birth(self.created_s, self.since_boot)
 
 

@@ -34,7 +34,7 @@ class BrokerRecord:
 
     @property
     def birth(self) -> Birth:
-        """When the process began."""
+        """The beginning of the process."""
         return Birth(self.created, self.since_boot)
 
 

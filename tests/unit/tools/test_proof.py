@@ -78,7 +78,7 @@ def test_a_module_of_which_little_is_executed_needs_a_reason() -> None:
     assert module in proof.missing(little)
     enough = {module: proof.Proof({"hash_bytes", "shard_of", "hash_ragged"}, {THIS})}
     assert module not in proof.missing(enough)
-    assert "| 3 of 7 |" in proof.table(enough)
+    assert "| 3 of 8 |" in proof.table(enough)
 
 
 def test_stubs_are_no_functions(tmp_path: Path) -> None:
