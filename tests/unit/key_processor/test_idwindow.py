@@ -14,9 +14,9 @@ import pytest
 
 from streamydb.columns.table import Columns, Ragged
 from streamydb.key_processor import idwindow
-from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
+from streamydb.local import shard_files
 from streamydb.local.shard_files import FileIdTables
 
 
@@ -90,9 +90,10 @@ def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
     """Against a dict: batches that are repeated, tables that vanish, short spans, joined spans."""
     rng = random.Random(seed)
     monkeypatch.setattr(idwindow, "_RUN_ROWS_MAX", rng.choice([8, 64, 65_536]))
+    monkeypatch.setattr(shard_files, "_MAPPED", {})  # no file stays open after the test
     size = rng.choice([40, 400, 4_000])
     blobs, places = MemoryBlobs(), count()
-    tables: IdTables = FileIdTables(tmp_path / f"{next(places)}")
+    tables = FileIdTables(tmp_path / f"{next(places)}")
     state, seq, now = IdWindowState(size, span_ms=rng.choice([16, 100, 20_000])), 0, 1_000
     known: dict[int, tuple[int, int]] = {}
     joined = 0
@@ -105,6 +106,7 @@ def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
             if attempt:
                 state, blobs = before[0], MemoryBlobs(before[1])
             if rng.random() < 0.1:
+                tables.close()
                 tables = FileIdTables(tmp_path / f"{next(places)}")
             window = IdWindow(state, blobs, tables)
             id0 = np.array(ids, np.uint64)
@@ -128,6 +130,7 @@ def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
             joined += min(state.spans, default=0) < 0
         known.update({n: (s, end) for (n, s), end in zip(fresh, ends, strict=True)})
         seq += len(ids)
+    tables.close()
     spans = [*state.spans.values()]
     if state.span_ms < 1_000 and size == 40:
         assert sum(run.rows for span in spans for run in span.ids) < 300
