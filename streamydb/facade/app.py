@@ -35,13 +35,8 @@ from streamydb.facade.operations import (
     get_problems,
     get_ready,
 )
-from streamydb.facade.ports import (
-    LogFaultError,
-    LogUnavailableError,
-    ReadModel,
-    TransactionLog,
-)
-from streamydb.facade.problems import ProblemError, problem_response
+from streamydb.facade.ports import LogUnavailableError, ReadModel, TransactionLog
+from streamydb.facade.problems import ProblemError, problem_response, told_of
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.shortcut import Shortcut
@@ -194,8 +189,7 @@ def _problem_of(error: Exception) -> ProblemError:
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, LogUnavailableError):
-        said = str(error) if isinstance(error, LogFaultError) else "Kafka does not answer"
-        return ProblemError("log-unavailable", f"{said}.", retry_after_s=1)
+        return ProblemError("log-unavailable", f"{told_of(error)}.", retry_after_s=1)
     if isinstance(error, StreamyError):
         _LOG.warning("the read model failed with %s", type(error).__name__)
         return ProblemError("not-ready", "The read model cannot be read.", retry_after_s=1)

@@ -14,6 +14,7 @@ import msgspec
 from litestar import Response
 
 from streamydb.errors import StreamyError
+from streamydb.facade.ports import LogFaultError, LogUnavailableError
 from streamydb.records.problems import PROBLEMS
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ProblemError",
     "problem_body",
     "problem_response",
+    "told_of",
     "type_of",
 ]
 
@@ -84,6 +86,13 @@ class ProblemError(StreamyError):
 def type_of(slug: str) -> str:
     """Return the type URI of a problem: where this facade describes it."""
     return f"/problems/{slug}"
+
+
+def told_of(error: LogUnavailableError) -> str:
+    """Return what clients are told of the log's failure: a fault's text, else only that there is
+    one.
+    """
+    return str(error) if isinstance(error, LogFaultError) else "Kafka does not answer"
 
 
 def problem_body(error: ProblemError) -> bytes:

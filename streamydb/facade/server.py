@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import resource
 import signal
 import socket
 import time
@@ -15,6 +14,7 @@ from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
+from streamydb.local.open_files import take_file_handles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,12 +185,8 @@ def _wait(seconds: float) -> bool:
 
 
 def _take_file_handles(wanted: int) -> None:
-    """Raise this process's limit of open files to what its connections need, if that may be."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    """Be allowed what the connections need, or tell that it is less."""
+    most = take_file_handles(wanted)
     if most < wanted:
         _LOG.warning(
             "this process may have %d files open, its connections may need %d: raise the limit "

@@ -23,14 +23,13 @@ from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
 from streamydb.facade.ports import (
     AppendUnknownError,
-    LogFaultError,
     LogPosition,
     LogUnavailableError,
     Missing,
     ReadModel,
     TransactionLog,
 )
-from streamydb.facade.problems import ProblemError
+from streamydb.facade.problems import ProblemError, told_of
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
 from streamydb.records import (
@@ -157,10 +156,9 @@ class TransactionWriter:
                 async with asyncio.timeout(self._settings.append_timeout_s):
                     position = await self._log.append(txn_id, payload, self._traces.headers())
         except LogUnavailableError as error:
-            said = str(error) if isinstance(error, LogFaultError) else "Kafka does not answer"
             raise ProblemError(
                 "log-unavailable",
-                f"{said}; nothing was appended. Try again later.",
+                f"{told_of(error)}; nothing was appended. Try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
         except (AppendUnknownError, TimeoutError):

@@ -13,7 +13,7 @@ from streamydb.columns.program import ENTRY
 from streamydb.columns.table import Array, Columns
 
 __all__ = [
-    "FIRST_CAPACITY", "Fill", "IdTables", "capacity_of", "entries_of", "insert", "keep", "probe",
+    "FIRST_CAPACITY", "Fill", "IdTables", "capacity_of", "entries_of", "insert", "make", "probe",
 ]  # fmt: skip
 
 FIRST_CAPACITY: Final = 1024
@@ -98,7 +98,7 @@ def insert(
     return table
 
 
-def keep(tables: IdTables, name: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def make(tables: IdTables, name: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Make a table of some rows, to which none will be added; the table."""
 
     def fill(table: npt.NDArray[Any]) -> None:

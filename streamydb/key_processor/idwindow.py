@@ -31,7 +31,7 @@ from streamydb.key_processor.idtable import (
     capacity_of,
     entries_of,
     insert,
-    keep,
+    make,
     probe,
 )
 
@@ -250,13 +250,13 @@ class IdWindow:
         spans, name = self.state.spans, f"d{number}"
         runs = spans[number].ids if number in spans else []
         found = self._tables.get(name)
-        if number < 0 and found is None:
-            rows = [entries_of(self._load(run.name)) for run in runs]
-            return keep(self._tables, name, np.concatenate(rows))
-        if number < 0 and found is not None:
+        if number < 0:
+            if found is None:
+                rows = [entries_of(self._load(run.name)) for run in runs]
+                found = make(self._tables, name, np.concatenate(rows))
             return found
         if found is None:  # about as large as the others, or it grows
-            most = max((_rows(span.ids) for span in spans.values() if span.ids), default=0)
+            most = max((_rows(spans[n].ids) for n in spans if n >= 0), default=0)
             self._tables.create(name, capacity_of(most), lambda _: None)
         return self._table(name, runs, (0, 0), min(runs[-1].last if runs else 0, upto))
 
@@ -353,6 +353,7 @@ class IdWindow:
         return found
 
     def _adopt(self, runs: list[IdRun], kind: str, others: list[IdRun]) -> None:
+        """Add blobs to others; what is small is merged."""
         for other in others:
             if 2 * other.rows > _RUN_ROWS_MAX or 2 * other.bytes > limits.BLOCK_BYTES_MAX:
                 runs.append(other)

@@ -19,7 +19,6 @@ import atexit
 import gc
 import json
 import os
-import resource
 import selectors
 import shutil
 import socket
@@ -31,6 +30,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from streamydb.local.open_files import take_file_handles
 
 __all__ = ["EarlyDaemon", "main"]
 
@@ -46,6 +47,7 @@ _END: Final = b"\n"
 """The end of a message; JSON on one line has none."""
 _PIPES: Final = (0, 1, 2)
 _FILES_MAX: Final = 65_536
+"""A worker maps a file for each table of ids: with the longest deadlines some 200 a shard."""
 
 
 class EarlyDaemon:
@@ -188,20 +190,9 @@ def _hand_over(address: str) -> bool:
         return taken
 
 
-def _take_file_handles() -> None:
-    """Raise the limit of open files as Java does: a worker maps a file for each table of ids.
-
-    With the longest deadlines those are some 200 a shard.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def main() -> None:
     """Be the daemon that Spark has started, or the one that was started before it."""
-    _take_file_handles()
+    take_file_handles(_FILES_MAX)
     if _EARLY in sys.argv:
         number, folder = sys.argv[2:]
         _serve_early(socket.socket(fileno=int(number)), Path(folder))

@@ -75,7 +75,7 @@ class Agreement:
             return None
         known.append((pipeline, digest))
         if len(self._known) > PLACES_MAX:
-            self._known.popitem(last=False)  # a dict would search it behind all it has forgotten
+            self._known.popitem(last=False)  # a dict would walk past all it has forgotten
         if not live or len(known) == 1:
             return None
         return Disagreement(known[0][1], known[0][0], digest, pipeline)

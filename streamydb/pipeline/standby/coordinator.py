@@ -33,7 +33,7 @@ _ALONE_TURN_S: Final = 0.5
 # But people who look for a pipeline see one that runs elsewhere by its beats (`kafka.presence`).
 _ALONE_BEAT_MS: Final = 10_000
 _HISTORY_S_MAX: Final = 60.0
-"""For so long, no record of the history may come before the start is given up."""
+"""The start is given up when no record of the history has come for so long."""
 _DIGESTS_MAX: Final = 5 * PLACES_MAX
 """A start reads so many of the last digests: each place is told by each pipeline, and again after a
 crash.
