@@ -236,18 +236,16 @@ class _Consumer(_Client):
             if number in self._paused:
                 continue
             part, most = self.kafka.topics[self._topic][number], self.kafka.dice.randint(1, 40)
-            start = max(place, part.low)
+            start, high = max(place, part.low), part.high  # others may append meanwhile
             if place < part.low and not self._skips:
                 lost = KafkaError(KafkaError._AUTO_OFFSET_RESET)
                 found.append(Record(number, place, 0, None, None, lost))
                 continue
-            some = [record for record in part.records if record.at >= start][:most]
-            found += some
-            end = some[-1].at + 1 if some else part.high
-            if some and some[-1] is part.records[-1]:
-                end = part.high
+            there = [record for record in part.records if start <= record.at < high]
+            found += there[:most]
+            end = high if len(there) <= most else there[most - 1].at + 1
             self._places[number] = end
-            if end == part.high and self._told.get(number) != end:
+            if end == high and self._told.get(number) != end:
                 self._told[number] = end
                 reached = KafkaError(KafkaError._PARTITION_EOF)
                 found.append(Record(number, end, 0, None, None, reached))
