@@ -43,8 +43,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
-    "streamydb.kafka.connect.topic": "a topic in Kafka; `make test-connect` kills its writer",
-    "streamydb.kafka.connection": _ERRORS,
     "streamydb.kafka.copies": _TOPICS,
     "streamydb.kafka.creation": _TOPICS,
     "streamydb.kafka.librdkafka": (

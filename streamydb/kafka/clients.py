@@ -68,6 +68,7 @@ A search by time begins so much earlier: it reads a record twice rather than mis
 """
 
 # Confluent names the errors of its own client, as against those of the broker, with an underscore.
+_FATAL: Final = KafkaError._FATAL  # noqa: SLF001
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
 PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
@@ -184,6 +185,8 @@ PROGRESS: Final[Kind] = {
 _ENDING: Final = "streamydb-ending"
 _MOMENT_S: Final = 0.02
 _LOOK_S: Final = 1.0
+_END_POLLS: Final = 10
+_END_POLL_S: Final = 0.01
 _OWN_HOLDS: Final = 2
 """References to a client in `_let_go`: the list's, and that of the question how many there are."""
 
@@ -274,7 +277,30 @@ class ContactedProducer(_Dropped, Producer):
     Confluent's client raises the error that ends it (a fatal one) out of whichever call happens to
     serve its callbacks first, and once. Here it is told to `contact`, as every other error is;
     each record that was not sent is told its fate, and `produce` raises the error from then on.
+    Confluent's `produce` says only that there was one, in an error that is not marked as fatal.
     """
+
+    def produce(self, *record: Any, **beside: Any) -> None:
+        """Queue a record, as Confluent's client does.
+
+        Raises:
+            KafkaException: the client takes no record, or (then the error is fatal) none any more.
+            BufferError: its queue is full.
+        """
+        try:
+            super().produce(*record, **beside)
+        except KafkaException as refused:
+            if refused.args[0].code() != _FATAL:
+                raise
+            raise KafkaException(self._end()) from refused
+
+    def _end(self) -> KafkaError:
+        """Return what has ended it: callbacks tell, which another thread may be serving now."""
+        for _ in range(_END_POLLS):
+            if self.contact.ended is not None:
+                return self.contact.ended
+            self.poll(_END_POLL_S)
+        return KafkaError(_FATAL, "the client has ended", fatal=True)
 
     def expect(self, topic: str) -> None:
         """Have the brokers be asked about a topic as soon as they answer; waits for nothing.

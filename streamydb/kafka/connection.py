@@ -82,6 +82,7 @@ class Contact:
     Attributes:
         refusal: why no connection can succeed with these settings; None if nothing says so.
         last: the last error; None if there was none.
+        ended: the error that ended the client (a fatal one); None while it goes on.
         also: called with every error, too.
     """
 
@@ -89,6 +90,7 @@ class Contact:
         """Keep what is needed to explain; no secret is among it."""
         self.refusal: str | None = None
         self.last: KafkaError | None = None
+        self.ended: KafkaError | None = None
         self.also: Callable[[KafkaError], None] | None = None
         self._bootstrap = str(connection["bootstrap.servers"])
         self._user = connection.get("sasl.username")
@@ -97,6 +99,8 @@ class Contact:
     def __call__(self, error: KafkaError) -> None:
         """Take note of an error of a connection."""
         self.last = error
+        if error.fatal():
+            self.ended = error
         if error.code() == _AUTHENTICATION:
             self.refusal = self._authentication()
         elif _of_tls(error):
@@ -106,7 +110,7 @@ class Contact:
 
     def cause(self, error: KafkaError) -> KafkaError:
         """Why a record was not written: what ended the client, if it only says "dropped"."""
-        return self.last or error if error.code() == PURGE_QUEUE else error
+        return self.ended or self.last or error if error.code() == PURGE_QUEUE else error
 
     def explained(self, error: KafkaException) -> KafkaException | RefusedError:
         """The error to raise: the refusal if there was one, else what Kafka said."""

@@ -36,7 +36,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.kafka.columns import NO_KEY, NO_VALUE, Ints, RecordColumns
 from streamydb.kafka.connection import Contact
 
-__all__ = ["ColumnReader", "Failure", "Taken", "compile_kernels"]
+__all__ = ["ColumnReader", "Failure", "Taken", "compile_kernels", "library_path"]
 
 _CONSUMER: Final = 1
 _OK: Final = 0
@@ -202,12 +202,8 @@ class ColumnReader:
         library.destroy(self._handle)
 
 
-@cache
-def _library() -> Any:
-    """Load the library that confluent-kafka uses; the functions that are called here.
-
-    `let_go` is the address of the one that frees a message.
-    """
+def library_path() -> str:
+    """The file of the librdkafka that confluent-kafka uses: its wheel's, or the system's."""
     found_at = find_spec("confluent_kafka")
     package = Path(str(found_at and found_at.origin)).parent
     brought = [
@@ -215,9 +211,18 @@ def _library() -> Any:
         *package.joinpath(".dylibs").glob("librdkafka*"),  # macOS
     ]
     path = str(brought[0]) if brought else find_library("rdkafka")
+    return path or "librdkafka.so.1"
+
+
+@cache
+def _library() -> Any:
+    """Load the library that confluent-kafka uses; the functions that are called here.
+
+    `let_go` is the address of the one that frees a message.
+    """
     found = SimpleNamespace()
     try:
-        loaded = ctypes.CDLL(path or "librdkafka.so.1")
+        loaded = ctypes.CDLL(library_path())
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(loaded, f"rd_kafka_{name}")
             function.restype, function.argtypes = result, arguments

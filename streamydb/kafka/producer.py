@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
@@ -10,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
@@ -26,6 +27,7 @@ from streamydb.kafka.clients import (
     ContactedProducer,
     appender,
 )
+from streamydb.kafka.connection import PURGE_QUEUE, Contact
 from streamydb.kafka.names import TopicNames
 from streamydb.settings import Settings
 
@@ -81,9 +83,8 @@ class Producer:
         self._timeout_s = timeout_s
         self._validate = validate
         timing = {"linger.ms": linger_ms, "message.timeout.ms": round(timeout_s * 1000)}
-        self._connect = functools.partial(
-            appender, settings.client_config(), {**LOG, **timing}, self._topic
-        )
+        self._connect = partial(appender, settings.client_config(), {**LOG, **timing}, self._topic)
+        self._dropped: deque[Callable[[], None]] = deque()
         self._client: ContactedProducer = self._connect()
         self._replacing = threading.Lock()
         self._stop = threading.Event()
@@ -157,8 +158,8 @@ class Producer:
             TransactionRefusedError: it is no valid transaction; there will be no call.
             AppendError: it cannot be sent; there will be no call.
         """
-        told = self._telling(on_delivery)
-        self._produce(encode(transaction, validate=self._validate), key, partition, told, headers)
+        value = encode(transaction, validate=self._validate)
+        self._produce(value, key, partition, on_delivery, headers)
 
     def append_at_once(
         self,
@@ -175,9 +176,10 @@ class Producer:
         value = encode(transaction, validate=self._validate)
         if self._stop.is_set():
             return False
+        client = self._client
+        told = self._telling(on_delivery, client.contact)
         try:
-            told = self._telling(on_delivery)
-            self._client.produce(self._topic, value, on_delivery=told, **_beside(headers))
+            client.produce(self._topic, value, on_delivery=told, **_beside(headers))
         except (BufferError, KafkaException):
             return False
         self._wake_up()
@@ -206,6 +208,7 @@ class Producer:
             AppendUnknownError: that took too long.
         """
         left = self._client.flush(self._timeout_s + 5 if timeout_s is None else timeout_s)
+        self._tell_dropped(len(self._dropped))
         if left:
             msg = f"{self._topic}: {left} records are still unanswered; is the broker running?"
             raise AppendUnknownError(msg)
@@ -229,13 +232,22 @@ class Producer:
         """Close."""
         self.close()
 
-    def _telling(self, on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
-        """Return the callback for the client library that reports the fate of a record."""
+    def _telling(
+        self, on_delivery: OnDelivery, contact: Contact
+    ) -> Callable[[KafkaError | None, Any], None]:
+        """Return the callback for the client library that reports the fate of a record.
 
-        def delivered(error: KafkaError | None, message: Any) -> None:
+        What an error has ended drops its records, and one thread may hear of a record just before
+        another one hears of the error. That record is told of a little later.
+        """
+
+        def delivered(error: KafkaError | None, message: Any, *, may_wait: bool = True) -> None:
+            if error is not None and error.code() == PURGE_QUEUE and may_wait:
+                self._dropped.append(partial(delivered, error, message, may_wait=False))
+                return
             try:
                 if error is not None:
-                    on_delivery(None, explain(error, self._topic, 0, self._client.contact))
+                    on_delivery(None, explain(error, self._topic, 0, contact))
                 else:
                     stamp = message.timestamp()[1]
                     on_delivery(Appended(message.partition(), message.offset(), stamp), None)
@@ -244,12 +256,18 @@ class Producer:
 
         return delivered
 
+    def _tell_dropped(self, count: int) -> None:
+        """Tell of records that a client has dropped, the first so many."""
+        with suppress(IndexError):  # another thread tells, too
+            for _ in range(count):
+                self._dropped.popleft()()
+
     def _produce(
         self,
         value: bytes,
         key: bytes | str | None,
         partition: int | None,
-        delivered: Callable[[KafkaError | None, Any], None],
+        on_delivery: OnDelivery,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Put a record into the local queue, waiting while it is full."""
@@ -262,8 +280,9 @@ class Producer:
         fatal = 0
         while True:
             client = self._client
+            told = self._telling(on_delivery, client.contact)
             try:
-                client.produce(self._topic, value, key, on_delivery=delivered, **more)
+                client.produce(self._topic, value, key, on_delivery=told, **more)
             except BufferError:
                 if time.monotonic() > deadline:
                     msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"
@@ -272,8 +291,8 @@ class Producer:
             except KafkaException as error:
                 fatal += 1
                 if not error.args[0].fatal() or fatal > _FATAL_MAX:
-                    told, size = error.args[0], len(value)
-                    refusal = explain(told, self._topic, size, client.contact, sent=False)
+                    refused, size = error.args[0], len(value)
+                    refusal = explain(refused, self._topic, size, client.contact, sent=False)
                     raise refusal from error
                 self._replace(client)
             else:
@@ -291,12 +310,14 @@ class Producer:
     def _serve(self) -> None:
         """Serve the callbacks of deliveries until closed; nobody can end a poll before its time."""
         while not self._stop.is_set():
-            if len(self._client):
+            dropped = len(self._dropped)
+            if len(self._client) or dropped:
                 self._client.poll(_POLL_S)
             else:
                 self._wake.wait(_IDLE_S)
                 self._wake.clear()
                 self._client.poll(0)
+            self._tell_dropped(dropped)
 
     def _wake_up(self) -> None:
         """Have the callbacks served at once."""

@@ -351,6 +351,27 @@ class TestRefusals:
         with pytest.raises(SourceError, match="does not exist"):
             source.describe()
 
+    def test_rights_that_are_granted_later_need_no_other_producer(
+        self, secured: Secured, as_role: Callable[[str], Settings]
+    ) -> None:
+        """Each refusal ends a client of librdkafka, before it has a record or while it has one."""
+        admin = secured.settings(ADMIN, database=as_role("client").database, partitions=2)
+        late = secured.settings("late", SCRAM, database=admin.database, partitions=2)
+        secured.add_scram(["late"])
+        with Producer(late, timeout_s=30) as producer:
+            for _ in range(3):
+                with pytest.raises(AppendError, match="streamydb acls"):
+                    producer.append(TRANSACTION)
+            wait_for(lambda: producer._client.contact.ended is not None, "its end", 30)
+            apply(admin.client_config(), admin.database, "client", "User:late")
+
+            def is_in() -> bool:
+                refused = producer.submit(TRANSACTION).exception(60)
+                assert refused is None or "streamydb acls" in str(refused)
+                return refused is None
+
+            wait_for(is_in, "a broker that knows its new rights", 30)
+
     @pytest.mark.parametrize("serve", [ContactedProducer.flush, ContactedProducer.poll])
     def test_what_ends_an_appender_is_told_whichever_call_hears_of_it(
         self,

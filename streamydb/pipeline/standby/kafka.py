@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -54,7 +55,8 @@ class SharedTopics:
         """
         self._names = TopicNames(database)
         kind = {**MESSAGES, "message.timeout.ms": _GIVEN_UP_MS}
-        self._producer = appender(connection, kind, self._names.control, *told)
+        self._connect = partial(appender, connection, kind, self._names.control, *told)
+        self._producer = self._connect()
         self._connection = connection
         self._consumer = reader(connection, SHARED, on_error=self._note)
         self._digests: ContactedConsumer | None = None
@@ -129,8 +131,12 @@ class SharedTopics:
         return [DigestRecord(each.key(), each.value(), each.offset() or 0) for each in found]
 
     def say(self, message: Message) -> None:
-        """Append a message; it is given up after five seconds."""
-        self._producer.produce(self._names.control, encode_message(message), partition=0)
+        """Append a message; it is given up after five seconds.
+
+        Raises:
+            SharedTopicsError: it cannot be sent now.
+        """
+        self._append(self._names.control, encode_message(message))
         self._producer.poll(0)
 
     def tell(self, topic: str, block: bytes) -> int:
@@ -149,7 +155,7 @@ class SharedTopics:
             else:
                 written.append(record.offset())
 
-        self._producer.produce(topic, block, partition=0, on_delivery=delivered)
+        self._append(topic, block, on_delivery=delivered)
         ends_s = time.monotonic() + _REQUEST_S
         while not (written or failed) and time.monotonic() < ends_s:
             self._producer.poll(0.05)
@@ -158,6 +164,14 @@ class SharedTopics:
             told = ", ".join(error.str() for error in failed) or "no answer"
             raise SharedTopicsError(f"{topic} took no record: {told}") from why
         return written[0]
+
+    def _append(self, topic: str, value: bytes, **beside: Any) -> None:
+        """Queue a record. An error may have ended the client, so the next record gets a new one."""
+        try:
+            self._producer.produce(topic, value, partition=0, **beside)
+        except KafkaException as error:
+            self._producer = self._connect()
+            raise SharedTopicsError(f"{topic} takes no record: {error.args[0].str()}") from error
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
