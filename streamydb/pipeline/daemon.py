@@ -166,7 +166,10 @@ def _serve_early(listener: socket.socket, folder: Path) -> None:
     os.environ.clear()
     os.environ.update(place["environ"])
     sys.argv[:], sys.path[:] = place["argv"], place["path"]
-    channel.sendall(_DONE)
+    try:
+        channel.sendall(_DONE)
+    except OSError:
+        return  # Spark's command was killed; Spark starts another one
     _manage()
 
 
