@@ -111,6 +111,11 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     from streamydb.cli.backup_options import noting, resolved_seq, subject_of
 
     checkpoint = target.place.checkpoint
+    if target.settings.grouping != "planner":
+        fail(
+            f"{target.database} has grouping=single, whose state cannot be divided: restore a "
+            "backup of it into another database (`streamydb restore --shards`)"
+        )
     if target.place.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "

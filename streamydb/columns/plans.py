@@ -36,6 +36,16 @@ class PlanShape(msgspec.Struct, frozen=True):
     lock_queue_max: int = LOCK_QUEUE_MAX
     values_bytes_max: int = PLAN_VALUES_BYTES_MAX
 
+    def turn_bytes_max(self, shards: int) -> int:
+        """Return how many bytes a shard tells in a micro-batch of what needs no execution.
+
+        What all shards tell may be in one record batch of Arrow, which holds 2 GB.
+        """
+        return min(self.values_bytes_max, _TOLD_BYTES_MAX // shards)
+
+
+_TOLD_BYTES_MAX: Final = 1 << 29
+"""Of all shards in a micro-batch."""
 
 FIRST_SHAPE: Final = PlanShape(400_000, 134_217_728, 800_000, 10_000, 100_000, 1 << 62)
 """The shape of states of format 1, which do not record theirs, and did not bound values."""

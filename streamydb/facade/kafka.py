@@ -100,9 +100,14 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Wait until what was appended is in the log, for some seconds, and end."""
-        for part in (self._tail, self._next):
-            if part is not None:
-                await run_in(self._executor, part.close)
+        try:
+            for part in (self._tail, self._next):
+                if part is not None:
+                    await run_in(self._executor, part.close)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
         if self._producer is not None:
             with suppress(AppendError):
                 await run_in(self._executor, self._producer.close, _CLOSE_S)

@@ -259,7 +259,7 @@ class KeyTransactionProcessor:
             "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
             "bounded": granter.bounded, "makes_max": makes_max(meta.open, shape),
         }
-        timeline, most = self._timeline(released), shape.values_bytes_max
+        timeline, most = self._timeline(released), shape.turn_bytes_max(meta.config.shards)
         if timeline is not None:
             header["times"] = timeline.packed()
             if meta.expires:
@@ -269,7 +269,7 @@ class KeyTransactionProcessor:
         yield from self._first_turn(meta.open, granter.repeats, most, silent=silent)
         if meta.open.turns > 1:
             header["more"] = partition_of(self._shard)
-        ranges = granter.ranges(released, plan, most, timeline)
+        ranges = granter.ranges(released, plan, shape.values_bytes_max, timeline)
         if plan.ranges is not None:
             header["left_out"] = ranges.left_out
         if meta.open.kept:

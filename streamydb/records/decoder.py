@@ -32,7 +32,7 @@ from streamydb.records.names import (
     MODULES_PREFIX,
     RESERVED,
 )
-from streamydb.records.ranges import Range, RangeRead
+from streamydb.records.ranges import RangeRead
 from streamydb.records.rejection import Rejection, explain, lent_to
 from streamydb.records.shape import constrain_fits
 from streamydb.records.transaction import (
@@ -264,15 +264,8 @@ def _texts_fit(txn: Transaction) -> bool:
     """The rules of ids and keys beyond a count of characters: bytes and control characters."""
     if len(txn.id.encode()) > ID_BYTES_MAX or min(txn.id) < " ":
         return False
-    bounds = [name for found in _ranges(txn) for name in found.names()]
+    bounds = [name for found in txn.named_ranges for name in found.names()]
     return all(len(key.encode()) <= KEY_BYTES_MAX for key in (*keys(txn), *bounds))
-
-
-def _ranges(txn: Transaction) -> list[Range]:
-    checked = [check.range for check in txn.checks if check.range is not UNSET]
-    called = () if txn.call is UNSET else txn.call.ranges
-    read = [read.range for read in txn.reads if type(read) is RangeRead]
-    return [*checked, *txn.lock_ranges, *read, *called]
 
 
 class _Unfit(ValueRejected):

@@ -246,6 +246,14 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         return list(found.values())
 
     @property
+    def named_ranges(self) -> list[Range]:
+        """All ranges, as they are named: of checks, locks, reads, then those of its call."""
+        checked = [check.range for check in self.checks if check.range is not UNSET]
+        read = [read.range for read in self.reads if type(read) is RangeRead]
+        called = () if self.call is UNSET else self.call.ranges
+        return [*checked, *self.lock_ranges, *read, *called]
+
+    @property
     def ranges(self) -> dict[Bounds, bool]:
         """The different ranges that it names: checks, locks, reads, then those of its call; and
         whether their entries are read.

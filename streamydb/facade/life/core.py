@@ -298,9 +298,18 @@ def seen_by(life: Life, may_read: Callable[[str], bool]) -> Life:
             each.before = each.after = NULL
     if hidden or (life.plan is not None and life.plan.group is not None):
         life.unknown["scopes"] = "the token may not read all that this concerns"
-    if hidden or not life.met:
+    if hidden or not _names_only(bytes(life.transaction), may_read):
         life.transaction = NULL
     if life.plan is not None and life.plan.group is not None:
         for member in life.plan.group.members:
             member.id, member.keys = None, [key for key in member.keys if may_read(key)]
     return life
+
+
+def _names_only(text: bytes, may_read: Callable[[str], bool]) -> bool:
+    """Return True if a transaction names something, and only what a client may read."""
+    txn = decode(text)
+    if not isinstance(txn, Transaction):
+        return False
+    named = [*keys(txn), *(each.shared for each in txn.named_ranges)]
+    return bool(named) and all(map(may_read, named))

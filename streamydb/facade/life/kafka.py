@@ -137,10 +137,11 @@ class _Search:
         found.since_ms = self._result.ts_ms - _BEFORE_MS
         name = (self._result.id or "").encode()
         for message in self._since(self._names.results, found.since_ms):
-            result = None
-            with suppress(RecordError):
+            try:
                 result = decode_result(message.value() or b"")
-            if result is None:
+            except RecordError as fault:
+                if message.key() == name:
+                    self.missing("appends", f"a result with its id cannot be read: {fault}")
                 continue
             place = result.duplicate or result
             source = result.duplicate or result.source
@@ -151,7 +152,7 @@ class _Search:
         found.complete = not self._late
         if self._late:
             self.missing("appends", "there are too many results since to look at all of them")
-        elif not found.results:
+        elif not (found.results or "appends" in found.missing):
             self.missing("appends", "its results were deleted since")
 
     @property
@@ -200,11 +201,14 @@ class _Search:
         seq, topic = self._result.seq, self._names.changes
         resolved: dict[int, ToldResolved] = {}
         seen: set[int] = set()
+        unread = ""
         partitions = len(spans(self._consumer, topic))
         for message in self._since(topic, self._written_ms - _BEFORE_MS):
-            change = None
-            with suppress(RecordError):
-                change = None if message.value() is None else decode_change(message.value())
+            change, value = None, message.value()
+            try:
+                change = None if value is None else decode_change(value)
+            except RecordError as fault:
+                unread = f"some changes cannot be read: {fault}"
             number, stamp = message.partition(), message.timestamp()[1]
             if isinstance(change, Resolved) and change.resolved >= seq:
                 resolved.setdefault(number, ToldResolved(change.resolved, stamp))
@@ -217,6 +221,8 @@ class _Search:
                     self.found.changes.append(told)
             if len(resolved) == partitions:
                 break
+        if unread:
+            self.missing("writes", unread)
         self.found.changes.sort(key=lambda told: told.change.transaction.total_order)
         if len(resolved) == partitions:
             last = max(resolved.values(), key=lambda told: told.written_ms)

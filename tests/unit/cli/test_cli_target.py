@@ -13,6 +13,7 @@ from streamydb.cli import app
 from streamydb.cli.common import Failure
 from streamydb.cli.create import refuse_changes
 from streamydb.cli.options import Named
+from streamydb.cli.restore import _reshard
 from streamydb.cli.target import find_target
 from streamydb.kafka.connection import listens
 from streamydb.local.broker import free_port
@@ -77,3 +78,12 @@ def test_what_contradicts_the_creation_is_refused_with_what_can_be_done(
     refuse_changes(find_target(Named("bank", tmp_path)))
     with pytest.raises(Failure, match=f"bank has {option} .* and {value} was asked for.*{remedy}"):
         refuse_changes(find_target(Named("bank", tmp_path), **{option: value}))
+
+
+def test_a_database_without_plans_keeps_its_shards(tmp_path: Path) -> None:
+    """Its pipeline could not begin with the state that was divided."""
+    DatabaseFolder(tmp_path, "bank").write_record(
+        DatabaseRecord(database="bank", shards=1, partitions=1, grouping="single")
+    )
+    with pytest.raises(Failure, match=r"grouping=single.*streamydb restore --shards"):
+        _reshard(find_target(Named("bank", tmp_path)), 2, None)

@@ -21,7 +21,7 @@ from streamydb.records import Marker, Result, Transaction, decode, encode_marker
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.lives import NAMES, Bank
-from tests.support.memory_kafka import CONNECTION
+from tests.support.memory_kafka import CONNECTION, Record
 
 
 def put(name: str, key: str, value: Any, **parts: Any) -> bytes:
@@ -202,6 +202,43 @@ def test_a_token_sees_what_it_may_read(bank: Bank) -> None:
     assert {member.id for member in life.plan.group.members} == {None}
     everybody = Caller("e", [""])
     assert "scopes" not in seen_by(bank.life(5), everybody.may_read).unknown
+
+
+OPEN, CLOSED = {"range": {"prefix": "open/"}}, {"range": {"prefix": "closed/"}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "read", "shown"),
+    [
+        ({"reads": [OPEN]}, "open/", "t"),
+        ({"reads": [OPEN]}, "closed/", None),
+        ({"reads": ["open/1", CLOSED]}, "open/", None),
+        ({"checks": [{**OPEN, "count": 0}]}, "open/", "t"),
+        ({"checks": [{**CLOSED, "count": 0}], "reads": ["open/1"]}, "open/", None),
+        ({"locks": [CLOSED], "reads": ["open/1"]}, "open/", None),
+    ],
+)
+def test_the_record_is_shown_to_who_may_read_all_that_it_names(
+    parts: dict[str, Any], read: str, shown: str | None, bank: Bank
+) -> None:
+    bank.plan(bank.append(json.dumps({"id": "t", "updates": [], **parts}).encode()))
+    life = seen_by(bank.life(1), Caller("c", [read], [""]).may_read)
+    told = json.loads(bytes(life.transaction))
+    assert (told and told["id"]) == shown
+
+
+def test_what_cannot_be_read_is_named(bank: Bank) -> None:
+    """A later release may have written it; another id's result matters to nobody."""
+    moved(bank)
+    bank.kafka.append(NAMES.results, 0, b"of another time", b"else")
+    assert bank.life(5).unknown == {}
+    bank.kafka.append(NAMES.results, 0, b"of another time", b"move")
+    bank.kafka.topics[NAMES.changes][0].records.insert(
+        0, Record(0, 0, bank.kafka.now_ms, b"k", b"of another time")
+    )
+    unknown = bank.life(5).unknown
+    assert "a result with its id cannot be read" in unknown["appends"]
+    assert "some changes cannot be read" in unknown["writes"]
 
 
 @scenario

@@ -113,3 +113,25 @@ def test_a_search_that_meets_a_verdict_of_a_later_release_does_not_say_that_ther
 @pytest.mark.parametrize("value", STRANGE)
 def test_what_is_no_result(value: bytes) -> None:
     assert result_in(value) is None
+
+
+@scenario
+async def test_a_log_ends_its_producer_whatever_fails_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka(monkeypatch)
+    log = KafkaLog(SETTINGS, FacadeSettings())
+    await log.start()
+    assert log._tail is not None
+    assert log._producer is not None
+
+    def fail() -> None:
+        raise OSError("a tail does not end")
+
+    tail, producer = log._tail, log._producer
+    monkeypatch.setattr(tail, "close", fail)
+    with pytest.raises(OSError, match="a tail does not end"):
+        await log.stop()
+    assert producer._stop.is_set()
+    monkeypatch.undo()
+    tail.close()

@@ -246,3 +246,13 @@ def test_the_table_of_sizes_is_never_below_what_was_told() -> None:
     assert (again.of(hashes ^ np.uint64(0x5555555500)) == 64).mean() > 0.9
     assert class_of(np.array([0, 256, 257, 512, 513])).tolist() == [0, 0, 1, 1, 2]
     assert not tells(Ragged.empty(), np.empty(0, np.uint8))
+
+
+def test_what_all_shards_tell_without_execution_fits_in_a_record_batch() -> None:
+    """One task may read it, and PySpark makes one record batch of up to 10,000 rows."""
+    shape = PlanShape()
+    assert shape.turn_bytes_max(1) == limits.PLAN_VALUES_BYTES_MAX
+    for shards in range(1, limits.SHARDS_MAX + 1):
+        turn = max(shape.turn_bytes_max(shards), limits.BLOCK_BYTES_MAX)
+        assert shards * (turn + limits.RESULT_BYTES_MAX) < 1 << 31
+    assert PlanShape(values_bytes_max=100).turn_bytes_max(64) == 100
