@@ -94,6 +94,7 @@ class OpenPlan(msgspec.Struct):
     seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`. ``turns``: in how
     many micro-batches this shard tells what it knows without execution (`key_processor.repeats`).
     ``deltas``: by how much the digest changes by what ends untouched: (interval, low, high).
+    ``ended``: how many keys have ended by its ts (`key_processor.expiry`); -1: not counted.
     """
 
     number: int
@@ -108,6 +109,7 @@ class OpenPlan(msgspec.Struct):
     kept: bool = False
     turns: int = 1
     deltas: list[tuple[int, int, int]] = []
+    ended: int = -1
 
     def name(self) -> PlanName:
         """Return how its feedback names it."""

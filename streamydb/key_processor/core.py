@@ -171,6 +171,7 @@ class KeyTransactionProcessor:
             self._feedback.keep()
             return
         blocks = self._feedback.take()
+        ended = self._removals.take_ended(plan) if self._meta.expires else []
         if (plan.kept or plan.turns > 1) and not self._stands(plan):
             return
         writes, verdicts = [empty_writes()], [empty_verdicts()]
@@ -184,8 +185,7 @@ class KeyTransactionProcessor:
         checks.fed(
             plan, headers, written, concluded, (self._shard, self._meta.config.shards)
         )
-        if self._meta.expires:
-            written = with_removed(self._values, written, plan.ts)
+        written = with_removed(ended, written)
         self._meta.expires |= self._meta.ends
         self._values.apply(written)
         self._ids.conclude(concluded)
@@ -243,9 +243,8 @@ class KeyTransactionProcessor:
             return
         n = len(released)
         released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + n + 1)
-        meta.seq += n
+        meta.seq, meta.plan = meta.seq + n, meta.plan + 1
         meta.ts = int(released.cols["ts"][-1])
-        meta.plan += 1
         plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
         checks.planned(released, plan, earlier, meta.config.shards, before)
         meta.open = OpenPlan(
@@ -264,7 +263,8 @@ class KeyTransactionProcessor:
             header["times"] = timeline.packed()
             if meta.expires:
                 bound = 1 << 62 if silent else max(most, limits.BLOCK_BYTES_MAX)
-                self._removals.begin(timeline, granter.written(released, plan), bound)
+                skip = granter.written(released, plan)
+                meta.open.ended = self._removals.begin(timeline, skip, bound)
         grants = granter.grants(released, plan, earlier, ends=timeline is not None)
         yield from self._first_turn(meta.open, granter.repeats, most, silent=silent)
         if meta.open.turns > 1:

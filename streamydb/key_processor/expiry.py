@@ -9,7 +9,7 @@ plan is made, and leave the values when it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -21,6 +21,8 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import removals_block
 from streamydb.columns.digest import item_lanes
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.plans import OpenPlan
 from streamydb.columns.scans import first_name
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
@@ -33,6 +35,7 @@ __all__ = ["Removals", "deletes", "may_end", "may_write", "removed", "with_remov
 Ints = npt.NDArray[np.int64]
 
 _BLOB: Final = "plan/removals"
+_ENDED: Final = "plan/ended"
 _MASK: Final = (1 << 64) - 1
 _REMOVAL_BYTES: Final = 250
 """Of a change that tells of a removal, without key and value."""
@@ -89,12 +92,14 @@ class Removals:
         """By how much the removals change the digest: (interval, low, high)."""
         return [(place, *sums) for place, sums in sorted(self._sums.items())]
 
-    def begin(self, timeline: Timeline, skip: set[bytes], bound: int) -> None:
+    def begin(self, timeline: Timeline, skip: set[bytes], bound: int) -> int:
         """Begin to tell the removals of a plan, but none of ``skip``, in turns; each has at most
-        ``bound`` bytes, about, or one removal.
+        ``bound`` bytes, about, or one removal. Return how many keys have ended, all in all.
         """
         cuts, size, last = [], 0, b""
+        ended: list[bytes] = []
         for due in self._values.due(int(timeline.ts[-1])):
+            ended += [key for _, key in due]
             sizes = self._values.sizes(Ragged.of([key for _, key in due])).tolist()
             for (end, key), own in zip(due, sizes, strict=True):
                 if key in skip:
@@ -107,6 +112,22 @@ class Removals:
         self._turns = _Turns(timeline.packed(), skip, cuts)
         if cuts:
             self._blobs.put(_BLOB, msgspec.msgpack.encode(self._turns, order="deterministic"))
+        if ended:
+            self._blobs.put(_ENDED, pack(Columns({}, {"key": Ragged.of(ended)}).flatten()))
+        return len(ended)
+
+    def take_ended(self, plan: OpenPlan) -> list[bytes]:
+        """Return the keys that had ended by the last commit time of a plan, when it was made.
+
+        The values' file may be one plan ahead, and to bring it back takes as long as all of it is.
+        """
+        if plan.ended < 0:  # an earlier release made it
+            return [key for due in self._values.due(plan.ts) for _, key in due]
+        data = self._blobs.get(_ENDED) if plan.ended else None
+        if data is None:
+            return []
+        self._blobs.delete(_ENDED)
+        return Columns.unflatten(unpack(data)[1]).texts["key"].tolist()
 
     def go_on(self, turn: int) -> None:
         """Go on with those of the plan in flight, if there are some; none are kept after the last
@@ -175,19 +196,11 @@ def removed(keys: Ragged, values: Columns, timeline: Timeline, rows: Ints) -> Co
     return Columns(cols, texts)
 
 
-def with_removed(values: ShardValues, written: Columns, until_ms: int) -> Columns:
-    """Return what a plan has written, and deletes of what has ended by its last commit time and was
-    not written.
-    """
-    gone: list[bytes] = []
-    known: set[bytes] | None = None
-    for due in values.due(until_ms):
-        if known is None:
-            known = set(written.texts["key"].tolist())
-        gone += [key for _, key in due if key not in known]
-    if not gone:
-        return written
-    return Columns.concat([written, deletes(gone)])
+def with_removed(ended: Sequence[bytes], written: Columns) -> Columns:
+    """Return what a plan has written, and deletes of what has ended and was not written."""
+    known = set(written.texts["key"].tolist()) if ended else set()
+    gone = [key for key in ended if key not in known]
+    return Columns.concat([written, deletes(gone)]) if gone else written
 
 
 def deletes(keys: list[bytes]) -> Columns:

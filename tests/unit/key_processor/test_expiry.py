@@ -14,11 +14,13 @@ from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns import blocks
+from streamydb.columns.blobs import Position
 from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
 from streamydb.key_processor import expiry
+from streamydb.key_processor.memory import MemoryValues
 from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
@@ -191,3 +193,28 @@ def test_a_check_of_a_range_sees_no_key_that_has_ended(
     results = [json.loads(w.value or b"") for w in db.cluster.written if w.topic == o.RESULTS]
     codes = {each["id"]: each["code"] for each in results}
     assert {name: codes[name] for name in wanted} == wanted
+
+
+def test_a_repeated_batch_brings_no_file_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of a shard is one plan ahead then; its way back takes as long as all its keys."""
+    cleared: list[int] = []
+    clear = MemoryValues.clear
+
+    def noted(self_: MemoryValues, *positions: Position) -> bool:
+        cleared.append(1)
+        return clear(self_, *positions)
+
+    monkeypatch.setattr(MemoryValues, "clear", noted)
+    crashes: list[int] = []
+    db = Database("planner", at_once=True)
+    db.cluster._lose_caches = lambda: crashes.append(1)  # type: ignore[method-assign]
+    for node in db.cluster.nodes:
+        node.late.chance = 0.0
+    db.cluster.crashes = 0.1
+    for number in range(60):
+        db.add(1_000 + number, put(f"k{number}", 1 + number % 5), put("stays"))
+        db.cluster.batch()
+    ends = [c for c in db.changes() if c["op"] == "d"]
+    assert len(ends) > 20
+    assert len(crashes) > 20
+    assert cleared == []
