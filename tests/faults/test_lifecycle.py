@@ -107,7 +107,8 @@ def waits(db: Database) -> None:
     db.launch_pipeline()
     wait_for(lambda: db.status().waiting is not None, "the status of one that waits")
     assert db.status().state == "starting"
-    assert "waiting for Kafka: Kafka does not answer" in log_since(db, mark)
+    said = "waiting for Kafka: Kafka does not answer"
+    wait_for(lambda: said in log_since(db, mark), "the log of one that waits")
 
 
 @pytest.mark.long
