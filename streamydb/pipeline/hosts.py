@@ -120,6 +120,7 @@ class SparkBlobs:
         """The blob, or None."""
         first = self._state.getValue((name, 0))
         if first is None:
+            self._parts[name] = 0
             return None
         data = bytes(first[0])
         self._parts[name] = parts = int.from_bytes(data[:4], "little")
@@ -143,12 +144,22 @@ class SparkBlobs:
         self._parts[name] = parts
 
     def delete(self, name: str) -> None:
-        """Remove a blob."""
-        first = self._state.getValue((name, 0))
-        if first is not None:
-            for part in range(int.from_bytes(bytes(first[0])[:4], "little")):
+        """Remove a blob; nothing of it is read, as Spark takes long to hand a part over.
+
+        How many parts it has is known if this step has read or written it. Else there may be a
+        first one, and Spark is asked for each later one whether it is there.
+        """
+        parts = self._parts.get(name)
+        if parts is None:
+            self._state.removeKey((name, 0))
+            parts = 1
+            while self._state.containsKey((name, parts)):
+                self._state.removeKey((name, parts))
+                parts += 1
+        else:
+            for part in range(parts):
                 self._state.removeKey((name, part))
-            self._parts[name] = 0
+        self._parts[name] = 0
 
 
 class ShardStep:

@@ -62,7 +62,10 @@ class State(MemoryBlobs):
         self.blobs[key] = value
 
     def removeKey(self, key: Any) -> None:  # noqa: N802
-        del self.blobs[key]
+        self.blobs.pop(key, None)
+
+    def containsKey(self, key: Any) -> bool:  # noqa: N802
+        return key in self.blobs
 
     def get(self, name: str) -> bytes | None:
         return hosts.SparkBlobs(self).get(name)

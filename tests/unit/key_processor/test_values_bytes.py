@@ -249,7 +249,7 @@ def test_the_table_of_sizes_is_never_below_what_was_told() -> None:
 
 
 def test_what_all_shards_tell_without_execution_fits_in_a_record_batch() -> None:
-    """One task may read it, and PySpark makes one record batch of up to 10,000 rows."""
+    """One task may read it, in one record batch (arrow.maxRecordsPerBatch rows of any size)."""
     shape = PlanShape()
     assert shape.turn_bytes_max(1) == limits.PLAN_VALUES_BYTES_MAX
     for shards in range(1, limits.SHARDS_MAX + 1):
