@@ -299,13 +299,18 @@ class Producer:
                 self._wake_up()
                 return
 
-    def _replace(self, broken: Any) -> None:
-        """Continue with a new client after an error that ends the old one, such as being fenced."""
+    def _replace(self, broken: ContactedProducer) -> None:
+        """Continue with a new client after an error that ends the old one, such as being fenced.
+
+        Those whose records the old one drops are told so when there is the new one: they may append
+        again at once.
+        """
         with self._replacing:
-            if self._client is broken:
-                broken.purge()
-                broken.flush(1)
-                self._client = self._connect()
+            if self._client is not broken:
+                return
+            self._client = self._connect()
+        broken.purge()
+        broken.flush(1)
 
     def _serve(self) -> None:
         """Serve the callbacks of deliveries until closed; nobody can end a poll before its time."""

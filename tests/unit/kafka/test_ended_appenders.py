@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import threading
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.kafka.appends import AppendError
+from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import LOG, ContactedProducer, appender
 from streamydb.kafka.librdkafka import library_path
 from streamydb.kafka.names import TopicNames
@@ -28,7 +29,7 @@ SETTINGS = cast(
 TOPIC = TopicNames("bank").transactions
 TRANSACTION = b'{"id":"t","updates":[{"op":"put","key":"k","value":1}]}'
 EPOCH = KafkaError.INVALID_PRODUCER_EPOCH
-WAIT_S = 60
+WAIT_S = 20
 
 
 def end(client: ContactedProducer) -> None:
@@ -126,6 +127,34 @@ def test_a_producer_goes_on_after_its_client_has_ended(seed: int) -> None:
     for fate in appends.fates:
         assert len(fate) == 1, "each record has one fate"
         assert fate[0] is None or "for a test" in str(fate[0])
+
+
+def test_who_is_told_of_a_dropped_record_may_append_it_again() -> None:
+    """In the callback itself, while another append has the client replaced."""
+    slow = {**CONNECTION, "test.mock.broker.rtt": 300}
+    settings = SimpleNamespace(database="bank", client_config=lambda: slow)
+    fates: list[AppendError | None] = []
+    done = threading.Event()
+
+    def told(_: Appended | None, error: AppendError | None) -> None:
+        fates.append(error)
+        if error is None:
+            done.set()
+        else:
+            producer.append_async(TRANSACTION, told)
+
+    with Producer(cast("Settings", settings), linger_ms=0) as producer:
+        producer.append(TRANSACTION, timeout_s=WAIT_S)  # so that there are connections
+        producer.append_async(TRANSACTION, told)
+        threading.Event().wait(0.1)  # it is under way
+        end(producer._client)
+        other = threading.Thread(target=producer.append, args=[TRANSACTION], daemon=True)
+        other.start()
+        assert done.wait(WAIT_S)
+        other.join(WAIT_S)
+        assert not other.is_alive()
+    assert len(fates) == 2
+    assert isinstance(fates[0], AppendUnknownError), "it may be in the log"
 
 
 def test_pipelines_tell_one_another_after_a_client_has_ended() -> None:
