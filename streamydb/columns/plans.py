@@ -26,6 +26,10 @@ from streamydb.records.begins import EVERYWHERE, Begins
 __all__ = ["FIRST_SHAPE", "Life", "OpenPlan", "PlanName", "PlanShape"]
 
 
+_TOLD_BYTES_MAX: Final = 1 << 29
+"""What all shards together tell in a micro-batch of what needs no execution."""
+
+
 class PlanShape(msgspec.Struct, frozen=True):
     """The bounds of a plan, and of the blocks of its feedback."""
 
@@ -43,9 +47,6 @@ class PlanShape(msgspec.Struct, frozen=True):
         """
         return min(self.values_bytes_max, _TOLD_BYTES_MAX // shards)
 
-
-_TOLD_BYTES_MAX: Final = 1 << 29
-"""Of all shards in a micro-batch."""
 
 FIRST_SHAPE: Final = PlanShape(400_000, 134_217_728, 800_000, 10_000, 100_000, 1 << 62)
 """The shape of states of format 1, which do not record theirs, and did not bound values."""

@@ -237,8 +237,8 @@ class Producer:
     ) -> Callable[[KafkaError | None, Any], None]:
         """Return the callback for the client library that reports the fate of a record.
 
-        What an error has ended drops its records, and one thread may hear of a record just before
-        another one hears of the error. That record is told of a little later.
+        A client that an error has ended drops its records. One thread may hear of a record just
+        before another one hears of the error, so that record is told of a little later.
         """
 
         def delivered(error: KafkaError | None, message: Any, *, may_wait: bool = True) -> None:

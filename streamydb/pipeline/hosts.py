@@ -146,8 +146,8 @@ class SparkBlobs:
     def delete(self, name: str) -> None:
         """Remove a blob; nothing of it is read, as Spark takes long to hand a part over.
 
-        How many parts it has is known if this step has read or written it. Else there may be a
-        first one, and Spark is asked for each later one whether it is there.
+        How many parts it has is known if this step has read or written it. If not, the first one
+        is removed whether it is there or not, and Spark is asked if there is a next one.
         """
         parts = self._parts.get(name)
         if parts is None:

@@ -58,8 +58,8 @@ _SINK_OPTIONS: Final = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
     "kafka.compression.type": "lz4",
-    # The end of a task sends what is left at once. Until then eight partitions would fill but a few
-    # kilobytes each within 2 ms, and each request costs the broker, too.
+    # The end of a task sends at once what is left, so a small micro-batch waits for nothing. In a
+    # large one each of many partitions gets only a few kilobytes in 2 ms, and a request for these.
     "kafka.linger.ms": "25",
     "kafka.batch.size": "262144",
     "kafka.buffer.memory": "134217728",

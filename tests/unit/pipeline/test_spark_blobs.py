@@ -39,13 +39,13 @@ def test_a_blob_leaves_no_part_behind(seed: int, monkeypatch: pytest.MonkeyPatch
     state, known = MapState(), dict[str, bytes]()
     for _ in range(30):
         blobs = hosts.SparkBlobs(state)  # a step of a shard has one of its own
-        written = set[str]()
+        read = set[str]()
         for _ in range(rng.randrange(4)):
             name: Any = rng.choice(["state", "values/1"])
-            seen = name in written or rng.random() < 0.5
+            seen = name in read or rng.random() < 0.5
             if seen:
                 assert blobs.get(name) == known.get(name)
-                written.add(name)
+                read.add(name)
             if seen and rng.random() < 0.7:
                 for _ in range(rng.randint(1, 2)):
                     known[name] = rng.randbytes(rng.randrange(30))
