@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
@@ -100,14 +100,14 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Wait until what was appended is in the log, for some seconds, and end."""
-        try:
-            for part in (self._tail, self._next):
+        async with AsyncExitStack() as ending:  # the last one first; all, whatever fails
+            ending.push_async_callback(self._end)
+            for part in (self._next, self._tail):
                 if part is not None:
-                    await run_in(self._executor, part.close)
-        finally:
-            await self._end()
+                    ending.push_async_callback(run_in, self._executor, part.close)
 
     async def _end(self) -> None:
+        """End the producer, then the threads."""
         if self._producer is not None:
             with suppress(AppendError):
                 await run_in(self._executor, self._producer.close, _CLOSE_S)

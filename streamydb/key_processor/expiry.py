@@ -26,6 +26,7 @@ from streamydb.columns.plans import OpenPlan
 from streamydb.columns.scans import first_name
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
+from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.expiry import EXPIRY_ID, removal_number
 from streamydb.sorter.planner import Plan
@@ -119,13 +120,18 @@ class Removals:
     def take_ended(self, plan: OpenPlan) -> list[bytes]:
         """Return the keys that had ended by the last commit time of a plan, when it was made.
 
-        The values' file may be one plan ahead, and to bring it back takes as long as all of it is.
+        The file of the values may be one plan ahead: to bring it back would build it anew.
+
+        Raises:
+            InvariantViolation: the state lacks them.
         """
         if plan.ended < 0:  # an earlier release made it
             return [key for due in self._values.due(plan.ts) for _, key in due]
-        data = self._blobs.get(_ENDED) if plan.ended else None
-        if data is None:
+        if not plan.ended:
             return []
+        data = self._blobs.get(_ENDED)
+        if data is None:
+            raise InvariantViolation(f"the blob {_ENDED} is missing from the state")
         self._blobs.delete(_ENDED)
         return Columns.unflatten(unpack(data)[1]).texts["key"].tolist()
 
@@ -198,7 +204,9 @@ def removed(keys: Ragged, values: Columns, timeline: Timeline, rows: Ints) -> Co
 
 def with_removed(ended: Sequence[bytes], written: Columns) -> Columns:
     """Return what a plan has written, and deletes of what has ended and was not written."""
-    known = set(written.texts["key"].tolist()) if ended else set()
+    if not ended:
+        return written
+    known = set(written.texts["key"].tolist())
     gone = [key for key in ended if key not in known]
     return Columns.concat([written, deletes(gone)]) if gone else written
 

@@ -171,3 +171,25 @@ def test_pipelines_tell_one_another_after_a_client_has_ended() -> None:
         with pytest.raises(SharedTopicsError, match="for a test"):
             topics.tell(feedback, b"3")
         assert topics.tell(feedback, b"3") == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pipelines_tell_one_another_whenever_a_client_has_ended(seed: int) -> None:
+    """One call says so; what is told after it is there, once and in order."""
+    dice = random.Random(seed)
+    beat = Beat(log="log", pipeline="me", epoch=1, resolved=1, read=1)
+    feedback = TopicNames("bank").feedback_of("")
+    with closing(SharedTopics(cast("Any", CONNECTION), "bank", feedback)) as topics:
+        told = 0  # by the client of now; each has a broker of its own
+        for _ in range(20):
+            if dice.random() < 0.3:
+                end(topics._producer)
+                told = 0
+                says = dice.random() < 0.5
+                with pytest.raises(SharedTopicsError, match="for a test"):
+                    topics.say(beat) if says else topics.tell(feedback, b"1")
+            elif dice.random() < 0.5:
+                topics.say(beat)
+            else:
+                assert topics.tell(feedback, b"1") == told
+                told += 1
