@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamydb.columns.encoding import narrowed, pack, pack_narrowed, unpack
+from streamydb.columns.encoding import Part, narrowed, pack, pack_narrowed, unpack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.plans import PlanName
 from streamydb.columns.table import Array, Columns, Ragged
@@ -59,8 +59,10 @@ READABLE: Final = frozenset({1, FORMAT})
 def records_blocks(
     table: Columns, homes: Iterable[tuple[Array, Columns]],
     last: Sequence[tuple[int, int, int, str]] = (),
-) -> Iterator[bytes]:
+) -> Iterator[list[Part]]:
     """Compiled records for every shard, each with its own home part, without the keys' hashes.
+
+    Yields the parts of each block; what all shards get is one of them, the same object.
 
     A half of the hash of an id tells which records may have one id, and whose home a shard is; only
     the home must tell ids apart, so only it gets the other half.
@@ -72,6 +74,7 @@ def records_blocks(
     del arrays["keys.hash"]
     id1 = arrays.pop("id1")
     shared = narrowed(arrays)
+    shared.stored = [b"".join(shared.stored)]
     for counts, payloads in homes:
         here = id1[np.flatnonzero(counts)]
         own = narrowed({"home*": counts, "home.id1": here, **payloads.flatten("home.")})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -18,14 +18,17 @@ from streamydb.columns.table import Array
 from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["Narrowed", "narrowed", "pack", "pack_narrowed", "unpack"]
+__all__ = ["Narrowed", "Part", "narrowed", "pack", "pack_narrowed", "unpack"]
+
+Part: TypeAlias = bytes | memoryview
+"""Of a block: as many bytes as its length says."""
 
 _MAGIC = b"SDB2"
 
 
 def pack(arrays: Mapping[str, Array], /, **header: Any) -> bytes:
     """Encode named one-dimensional arrays and a small header as one block."""
-    return pack_narrowed([narrowed(arrays)], **header)
+    return b"".join(pack_narrowed([narrowed(arrays)], **header))
 
 
 @dataclass(slots=True)
@@ -33,11 +36,11 @@ class Narrowed:
     """Arrays as a block stores them: what the header says of each, and the bytes."""
 
     names: list[tuple[str, int, str, str, int, int, int]]
-    stored: list[bytes | memoryview]
+    stored: list[Part]
 
 
 def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
-    """Narrow arrays that go into several blocks once."""
+    """Narrow arrays."""
     names, stored = [], []
     for name, array in arrays.items():
         layout, data = narrow(array)
@@ -46,12 +49,12 @@ def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
     return Narrowed(names, stored)
 
 
-def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> bytes:
-    """One block of several parts; see `pack`."""
+def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> list[Part]:
+    """One block of several parts, in pieces that are still to be joined; see `pack`."""
     names = [name for part in parts for name in part.names]
     head = msgspec.msgpack.encode((header, names))
     stored = [data for part in parts for data in part.stored]
-    return b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *stored])
+    return [b"".join([_MAGIC, len(head).to_bytes(4, "little"), head]), *stored]
 
 
 def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:

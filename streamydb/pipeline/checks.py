@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.txn_processor.outputs import Records
 
 __all__ = ["blocks_for", "paired"]
@@ -16,11 +17,11 @@ _ARROW_BYTES_MAX: Final = (1 << 31) - 1
 """Of the texts of one column: Arrow tells where they end in 32 bits."""
 
 
-def blocks_for(number: int, rows: Iterable[Any]) -> Iterator[bytes]:
+def blocks_for(number: int, rows: Iterable[Any], spool: Spool = NO_SPOOL) -> Iterator[bytes]:
     """The blocks of rows; require that they came to where they were sent."""
     for row in rows:
         _BLOCK.require(row.dest == number, "it came where it was sent", here=number, to=row.dest)
-        yield bytes(row.block)
+        yield spool.read(bytes(row.block))
 
 
 def paired(records: Records) -> Records:

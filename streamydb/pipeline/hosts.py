@@ -26,6 +26,7 @@ from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
 from streamydb.pipeline.routes import tokens
+from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
@@ -76,18 +77,25 @@ class _Settling:
 class Parser:
     """mapInArrow: Kafka rows to blocks for the shards."""
 
-    def __init__(self, config: ShardConfig, rulings: Rulings = NO_RULINGS) -> None:
-        """Route for the shards of ``config``; ``rulings``: as they are given."""
+    def __init__(
+        self, config: ShardConfig, rulings: Rulings = NO_RULINGS, spool: Spool = NO_SPOOL
+    ) -> None:
+        """Route for the shards of ``config``; ``rulings``: as they are given; ``spool``: of large
+        blocks, as in all hosts of a query.
+        """
         self._config = config
         self._rulings = rulings
+        self._spool = spool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parse run by run: Spark's batches are small, because it bounds their records only."""
         _Settling.begin()
-        for batch in runs(batches):
-            routed = list(self._parse(batch))
-            if routed:
-                yield block_rows([(r.shard, 0, r.block) for r in routed], self._config.shards)
+        self._spool.forget_earlier()
+        with self._spool.writer() as writer:
+            for batch in runs(batches):
+                rows = [(r.shard, 0, writer.put(r.parts)) for r in self._parse(batch)]
+                if rows:
+                    yield block_rows(rows, self._config.shards)
 
     def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed]:
         fed = batch.column(0).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -167,7 +175,7 @@ class ShardStep:
 
     def __init__(
         self, config: ShardConfig, local: str, life: Life, starter: Starter | None = None,
-        ends: Mapping[int, LogEnd] | None = None,
+        ends: Mapping[int, LogEnd] | None = None, spool: Spool = NO_SPOOL,
     ) -> None:
         """Keep caches under the folder ``local``.
 
@@ -179,6 +187,7 @@ class ShardStep:
         self._starter = starter or Starter(None)
         self._local = local
         self._life = life
+        self._spool = spool
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
@@ -191,13 +200,13 @@ class ShardStep:
         self._starter.put(blobs, config, number)
         kind = SingleShard if config.grouping == "single" else KeyTransactionProcessor
         routes = tokens(config.shards)
-        with closing(FileIdTables(folder)) as tables:
+        with closing(FileIdTables(folder)) as tables, self._spool.writer() as writer:
             shard = kind(config, number, blobs, LmdbValues(folder), tables, self._life)
             shard.require_log(self._ends)
-            for emitted in shard.step(checks.blocks_for(number, rows)):
+            for emitted in shard.step(checks.blocks_for(number, rows, self._spool)):
                 yield Row(
                     token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
-                    block=emitted.block, ignored=emitted.ignored,
+                    block=writer.put([emitted.block]), ignored=emitted.ignored,
                     resolves=emitted.resolves or None,
                 )
 
@@ -207,7 +216,7 @@ class GatherStep:
 
     def __init__(
         self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS,
+        rulings: Rulings = NO_RULINGS, spool: Spool = NO_SPOOL,
     ) -> None:
         """Execute for ``config``; resolved records go to every one of ``changes_partitions``.
 
@@ -218,6 +227,7 @@ class GatherStep:
         self._changes_partitions = changes_partitions
         self._modules = modules
         self._rulings = rulings
+        self._spool = spool
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
@@ -228,7 +238,7 @@ class GatherStep:
         gatherer = Gatherer(
             config, number, blobs, partitions, self._modules, self._rulings
         )
-        for records in gatherer.step(checks.blocks_for(number, rows)):
+        for records in gatherer.step(checks.blocks_for(number, rows, self._spool)):
             yield Row(token=token, dest=number, seq=0, block=output_block(records))
 
 
@@ -241,10 +251,11 @@ class Executor:
 
     def __init__(
         self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS,
+        rulings: Rulings = NO_RULINGS, spool: Spool = NO_SPOOL,
     ) -> None:
         """As `GatherStep`."""
         self._config = config
+        self._spool = spool
         self._processor = TransactionProcessor(
             config, config.shards, changes_partitions, modules, rulings
         )
@@ -252,29 +263,34 @@ class Executor:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this task, execute them, and give the records out."""
         _Settling.begin()
-        blocks = (block for batch in batches for block in batch.column(3).to_pylist())
+        read = self._spool.read
+        blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards
         begun_ns = time.thread_time_ns()
-        for item in self._processor.step(blocks):
-            if spreads == 1:
-                yield arrow_records(formatted(item, self._config.database), self._config)
-            else:
-                rows = block_rows([(item.spread, 0, output_block(item))], spreads)
-                cpu_us = (time.thread_time_ns() - begun_ns) // 1000
-                yield rows.append_column("cpu_us", pa.array([cpu_us], pa.int64()))
-                begun_ns = time.thread_time_ns()
+        with self._spool.writer() as writer:
+            for item in self._processor.step(blocks):
+                if spreads == 1:
+                    yield arrow_records(formatted(item, self._config.database), self._config)
+                else:
+                    block = writer.put([output_block(item)])
+                    rows = block_rows([(item.spread, 0, block)], spreads)
+                    cpu_us = (time.thread_time_ns() - begun_ns) // 1000
+                    yield rows.append_column("cpu_us", pa.array([cpu_us], pa.int64()))
+                    begun_ns = time.thread_time_ns()
 
 
 class Explode:
     """mapInArrow: blocks of records to records."""
 
-    def __init__(self, config: ShardConfig) -> None:
+    def __init__(self, config: ShardConfig, spool: Spool = NO_SPOOL) -> None:
         """Name the topics of ``config``."""
         self._config = config
+        self._spool = spool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack block by block."""
         _Settling.begin()
         for batch in batches:
             for block in batch.column(3).to_pylist():
-                yield arrow_records(open_output(block, self._config.database), self._config)
+                records = open_output(self._spool.read(block), self._config.database)
+                yield arrow_records(records, self._config)

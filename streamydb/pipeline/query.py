@@ -13,10 +13,13 @@ several micro-batches what was granted.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -29,6 +32,8 @@ from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.adaptive import SHUFFLE_PARTITIONS
 from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.session import on_one_machine
+from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.pipeline.stateful import Stateful
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import NO_RULINGS, Rulings
@@ -80,14 +85,14 @@ def build_query(
     """
     shards = database.shards
     spark.conf.set(SHUFFLE_PARTITIONS, str(shards))
-    parser = hosts.Parser(database, rulings)
+    life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit), rulings.begins)
+    spool = _spool(spark, life)
+    parser = hosts.Parser(database, rulings, spool)
     modules = FolderModules(config.procedures)
-    executor = hosts.Executor(database, changes_partitions, modules, rulings)
-    explode = hosts.Explode(database)
+    executor = hosts.Executor(database, changes_partitions, modules, rulings, spool)
+    explode = hosts.Explode(database, spool)
     starter = Starter(None if start is None else start.folder)
-    shape = PlanShape(records_max=config.plan_limit)
-    life = Life(uuid.uuid4().hex[:16], shape, rulings.begins)
-    step = hosts.ShardStep(database, str(config.local), life, starter, ends)
+    step = hosts.ShardStep(database, str(config.local), life, starter, ends, spool)
 
     blocks = _input(spark, config, database, start)
     blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
@@ -99,7 +104,7 @@ def build_query(
         f.max("ignored").alias("ignored"), f.max("resolves").alias("resolves"),
     )
     if database.grouping == "single":
-        gather = hosts.GatherStep(database, changes_partitions, modules, rulings)
+        gather = hosts.GatherStep(database, changes_partitions, modules, rulings, spool)
         outputs = grants.groupBy("token").transformWithState(
             Stateful(gather), hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
         )
@@ -115,6 +120,18 @@ def build_query(
             explode.__call__, hosts.RECORD_SCHEMA
         )
     return _to_kafka(records, config)
+
+
+def _spool(spark: SparkSession, life: Life) -> Spool:
+    """Large blocks lie in Spark's own temporary folder, which it removes when it stops.
+
+    What an earlier start of the query has left there is removed.
+    """
+    if not on_one_machine(str(spark.sparkContext.master)):
+        return NO_SPOOL
+    folder = Path(SparkFiles.getRootDirectory()) / "spool"
+    shutil.rmtree(folder, ignore_errors=True)
+    return Spool(folder / life.name)
 
 
 def _input(

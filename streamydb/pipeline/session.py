@@ -24,8 +24,8 @@ from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
 
 __all__ = [
-    "STORE_SETTINGS", "SparkProcesses", "forget_defaults", "session", "start_processes",
-    "with_retries",
+    "STORE_SETTINGS", "SparkProcesses", "forget_defaults", "on_one_machine", "session",
+    "start_processes", "with_retries",
 ]
 
 log = logging.getLogger("streamydb.pipeline")
@@ -52,6 +52,11 @@ arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes
 """
 
 
+def on_one_machine(master: str) -> bool:
+    """Return True if all tasks run on the driver's machine."""
+    return _LOCAL.fullmatch(master) is not None
+
+
 def with_retries(master: str) -> str:
     """The master with retries of failed tasks, which a plain `local[N]` does not have.
 
@@ -70,7 +75,7 @@ def _defaults(master: str) -> dict[str, str]:
     settings = spark_defaults()
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
     options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars), log]
-    here = {_DAEMON: _OUR_DAEMON} if _LOCAL.fullmatch(master) else {}
+    here = {_DAEMON: _OUR_DAEMON} if on_one_machine(master) else {}
     return {
         **settings,
         **here,

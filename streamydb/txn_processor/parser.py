@@ -10,7 +10,7 @@ import numpy as np
 
 from streamydb.columns import program as p
 from streamydb.columns.blocks import parts_block, records_blocks, require_format, token_block
-from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.encoding import Part, pack, unpack
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import RecordError
@@ -24,10 +24,15 @@ __all__ = ["Routed", "parse_feedback", "parse_transactions"]
 
 @dataclass(slots=True, frozen=True)
 class Routed:
-    """A block for a shard."""
+    """A block for a shard, in parts; what blocks of several shards share is the same object."""
 
     shard: int
-    block: bytes
+    parts: Sequence[Part]
+
+    @property
+    def block(self) -> bytes:
+        """The block as a whole."""
+        return b"".join(self.parts)
 
 
 def parse_transactions(
@@ -56,8 +61,8 @@ def parse_transactions(
         )
     checks.parsed(table)
     last = last_reads(partitions, offsets, append_ms, values)
-    for shard, block in enumerate(records_blocks(table, _homes(table, shards), last)):
-        yield Routed(shard, block)
+    for shard, parts in enumerate(records_blocks(table, _homes(table, shards), last)):
+        yield Routed(shard, parts)
 
 
 def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
@@ -95,10 +100,10 @@ def parse_feedback(
         kind = header.get("kind")
         if kind in _TOLD:
             told = pack({}, **header, at=offset)
-            yield from (Routed(shard, told) for shard in range(config.shards))
+            yield from (Routed(shard, [told]) for shard in range(config.shards))
             continue
         if kind not in _TOKENS:
             continue
         token = _TOKENS[kind](header) if config.shards > 1 else b""
         for shard in range(config.shards):
-            yield Routed(shard, value if shard == header["shard"] and value else token)
+            yield Routed(shard, [value if shard == header["shard"] and value else token])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -26,8 +28,9 @@ from streamydb.key_processor import values
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues, shard_folder
-from streamydb.pipeline import arrow_batches, hosts
+from streamydb.pipeline import arrow_batches, hosts, spool
 from streamydb.pipeline.routes import spark_hash, tokens
+from streamydb.pipeline.spool import Spool, SpoolError, SpoolWriter
 from streamydb.pipeline.stateful import Stateful
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
@@ -36,6 +39,9 @@ SEEDS = 16
 RECORDS = 100
 PARTITIONS = 2
 """Of the changes."""
+
+_FULL, _LOST = 0.01, 0.03
+"""How likely it is that the disk is full when a block is written, and that all files are lost."""
 
 _INPUT = pa.schema([
     ("feedback", pa.bool_()), ("partition", pa.int32()), ("offset", pa.int64()),
@@ -86,6 +92,7 @@ class Hosted(sim.Cluster):
     """A cluster whose stages are Spark's."""
 
     local: ClassVar[Path]
+    least: ClassVar[int]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -104,15 +111,41 @@ class Hosted(sim.Cluster):
         for node in self.nodes:
             node.caches.close()  # type: ignore[attr-defined]
 
+    @property
+    def spool(self) -> Spool:
+        """Of this start of the query."""
+        return Spool(self.local / "spool" / self.life.name, self.least)
+
     def _run(self, batch: Any, copies: Any, *, calm: bool) -> None:
+        """Run the stages; a file that is gone ends the batch, and a full disk does not."""
+        appended = SpoolWriter._appended
+
+        def may_be_full(writer: SpoolWriter, part: bytes) -> int:
+            if self.random.random() < _FULL:
+                raise OSError(errno.ENOSPC, "no space left on device")
+            return appended(writer, part)
+
+        number = mock.patch.object(spool, "_batch", return_value=batch.number)
+        with number, mock.patch.object(SpoolWriter, "_appended", may_be_full):
+            try:
+                self._stages(batch, copies, calm=calm)
+            except SpoolError as error:
+                assert not calm
+                raise OSError(str(error)) from error
+
+    def _maybe_crash(self, *, calm: bool) -> None:
+        if not calm and self.random.random() < _LOST:
+            shutil.rmtree(self.local / "spool", ignore_errors=True)
+        super()._maybe_crash(calm=calm)
+
+    def _stages(self, batch: Any, copies: Any, *, calm: bool) -> None:
         shards = range(self.config.shards)
         inputs = self._shuffled(self._parsed(batch))
         grants: _Rows = []
         for number in self.random.sample(shards, len(shards)):
             with self._release():
                 grants += self._stateful(
-                    Stateful(hosts.ShardStep(self.config, str(self.local), self.life)),
-                    copies[number][0], number, inputs[number],
+                    Stateful(self._step()), copies[number][0], number, inputs[number],
                 )
             self._maybe_crash(calm=calm)
         self._resolving = max([self._resolving, *(-row["seq"] for row in grants)])
@@ -121,6 +154,9 @@ class Hosted(sim.Cluster):
                 self._sink(rows, batch.number)
                 self._maybe_crash(calm=calm)
         self._maybe_crash(calm=calm)
+
+    def _step(self) -> hosts.ShardStep:
+        return hosts.ShardStep(self.config, str(self.local), self.life, spool=self.spool)
 
     def _parsed(self, batch: Any) -> Iterator[dict[str, Any]]:
         """The blocks of all tasks that read; with one shard, there is one task."""
@@ -137,7 +173,7 @@ class Hosted(sim.Cluster):
         if self.config.shards == 1:
             tasks = [[row for rows in tasks for row in rows]]
         for rows in tasks:
-            parser = hosts.Parser(self.config, self.rulings)
+            parser = hosts.Parser(self.config, self.rulings, self.spool)
             for made in parser(self._batches(rows, _INPUT)):
                 yield from made.to_pylist()
 
@@ -174,7 +210,7 @@ class Hosted(sim.Cluster):
 
     def _outputs(self, number: int, granted: _Rows, gathered: State) -> Iterator[_Rows]:
         """The records of one executing partition, a batch at a time."""
-        rest = self.config, PARTITIONS, MODULES, self.rulings
+        rest = self.config, PARTITIONS, MODULES, self.rulings, self.spool
         if self.single:
             rows = self._stateful(Stateful(hosts.GatherStep(*rest)), gathered, number, granted)
             made: Iterable[pa.RecordBatch] = self._batches(rows, _BLOCKS)
@@ -182,7 +218,7 @@ class Hosted(sim.Cluster):
             blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
             made = hosts.Executor(*rest)(self._batches(blocks, _BLOCKS))
         if self.single or self.config.shards > 1:
-            made = hosts.Explode(self.config)(made)
+            made = hosts.Explode(self.config, self.spool)(made)
         for batch in made:
             yield batch.to_pylist()
 
@@ -201,15 +237,17 @@ class Hosted(sim.Cluster):
 def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Any]]:
     """Runs a seed on the hosts, with small parts and small runs, and as if a disk were slow."""
     made: list[Hosted] = []
+    dice = random.Random()
 
     class Here(Hosted):
         def __init__(self, *args: Any, **options: Any) -> None:
             self.local = tmp_path / str(len(made))  # type: ignore[misc]
+            self.least = dice.choice([0, 300, 1 << 16])  # type: ignore[misc]
             made.append(self)
             super().__init__(*args, **options)
 
     def seeded(seed: int) -> Any:
-        dice = random.Random(f"hosts {seed}")
+        dice.seed(f"hosts {seed}")
         parts = mock.patch.object(hosts, "_PART_BYTES", dice.choice([50, 1_000, 8 << 20]))
         runs = mock.patch.object(arrow_batches, "_RUN_BYTES", dice.choice([1, 500, 3 << 20]))
         few = mock.patch.object(values, "_LOADED_KEYS_MIN", dice.choice([1, 32]))
@@ -232,7 +270,9 @@ def test_the_hosts_write_what_the_oracle_says(seed: int, hosted: Callable[[int],
 
 
 @pytest.mark.no_proof
-@pytest.mark.parametrize("what", ["a part of a blob is lost", "a block takes another way"])
+@pytest.mark.parametrize(
+    "what", ["a part of a blob is lost", "a block takes another way", "a file is forgotten early"]
+)
 def test_faults_of_the_hosts_are_caught(
     what: str, hosted: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,9 +281,15 @@ def test_faults_of_the_hosts_are_caught(
         monkeypatch.setattr(hosts.SparkBlobs, "get", lambda self, name: (
             None if name.startswith("values/") else get(self, name)
         ))  # fmt: skip
+    elif what == "a file is forgotten early":
+        monkeypatch.setattr(Spool, "forget_earlier", _forget_all)
     else:
         monkeypatch.setattr(hosts, "block_rows", partial(_elsewhere, arrow_batches.block_rows))
     assert any(hosted(seed).problems for seed in range(1, 12))
+
+
+def _forget_all(files: Spool) -> None:
+    shutil.rmtree(str(files.folder), ignore_errors=True)
 
 
 def _elsewhere(block_rows: Any, rows: list[tuple[int, int, bytes]], count: int) -> Any:

@@ -1,0 +1,173 @@
+"""The spool: large blocks lie in files while they go from task to task on one machine.
+
+Spark copies a block some ten times between two Python functions, and what all shards get it copies
+for each of them. So where all tasks run on one machine, a large block is written to a file, and
+Spark moves a reference to it. A part that several blocks share is written once.
+
+The files are of one start of the query, and of one micro-batch. When that is repeated, they are
+made again; so they are a cache, which nobody syncs and no later micro-batch reads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+from pyspark import TaskContext
+
+from streamydb.columns.encoding import Part
+from streamydb.errors import StreamyError
+
+__all__ = ["LEAST_BYTES", "NO_SPOOL", "Spool", "SpoolError", "SpoolWriter"]
+
+LEAST_BYTES: Final = 1 << 16
+"""A block of fewer bytes Spark copies in less time than it takes to make a file."""
+
+_MAGIC: Final = b"SDBF"
+"""A reference begins with it, and no block does."""
+
+_BATCH: Final = "streaming.sql.batchId"
+"""The name under which Spark tells each task the number of its micro-batch."""
+
+_Extent = tuple[int, int]
+"""Where a part of a block lies in the file, and its length; both in bytes."""
+
+_decode_reference = msgspec.msgpack.Decoder(tuple[str, list[_Extent]]).decode
+
+
+class SpoolError(StreamyError):
+    """A block is not in its file any more; its micro-batch must be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """The files of one start of the query.
+
+    Attributes:
+        folder: where they lie; None: Spark moves all blocks.
+        least: Spark moves blocks of fewer bytes.
+    """
+
+    folder: Path | None = None
+    least: int = LEAST_BYTES
+
+    def writer(self) -> SpoolWriter:
+        """Write blocks of one task; a context."""
+        return SpoolWriter(self.folder, self.least)
+
+    def read(self, block: bytes) -> bytes:
+        """Return the block that a reference names, and any other block as it is.
+
+        Raises:
+            SpoolError: the file is gone, or shorter than it was.
+        """
+        if self.folder is None or block[:4] != _MAGIC:
+            return block
+        name, extents = _decode_reference(block[4:])
+        try:
+            with (self.folder / name).open("rb", buffering=0) as file:
+                parts = [os.pread(file.fileno(), length, at) for at, length in extents]
+        except OSError as error:
+            raise SpoolError(f"a block between two tasks cannot be read: {error}") from error
+        if any(len(part) != length for part, (_, length) in zip(parts, extents, strict=True)):
+            raise SpoolError(f"a block between two tasks is cut off: {self.folder / name}")
+        return b"".join(parts)
+
+    def forget_earlier(self) -> None:
+        """Remove the files of earlier micro-batches, whose tasks have all ended; in a task."""
+        now = _batch()
+        if self.folder is None or now is None:
+            return
+        with suppress(FileNotFoundError):
+            for path in self.folder.iterdir():
+                if int(path.name) < now:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+NO_SPOOL: Final = Spool()
+"""Spark moves all blocks: its tasks may run on several machines."""
+
+
+class SpoolWriter:
+    """The large blocks of one task, in one file, which is made for the first of them."""
+
+    def __init__(self, folder: Path | None, least: int) -> None:
+        """As `Spool`; nothing is opened yet."""
+        self._folder = None if _batch() is None else folder
+        self._least = least
+        self._name = ""
+        self._file = -1
+        self._end = 0
+        self._last: dict[int, tuple[Part, int]] = {}
+
+    def __enter__(self) -> Self:
+        """Nothing to do: the file is opened when there is something to write."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+
+    def put(self, parts: Sequence[Part]) -> bytes:
+        """Return what Spark is to move for a block of these parts: a reference, or the block.
+
+        A part that the block before had, too (the same object), is not written again. When a file
+        cannot be written, because the disk is full, say, Spark moves this block and all others.
+        """
+        if self._folder is not None and sum(map(len, parts)) >= self._least:
+            try:
+                if self._file < 0:
+                    self._open(self._folder)
+                return _MAGIC + msgspec.msgpack.encode((self._name, self._written(parts)))
+            except OSError:
+                self._folder = None
+        return b"".join(parts)
+
+    def _open(self, folder: Path) -> None:
+        """Make the file, in a folder of the micro-batch."""
+        self._name = f"{_batch()}/{uuid.uuid4().hex}"
+        path = folder / self._name
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def _written(self, parts: Sequence[Part]) -> list[_Extent]:
+        """Write what is new; return where the parts lie, neighbours as one."""
+        last, self._last = self._last, {}
+        extents: list[_Extent] = []
+        for part in parts:
+            known = last.get(id(part))
+            at = self._appended(part) if known is None else known[1]
+            self._last[id(part)] = part, at
+            if extents and sum(extents[-1]) == at:
+                at, length = extents.pop()
+                extents.append((at, length + len(part)))
+            else:
+                extents.append((at, len(part)))
+        return extents
+
+    def _appended(self, part: Part) -> int:
+        """Write a part; return where it lies."""
+        at, rest = self._end, memoryview(part)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        self._end += len(part)
+        return at
+
+
+def _batch() -> int | None:
+    """The number of the micro-batch of which this is a task; None outside of one."""
+    context = TaskContext.get()
+    told = None if context is None else context.getLocalProperty(_BATCH)
+    return None if told is None else int(told)
