@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from streamydb.local.class_data import java_options
 from streamydb.local.jars import class_path, resolve
 from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file, spark_defaults
+from streamydb.local.scratch import scratch_folder, sweep
 from streamydb.local.spark_home import spark_home
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
@@ -45,6 +47,11 @@ _DAEMON = "spark.python.daemon.module"
 _OUR_DAEMON: Final = "streamydb.pipeline.daemon"
 _OTHER_WORKERS: Final = frozenset({"spark.pyspark.python", "spark.python.use.daemon"})
 """Settings with which our daemon would not fork the workers."""
+
+_LOCAL_DIR: Final = "spark.local.dir"
+_LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
+_LIBRARY: Final = "ROCKSDB_SHAREDLIB_DIR"
+"""Names the folder into which RocksDB unpacks its library."""
 
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 """Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
@@ -131,13 +138,28 @@ def start_processes(
     if master is None:
         return SparkProcesses()
     settings = _settings(name, master, extra)
+    if _LOCAL.fullmatch(master) and _LOCAL_DIR not in settings and _LOCAL_DIRS not in os.environ:
+        _name_scratch()
     daemon = None
     if settings.get(_DAEMON) == _OUR_DAEMON and _OTHER_WORKERS.isdisjoint(settings):
         try:
             daemon = EarlyDaemon(os.environ["PYSPARK_PYTHON"])
         except OSError as error:
             log.info("the daemon of the Python workers is not started early: %s", error)
-    return SparkProcesses(EarlyJvm(Path(os.environ["SPARK_HOME"]), settings), daemon)
+    jvm = EarlyJvm(Path(os.environ["SPARK_HOME"]), settings)
+    threading.Thread(target=sweep, name="streamydb-sweep", daemon=True).start()
+    return SparkProcesses(jvm, daemon)
+
+
+def _name_scratch() -> None:
+    """Have Spark keep its temporary files where a later start finds what this one may leave."""
+    try:
+        folder = str(scratch_folder())
+    except OSError as error:
+        log.info("Spark keeps its temporary files where it does by default: %s", error)
+        return
+    os.environ[_LOCAL_DIRS] = folder
+    os.environ.setdefault(_LIBRARY, folder)
 
 
 def _prepare_environment(master: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,7 +65,11 @@ def test_only_what_a_session_will_use_is_started_early(
     monkeypatch.setattr(session, "java_options", lambda *_: [])
     monkeypatch.setattr(session, "EarlyDaemon", lambda python: started.append(("daemon", python)))
     monkeypatch.setattr(session, "EarlyJvm", lambda *given: started.append(("jvm", given)))
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MALLOC_ARENA_MAX", "SPARK_HOME"):
+    monkeypatch.setattr(session, "sweep", lambda: None)
+    for name in (
+        "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MALLOC_ARENA_MAX", "SPARK_HOME",
+        "SPARK_LOCAL_DIRS",
+    ):  # fmt: skip
         monkeypatch.setenv(name, f"/{name}")
     session.start_processes("bank", master, extra)
     assert [what for what, _ in started] == ["daemon"] * daemons + ["jvm"] * jvms
@@ -78,6 +83,40 @@ def test_only_what_a_session_will_use_is_started_early(
             assert extra.items() <= settings.items()
 
 
+@pytest.mark.parametrize(
+    ("master", "extra", "given", "named"),
+    [
+        ("local[2]", {}, None, True),
+        ("local[2]", {"spark.local.dir": "/mine"}, None, False),
+        ("local[2]", {}, "/mine", False),
+        ("spark://host:7077", {}, None, False),
+    ],
+)
+def test_spark_keeps_its_temporary_files_where_the_next_start_finds_them(
+    master: str, extra: dict[str, str], given: str | None, *, named: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full() -> Path:
+        raise OSError(28, "No space left on device")
+
+    swept: list[str] = []
+    monkeypatch.setattr(session, "sweep", lambda: swept.append("swept"))
+    monkeypatch.setattr(session, "resolve", lambda _: [])
+    monkeypatch.setattr(session, "java_options", lambda *_: [])
+    for part in ("EarlyDaemon", "EarlyJvm"):
+        monkeypatch.setattr(session, part, lambda *_: None)
+    for name in ("SPARK_LOCAL_DIRS", "ROCKSDB_SHAREDLIB_DIR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    if given is not None:
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", given)
+    for folder in (full, lambda: tmp_path):
+        monkeypatch.setattr(session, "scratch_folder", folder)
+        session.start_processes("bank", master, extra)
+    assert os.environ.get("SPARK_LOCAL_DIRS") == (str(tmp_path) if named else given)
+    assert os.environ.get("ROCKSDB_SHAREDLIB_DIR") == (str(tmp_path) if named else None)
+
+
 def test_a_daemon_that_cannot_be_started_early_is_started_by_spark(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -86,6 +125,8 @@ def test_a_daemon_that_cannot_be_started_early_is_started_by_spark(
 
     monkeypatch.setattr(session, "EarlyDaemon", fails)
     monkeypatch.setattr(session, "EarlyJvm", lambda *_: "jvm")
+    monkeypatch.setattr(session, "sweep", lambda: None)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/given")
     caplog.set_level("INFO")
     found = session.start_processes("bank", "local[2]")
     assert str(found.jvm) == "jvm"
