@@ -31,6 +31,7 @@ _LOGS: Final = ("query/offsets", "query/commits")
 _OTHERS: Final = ("query", "lease", START)
 _NEWEST: Final = 3
 _READS: Final = 3
+_LOOKS: Final = 10
 _LAST: Final = "state.json"
 """The file of a state that says that all of it is there."""
 
@@ -55,17 +56,28 @@ def opened(
             held.enter_context(locked(config.checkpoint))
             yield _FolderCheckpoint()
             return
-        try:
+        with _reached(config.store):
             objects = HadoopObjects(spark(), config.store)
             lease = held.enter_context(StoreLease(objects, config.store, stopped))
             checkpoint = StoreCheckpoint(objects, config.checkpoint, lease)
-            checkpoint.pull()
-        except Py4JJavaError as error:
-            raise ConfigurationError(
-                f"the checkpoint {config.store} cannot be used: {error.java_exception.toString()} "
-                "(docs/production.md, 'A checkpoint in an object store')"
-            ) from error
+        checkpoint.pull()
         yield checkpoint
+
+
+@contextmanager
+def _reached(store: str) -> Iterator[None]:
+    """Raise an error of ours for one of Hadoop's.
+
+    Raises:
+        ConfigurationError: the store refuses something, or does not answer.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise ConfigurationError(
+            f"the checkpoint {store} cannot be used: {error.java_exception.toString()} "
+            "(docs/production.md, 'A checkpoint in an object store')"
+        ) from error
 
 
 class Checkpoint(Protocol):
@@ -162,9 +174,16 @@ class HadoopObjects(Objects):
         """Delete an object; one that is not there is none to delete."""
         self._files.delete(self._at(name), False)
 
-    def fetch(self, name: str, path: Path) -> None:
-        """Copy an object into a local file."""
-        self._files.copyToLocalFile(False, self._at(name), self._path(path.as_uri()), True)
+    def fetch(self, name: str, path: Path) -> bool:
+        """Copy an object into a local file; False: there is none (any more)."""
+        try:
+            self._files.copyToLocalFile(False, self._at(name), self._path(path.as_uri()), True)
+        except Py4JJavaError as error:
+            if not _is(error, "FileNotFoundException"):
+                raise
+            path.unlink(missing_ok=True)
+            return False
+        return True
 
     def send(self, name: str, path: Path) -> None:
         """Copy a local file into an object, over one that may be there."""
@@ -206,8 +225,8 @@ class StoreCheckpoint:
         if _LAST in state:
             names += [f"{START}/{name}" for name in state]
         for name in names:
-            self._fetch(name)
-            self._same[name] = self._stamp(name)
+            if self._fetch(name):
+                self._same[name] = self._stamp(name)
 
     @property
     def lost(self) -> str | None:
@@ -215,22 +234,45 @@ class StoreCheckpoint:
         return self._lease.lost
 
     def pull(self) -> None:
-        """Copy the oldest and the newest files of Spark's logs."""
-        with self._lock:
-            if not self._objects.names(_QUERY):
+        """Copy the oldest and the newest files of Spark's logs.
+
+        Raises:
+            ConfigurationError: the store does not give them.
+        """
+        with self._lock, _reached(self._lease.url):
+            if self._objects.names(_QUERY):
+                for folder in _LOGS:
+                    self._pull_log(folder)
+
+    def _pull_log(self, folder: str) -> None:
+        """Copy files of a log as they are at one moment.
+
+        The query that runs removes the oldest one with every batch, so it may be gone when it is
+        asked for.
+        """
+        (self._copy / folder).mkdir(parents=True, exist_ok=True)
+        for _ in range(_LOOKS):
+            numbers = sorted(map(int, filter(str.isdigit, self._objects.names(folder))))
+            wanted = {str(number) for number in [*numbers[:1], *numbers[-_NEWEST:]]}
+            for stale in (self._copy / folder).iterdir():
+                if stale.name not in wanted:
+                    stale.unlink()
+            if all(self._fetch(f"{folder}/{name}") for name in wanted):
                 return
-            for folder in _LOGS:
-                (self._copy / folder).mkdir(parents=True, exist_ok=True)
-                numbers = sorted(map(int, filter(str.isdigit, self._objects.names(folder))))
-                wanted = {str(number) for number in [*numbers[:1], *numbers[-_NEWEST:]]}
-                for stale in (self._copy / folder).iterdir():
-                    if stale.name not in wanted:
-                        stale.unlink()
-                for name in wanted:
-                    self._fetch(f"{folder}/{name}")
+        raise ConfigurationError(
+            f"{self._lease.url}/{folder} changes faster than it can be read; it is read again later"
+        )
 
     def push(self) -> None:
-        """Write those of our files that the store does not have so."""
+        """Write those of our files that the store does not have so.
+
+        Raises:
+            ConfigurationError: the store does not take them.
+        """
+        with _reached(self._lease.url):
+            self._push()
+
+    def _push(self) -> None:
         changed = [
             path.relative_to(self._copy).as_posix() for path in sorted(self._copy.rglob("*"))
             if path.is_file()
@@ -247,10 +289,10 @@ class StoreCheckpoint:
             self._objects.send(name, self._copy / name)
             self._same[name] = self._stamp(name)
 
-    def _fetch(self, name: str) -> None:
+    def _fetch(self, name: str) -> bool:
         path = self._copy / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._objects.fetch(name, path)
+        return self._objects.fetch(name, path)
 
     def _stamp(self, name: str) -> tuple[int, int]:
         """Return numbers that change when a file is written anew."""

@@ -54,8 +54,13 @@ def locked(checkpoint: Path) -> Iterator[None]:
     with (checkpoint / _FOLDER).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise _taken(str(checkpoint), "stop it first (`streamydb down`)") from None
+        except OSError as error:
+            raise ConfigurationError(
+                f"the checkpoint {checkpoint} cannot be locked ({error.strerror}), so nothing "
+                "would keep a second pipeline off: name a folder on a file system with locks"
+            ) from error
         yield
 
 
@@ -77,8 +82,8 @@ class Objects(Protocol):
     def delete(self, name: str) -> None:
         """Delete an object; one that is not there is none to delete."""
 
-    def fetch(self, name: str, path: Path) -> None:
-        """Copy an object into a local file."""
+    def fetch(self, name: str, path: Path) -> bool:
+        """Copy an object into a local file; False: there is none (any more)."""
 
     def send(self, name: str, path: Path) -> None:
         """Copy a local file into an object, over one that may be there."""
@@ -100,6 +105,9 @@ class StoreLease:
         url: of the checkpoint, for messages.
         stopped: waits for so many seconds, and returns whether the pipeline is to stop.
         clock: monotonic, in seconds.
+
+    Attributes:
+        url: of the checkpoint.
     """
 
     def __init__(
@@ -108,7 +116,7 @@ class StoreLease:
     ) -> None:
         """Nothing is taken yet."""
         self._objects = objects
-        self._url = url
+        self.url = url
         self._stopped = stopped
         self._clock = clock
         self._said = _Said(f"process {os.getpid()} on {socket.gethostname()}", 0)
@@ -156,7 +164,7 @@ class StoreLease:
             raise self._taken("it has just started")
         if self._objects.create(name, said):
             raise ConfigurationError(
-                f"the store of {self._url} creates an object twice, so no lease can keep a second "
+                f"the store of {self.url} creates an object twice, so no lease can keep a second "
                 "pipeline off: use a store with conditional writes (docs/production.md)"
             )
         for number in self._numbers():
@@ -185,7 +193,7 @@ class StoreLease:
             if not waits:
                 log.info(
                     "the lease of %s is that of %s: waiting %.0f s whether it is renewed",
-                    self._url, said.holder, EXPIRES_S,
+                    self.url, said.holder, EXPIRES_S,
                 )
                 waits = True
             if self._stopped(_LOOK_S):
@@ -196,7 +204,7 @@ class StoreLease:
                 raise self._taken(f"{said.holder} renews the lease")
 
     def _taken(self, why: str) -> ConfigurationError:
-        return _taken(self._url, f"{why}; stop it first")
+        return _taken(self.url, f"{why}; stop it first")
 
     def _newest(self) -> int:
         return max(self._numbers(), default=0)
@@ -210,10 +218,10 @@ class StoreLease:
                 if not self.renew():
                     self._lose("another pipeline has taken it")
             except Exception as error:  # noqa: BLE001 - a store has errors of every kind
-                log.warning("the lease of %s cannot be renewed: %s", self._url, _first_line(error))
+                log.warning("the lease of %s cannot be renewed: %s", self.url, _first_line(error))
 
     def _lose(self, why: str) -> None:
-        self._lost = f"the lease of the checkpoint {self._url} is lost: {why}"
+        self._lost = f"the lease of the checkpoint {self.url} is lost: {why}"
         self._done.set()
 
 

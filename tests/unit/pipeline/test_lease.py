@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.patience import StopRequestedError
 from streamydb.pipeline.checkpoint import StoreCheckpoint
+from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.lease import EXPIRES_S, LOST_S, Objects, StoreLease, locked
 
 URL = "s3a://bank/checkpoint"
@@ -46,8 +51,11 @@ class MemoryObjects(Objects):
     def delete(self, name: str) -> None:
         self.held.pop(name, None)
 
-    def fetch(self, name: str, path: Path) -> None:
+    def fetch(self, name: str, path: Path) -> bool:
+        if name not in self.held:
+            return False
         path.write_bytes(self.held[name])
+        return True
 
     def send(self, name: str, path: Path) -> None:
         self.held[name] = path.read_bytes()
@@ -184,6 +192,18 @@ def test_a_folder_is_locked_for_one(tmp_path: Path) -> None:
         pass
 
 
+def test_a_folder_without_locks_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    refused = pytest.raises(ConfigurationError, match=r"cannot be locked \(No locks available\)")
+    with refused, locked(tmp_path):
+        pass
+
+
 def test_the_copy_of_a_checkpoint_has_what_a_start_needs_and_goes_back(tmp_path: Path) -> None:
     objects = MemoryObjects()
     lease = Time().lease(objects)
@@ -214,3 +234,75 @@ def test_the_copy_of_a_checkpoint_has_what_a_start_needs_and_goes_back(tmp_path:
     del objects.held["start/state.json"]
     StoreCheckpoint(objects, copy, lease)
     assert not (copy / "start").exists(), "a state that is not there as a whole is none"
+
+
+class Running(MemoryObjects):
+    """A store in which a query runs: a batch ends whenever something is fetched of its logs."""
+
+    def __init__(self, dice: random.Random, batches: int) -> None:
+        super().__init__()
+        self.dice, self.newest, self.away = dice, -1, False
+        for _ in range(batches):
+            self.end_batch()
+
+    def end_batch(self) -> None:
+        self.newest += 1
+        for log in ("offsets", "commits"):
+            self.held[f"query/{log}/{self.newest}"] = b"%d" % self.newest
+            self.held.pop(f"query/{log}/{self.newest - 20}", None)
+
+    def names(self, folder: str) -> list[str]:
+        self._answer()
+        return super().names(folder)
+
+    def fetch(self, name: str, path: Path) -> bool:
+        self._answer()
+        if self.dice.random() < 0.2:
+            self.end_batch()
+        return super().fetch(name, path)
+
+    def send(self, name: str, path: Path) -> None:
+        self._answer()
+        super().send(name, path)
+
+    def _answer(self) -> None:
+        if self.away:
+            told = SimpleNamespace(toString=lambda: "SdkClientException: 503", _target_id="o1")
+            raise Py4JJavaError("an error occurred", told)
+
+
+def running(tmp_path: Path, seed: int = 0) -> tuple[Running, StoreCheckpoint]:
+    objects = Running(random.Random(f"running {seed}"), 50)
+    lease = Time().lease(objects)
+    lease.take()
+    return objects, StoreCheckpoint(objects, tmp_path / "copy", lease)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_files_that_the_query_removes_meanwhile_are_looked_for_again(
+    seed: int, tmp_path: Path
+) -> None:
+    objects, checkpoint = running(tmp_path, seed)
+    for log in ("offsets", "commits"):
+        before = objects.newest
+        checkpoint.pull()
+        kept = sorted(int(path.name) for path in (tmp_path / "copy" / "query" / log).iterdir())
+        assert len(kept) == 4
+        assert kept[0] >= before - 19
+        assert kept[1:] == list(range(kept[1], kept[1] + 3))
+        assert kept[0] == kept[3] - 19, "they are of one moment"
+
+
+def test_a_store_that_does_not_answer_is_told_and_ends_no_keeper_of_feedback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    objects, checkpoint = running(tmp_path)
+    (tmp_path / "copy" / "streamydb.json").write_bytes(b"facts")
+    objects.away = True
+    for step in (checkpoint.pull, checkpoint.push):
+        with pytest.raises(ConfigurationError, match=r"checkpoint cannot be used: .*503"):
+            step()
+    keeper = FeedbackKeeper({}, "bank.feedback", tmp_path / "copy", checkpoint.pull)
+    keeper._try(keeper._drop)
+    assert "503" in caplog.text
+    assert "it grows meanwhile" in caplog.text
