@@ -107,9 +107,18 @@ def take(
         compare: hold the digests of the copy against those of the pipelines.
 
     Raises:
-        BackupError: the folder is another database's or damaged; the log lacks records, or has
-            lost its end since; the copy does not give what the pipelines have computed.
+        BackupError: the folder is another database's or damaged, or another backup is being taken
+            in it; the log lacks records, or has lost its end since; the copy does not give what the
+            pipelines have computed.
     """
+    with folder.alone():
+        return _take(folder, subject, resolved, keep, progress, compare=compare)
+
+
+def _take(
+    folder: BackupFolder, subject: Subject, resolved: int, keep: int, progress: Progress,
+    *, compare: bool,
+) -> Taken:
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
     manifest = _begin(folder, subject, spans)
@@ -206,8 +215,6 @@ def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) ->
                     f"{new}: name another folder"
                 )
         return manifest
-    if folder.has_other_files():
-        raise BackupError(f"{folder.folder} is not empty and no backup: name another folder")
     trimmed = {number: span.low for number, span in spans.items() if span.low}
     if trimmed:
         raise BackupError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,6 +43,7 @@ __all__ = ["BackupFolder", "Segment", "StateFolder"]
 _ABOUT: Final = "state.json"
 _RULINGS: Final = "rulings.json"
 _RULINGS_FORMAT: Final = 2
+_LOCK: Final = "lock"
 _SEGMENT: Final = re.compile(r"(\d+)-(\d+)\.seg")
 
 
@@ -172,10 +175,31 @@ class BackupFolder:
         """Return True if a backup was finished here."""
         return (self.folder / MANIFEST).exists()
 
-    def has_other_files(self) -> bool:
-        """Return True if there is more than the first file of a backup, half written."""
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep a second backup off while the body runs: both would copy the same records.
+
+        Raises:
+            BackupError: one is being taken, or the folder has something else.
+        """
+        if not self.exists() and self._has_other_files():
+            raise BackupError(f"{self.folder} is not empty and no backup: name another folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / _LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BackupError(
+                    f"another `streamydb backup` writes to {self.folder}: wait until it has ended"
+                ) from None
+            yield
+
+    def _has_other_files(self) -> bool:
+        """Return True if there is more than the first files of a backup, half written."""
         found = self.folder.iterdir() if self.folder.exists() else ()
-        return any(not path.match(f"{MANIFEST}.*.draft") for path in found)
+        return any(
+            path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in found
+        )
 
     def write_manifest(self, manifest: BackupManifest) -> None:
         """Say what the backup is: from now on it counts."""

@@ -107,7 +107,7 @@ def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress
         BackupError: something is missing or damaged, or the log has lost its end since.
     """
     for seq in folder.manifest().states:
-        folder.state(seq).read()
+        folder.state(seq).require_whole()
     total = sum(span.high for span in wanted.deletes.values())
     done = 0
     for number, span in wanted.deletes.items():
