@@ -62,6 +62,11 @@ class RulingTopic:
                     self._read = reader.positions[0]
             return len(self._book)
 
+    @property
+    def epoch(self) -> int:
+        """The highest epoch in which a pipeline has led, as it was read last."""
+        return self._book.epoch
+
     def rulings(self) -> Rulings:
         """All that was ruled, as it was read last."""
         return self._book.rulings()

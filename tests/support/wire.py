@@ -51,6 +51,10 @@ class Ruled:
     def __init__(self) -> None:
         self.count, self.fences = 0, list[int]()
 
+    @property
+    def epoch(self) -> int:
+        return max(self.fences, default=0)
+
     def refresh(self) -> int:
         return self.count
 

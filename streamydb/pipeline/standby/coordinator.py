@@ -113,6 +113,7 @@ class Coordinator:
             SharedTopicsError: Kafka does not answer, or took no record.
 
         """
+        led = self._rulings.epoch  # its claim, if it is kept, lies before the end asked for here
         end, self._live_from = self._topics.ends()
         ends_s = time.monotonic() + _HISTORY_S_MAX
         at = self._topics.position()
@@ -125,6 +126,7 @@ class Coordinator:
             elif time.monotonic() > ends_s:
                 what = "the control topic cannot be read to its end"
                 raise SharedTopicsError(what) from TimeoutError()
+        self._member.led = led
         self._topics.read_digests(max(0, self._live_from - _DIGESTS_MAX))
         self._act(self._member.begin(_now_ms()))
         while self._member.role not in ("leading", "following"):

@@ -107,7 +107,8 @@ class Member:
             rely on what others said: a rebuild from the log writes everything again.
         leader: the pipeline that leads, as far as is known.
         before: the pipeline that led before it; empty: none.
-
+        led: claims are above this epoch, too: somebody has led in it, and the topic that says so
+            may have been emptied since.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Member:
         self._others = Others()
         self._wish: _Wish | None = None
         self._called_ms: int | None = None
-        self._told = 0
+        self._told = self.led = 0
         self._began_ms = self._said_ms = self._tick_ms = 0
         self._beaten = -1
         self._followed = False
@@ -472,8 +473,8 @@ class Member:
 
     def _claim(self, now_ms: int) -> list[Action]:
         self.role, self._said_ms, self._wish = "claiming", now_ms, None
-        said_ms = self._own.say(now_ms)
-        return [Say(LeaderClaim(**self._sender, epoch=self.leader.epoch + 1, said_ms=said_ms))]
+        said_ms, epoch = self._own.say(now_ms), max(self.leader.epoch, self.led) + 1
+        return [Say(LeaderClaim(**self._sender, epoch=epoch, said_ms=said_ms))]
 
     def beat(self, now_ms: int) -> Say:
         """Say that it leads, and how far it is."""
@@ -489,12 +490,11 @@ class Member:
 
     def _following(self, now_ms: int, *, wants: bool = False) -> Say:
         self._said_ms, behind = now_ms, self.behind
-        wants = wants or self._wish is not None
         return Say(
             Following(
                 **self._sender, epoch=self.leader.epoch, resolved=self._own.resolved,
                 lag_ms=self.lag_ms(now_ms), ready=self.is_ready(now_ms),
-                behind=-1 if behind is None else behind, wants=wants,
+                behind=-1 if behind is None else behind, wants=wants or self._wish is not None,
                 said_ms=self._own.say(now_ms),
             )
         )

@@ -15,13 +15,15 @@ from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
 from streamydb.records.control import Audited, Beat, LeaderClaim, Message
+from streamydb.records.ruling_records import Fence, encode_ruling
+from streamydb.records.rulings import Book, Fault, ruling_of
 from tests.support.wire import Ruled, Wire
 
 
-def coordinator(wire: Wire, member: Member) -> Coordinator:
+def coordinator(wire: Wire, member: Member, ruled: Ruled | None = None) -> Coordinator:
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
-    shared, ruled = cast("SharedTopics", wire), cast("RulingTopic", Ruled())
-    return Coordinator(shared, config, member, lambda _: None, ruled)
+    shared, rulings = cast("SharedTopics", wire), cast("RulingTopic", ruled or Ruled())
+    return Coordinator(shared, config, member, lambda _: None, rulings)
 
 
 class History(Wire):
@@ -98,3 +100,33 @@ def test_what_was_said_is_heard_though_a_message_before_it_failed(refused: int) 
     assert open_block(wire.told[-1])[0]["covered"] == 9
     found._turn()
     assert found._sound == {"you", "other"}
+
+
+class Echo(Wire):
+    """A control topic in which nothing was kept: what is said comes back."""
+
+    def say(self, message: Message) -> None:
+        super().say(message)
+        self.coming.append(message)
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_leader_is_above_all_that_have_ruled_though_what_they_said_is_kept_no_more(
+    *, standby: bool
+) -> None:
+    """Else its rulings would be void: a topic of rulings is kept for good, the control topic not.
+    """
+    wire, ruled, book = Echo(), Ruled(), Book("log")
+    ruled.fences.append(57)
+    member = Member("log", "me", "me", standby=standby)
+    found = coordinator(wire, member, ruled)
+    found.begin()
+    if standby:
+        assert (member.role, ruled.fences) == ("following", [57])
+        found._act(member._claim(0))
+        found._turn()
+    assert (member.role, member.epoch, ruled.fences) == ("leading", 58, [57, 58])
+    for epoch in ruled.fences:
+        book.take(encode_ruling(Fence(log="log", epoch=epoch, pipeline="me")))
+    book.take(encode_ruling(ruling_of(Fault(0, 3, "KeyError"), "log", member.epoch)))
+    assert len(book) == 1

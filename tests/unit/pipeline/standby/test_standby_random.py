@@ -189,7 +189,7 @@ class Started:
 
         monkeypatch.setattr(Agreement, "take", noted)
         config = ShardConfig("bank", "me", SHARDS, 1, 10, digest_interval=INTERVAL)
-        ruled = cast("RulingTopic", SimpleNamespace(refresh=lambda: 0, fence=lambda *_: 0))
+        ruled = cast("RulingTopic", SimpleNamespace(epoch=0, refresh=lambda: 0, fence=lambda *_: 0))
         member = Member("log", "me", "", standby=False)
         shared = SharedTopics(CONNECTION, "bank", feedback)
         self.coordinator = Coordinator(shared, config, member, lambda _: None, ruled)
