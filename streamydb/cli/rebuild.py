@@ -102,19 +102,23 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
 
 
 def _keep_founding(target: Target, checkpoint: Path) -> None:
-    """Record what a checkpoint of an earlier release alone knows; a damaged one knows nothing."""
+    """Record what a checkpoint of an earlier release alone knows.
+
+    A damaged one knows nothing, and one of another log nothing of this one.
+    """
     from streamydb import kafka
     from streamydb.errors import ConfigurationError
     from streamydb.kafka.foundation import facts_of
-    from streamydb.pipeline.record import read_record
+    from streamydb.pipeline.record import read_record, require_own
 
+    log = kafka.log_id(target.connection, target.database)
     try:
+        require_own(checkpoint, target.database, log)
         known = read_record(checkpoint)
     except ConfigurationError:
         return
     if known is None:
         return
     kafka.add_shared(target.connection, target.database)
-    log = kafka.log_id(target.connection, target.database)
     founding = kafka.Founding(log=log, **facts_of(known))
     kafka.record(target.connection, target.database, founding)

@@ -19,7 +19,7 @@ from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.foundation import FACTS, Founding, facts_of, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
-from streamydb.pipeline.record import read_record
+from streamydb.pipeline.record import read_record, require_own
 from streamydb.records.begins import Begins
 from streamydb.records.control import decode_message
 from streamydb.settings import Settings
@@ -46,10 +46,11 @@ def founded(
         results: the topic of the results.
 
     Raises:
-        ConfigurationError: an option contradicts a fact, or nobody can tell how many partitions the
-            log began with.
+        ConfigurationError: the checkpoint is another database's; an option contradicts a fact, or
+            nobody can tell how many partitions the log began with.
     """
     connection, database = settings.client_config(), settings.database
+    require_own(checkpoint, database, known_log)  # before its facts are taken for this log's
     known = before = recall(connection, database, known_log)
     recorded = read_record(checkpoint)
     if recorded is not None:

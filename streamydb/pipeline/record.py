@@ -17,7 +17,7 @@ from streamydb.pipeline.repair import REBUILD
 from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
 
-__all__ = ["read_record", "recorded_config", "require_same_log"]
+__all__ = ["read_record", "recorded_config", "require_own", "require_same_log"]
 
 _RECORD: Final = CHECKPOINT_RECORD
 _LOG: Final = "log-id"
@@ -93,10 +93,25 @@ def require_same_log(checkpoint: Path, log: str) -> None:
         ConfigurationError: it is another log.
     """
     path = checkpoint / _LOG
+    _require_log(path, log)
     if not path.exists():  # new, or begun by a release that did not note it
         write_whole(path, f"{log}\n".encode())
-        return
-    recorded = path.read_text("utf-8").strip()
+
+
+def require_own(checkpoint: Path, database: str, log: str) -> None:
+    """Refuse a checkpoint of another database or log; nothing is written.
+
+    Raises:
+        ConfigurationError: it is another one's, was begun by a newer release, or is damaged.
+    """
+    recorded = read_record(checkpoint)
+    if recorded is not None and recorded.database != database:
+        raise _drift(checkpoint / _RECORD, "database", recorded.database, database)
+    _require_log(checkpoint / _LOG, log)
+
+
+def _require_log(path: Path, log: str) -> None:
+    recorded = path.read_text("utf-8").strip() if path.exists() else log
     if recorded != log:
         raise ConfigurationError(
             f"{path} names the log {recorded}, the topic's id is {log}: this is another log. "
@@ -115,9 +130,12 @@ def _refuse_drift(
     for name in (*names, "partitions") if partitions else names:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:
-            other = (
-                "change it with `streamydb resize`" if name == "shards"
-                else "with a new checkpoint folder"
-            )
-            fix = f"start with {name}={old}, or {other}"
-            raise ConfigurationError(f"{path} records {name}={old!r}, now {new!r} is given; {fix}")
+            raise _drift(path, name, old, new)
+
+
+def _drift(path: Path, name: str, old: object, new: object) -> ConfigurationError:
+    other = (
+        "change it with `streamydb resize`" if name == "shards" else "with a new checkpoint folder"
+    )
+    fix = f"start with {name}={old}, or {other}"
+    return ConfigurationError(f"{path} records {name}={old!r}, now {new!r} is given; {fix}")

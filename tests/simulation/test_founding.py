@@ -16,7 +16,7 @@ from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import FACTS, Founding
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.foundation import founded
-from streamydb.pipeline.record import read_record, recorded_config
+from streamydb.pipeline.record import read_record, recorded_config, require_same_log
 from streamydb.records.begins import Begins
 from streamydb.records.control import Following, encode_message
 from streamydb.settings import Settings
@@ -193,3 +193,26 @@ def test_the_first_record_holds_whatever_starts_say(
                     database.start()
                 except AssertionError as error:
                     raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize(
+    ("database", "log", "told"),
+    [("sim", "younger", "this is another log"), ("shop", "log", "records database='sim'")],
+)
+def test_a_checkpoint_of_another_database_or_log_founds_none(
+    database: str, log: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka, names = MemoryKafka(random.Random(1)), TopicNames(database)
+    kafka.install(monkeypatch)
+    for name in (names.founding, names.control):
+        kafka.create(name)
+    recorded_config(tmp_path, Settings(database="sim", id_window=20), 1)
+    require_same_log(tmp_path, "log")
+    given = Settings(database=database, bootstrap="memory:9092")
+    topics = [TopicDescription(name, 1, 1, {}, (0,), (0,)) for name in ("log", "results")]
+    with pytest.raises(ConfigurationError, match=told):
+        founded(given, tmp_path, log, *topics)
+    assert kafka.topics[names.founding][0].records == []
+    anew = given.model_copy(update={"id_window": 50})
+    found, _ = founded(anew, tmp_path / "anew", log, *topics)
+    assert found.id_window == 50
