@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from streamydb.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from streamydb.settings import Settings
 
@@ -14,10 +16,21 @@ __all__ = ["serve"]
 
 
 def serve(registry: CollectorRegistry, settings: Settings) -> Callable[[], None]:
-    """Serve metrics if the settings name a port; return what ends that."""
-    if settings.metrics_port is None:
+    """Serve metrics if the settings name a port; return what ends that.
+
+    Raises:
+        ConfigurationError: the port is taken, or there is no such address.
+    """
+    host, port = settings.metrics_host, settings.metrics_port
+    if port is None:
         return lambda: None
-    server, thread = start_http_server(settings.metrics_port, settings.metrics_host, registry)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigurationError(
+            f"metrics cannot be served at {host}:{port} ({error.strerror}): free it, or name "
+            "another one (STREAMYDB_METRICS_PORT, STREAMYDB_METRICS_HOST)"
+        ) from error
 
     def end() -> None:
         server.shutdown()

@@ -18,7 +18,7 @@ import msgspec
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.launcher import GRACE_S, Birth, LocalProcess, ProcessError, end, process_of
-from streamydb.local.logs import rotate
+from streamydb.local.logs import OUTPUT, rotate
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def start(
         raise ProcessError(f"{name} runs already (process {running.pid}); stop it first")
     log = log_path(folder, name)
     rotate(log)
-    child = LocalProcess(name, command, log, environment=environment)
+    told = {**(environment or {}), OUTPUT: str(log)}
+    child = LocalProcess(name, command, log, environment=told, append=True)
     child.release()
     record = ProcessRecord(
         name=name,

@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass, replace
 from functools import partial
 
-from prometheus_client import start_http_server
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -21,6 +20,8 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
+from streamydb.local.exposition import serve
+from streamydb.local.logs import keep_short
 from streamydb.local.shard_files import remove_other_incarnations
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.announcer import Announcer
@@ -47,7 +48,6 @@ from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.begins import Begins
-from streamydb.settings import Settings
 from streamydb.sorter.log_end import LogEnd
 
 __all__ = ["run"]
@@ -86,6 +86,7 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     """
     status = StatusWriter(config.status_file, config.settings.database)
     status.update()
+    keep_short()
     jvm = Jvm()
     with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
         patience = Patience(
@@ -125,7 +126,7 @@ def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
     _go_on(ending)
     spark = _spark(parts, launch)
     _go_on(ending)
-    _serve_metrics(config.settings, parts.metrics)
+    serve(parts.metrics.registry, config.settings)
     topic, desk = parts.patience.ask(lambda: _rulings(found))
     checkpoint.push()
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
@@ -256,11 +257,6 @@ def _changes(found: _Found) -> TopicDescription:
 def _announcer(found: _Found) -> Announcer:
     changes = _changes(found)
     return Announcer(found.config.settings.client_config(), changes.name, changes.partitions)
-
-
-def _serve_metrics(settings: Settings, metrics: PipelineMetrics) -> None:
-    if settings.metrics_port is not None:
-        start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
 
 
 def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
