@@ -7,12 +7,13 @@ Exit codes: 0 done; 1 the command could not do its work (a message on standard e
 
 from __future__ import annotations
 
-import errno
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+
+from streamydb.local.disk import said_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO = 3
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an exception
@@ -46,22 +45,15 @@ class Commands(TyperGroup):
             code = _code(error)
             if code is None:
                 raise
-            say_error(_said(error) if isinstance(error, OSError) else str(error))
+            say_error(said_of(error) or str(error) if isinstance(error, OSError) else str(error))
             raise typer.Exit(code) from error
-
-
-def _said(error: OSError) -> str:
-    """A message about a file, a folder or a disk."""
-    where = "" if error.filename is None else f"{error.filename}: "
-    more = "; make room, and run the command again" if error.errno in _FULL else ""
-    return f"{where}{error.strerror}{more}"
 
 
 def _code(error: Exception) -> int | None:
     """The exit code of an error meant for the user; None for a bug, which keeps its traceback."""
     if isinstance(error, Failure):
         return error.code
-    if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
+    if isinstance(error, OSError) and said_of(error) is not None:
         return EXIT_FAILED
     module = type(error).__module__.partition(".")[0]
     if isinstance(error, typer.Exit) or "Exit" in type(error).__name__:

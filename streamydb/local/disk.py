@@ -1,15 +1,27 @@
-"""Disks that are full."""
+"""Disks that are full, and files that cannot be read or written."""
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Final
 
-__all__ = ["full_disk"]
+__all__ = ["full_disk", "said_of"]
 
 _FULL_BYTES: Final = 16_000_000
 """A disk with less is full: what fails to be written has some megabytes, and is then removed."""
+
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
+
+
+def said_of(error: OSError) -> str | None:
+    """A line about a file, a folder or a disk that failed; None if the error names none."""
+    if error.filename is None and error.errno not in _FULL:
+        return None
+    where = "" if error.filename is None else f"{error.filename}: "
+    more = "; make room, and run the command again" if error.errno in _FULL else ""
+    return f"{where}{error.strerror}{more}"
 
 
 def full_disk(folder: Path) -> str | None:

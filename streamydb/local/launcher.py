@@ -254,13 +254,19 @@ def end(
         Whether there was anything to stop.
 
     Raises:
-        ProcessError: it does not end.
+        ProcessError: it does not end, or is another user's.
     """
     process = process_of(pid, birth)
     if process is None:
         return False
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise ProcessError(
+            f"{name} (process {pid}) is another user's: stop it as that user, or as root"
+        ) from None
     gone = _wait_gone(process, grace_s, note)
     _kill_group(pid)
     if not gone and not _wait_gone(process, GROUP_WAIT_S_MAX):

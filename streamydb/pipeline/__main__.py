@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, PLAN_RECORDS_MAX, STANDBY
+from streamydb.local.disk import said_of
 from streamydb.pipeline.config import PipelineConfig, default_local
 from streamydb.pipeline.launch import launched
 from streamydb.settings import Settings
@@ -80,7 +81,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
         "--max-offsets", type=int, dest="max_offsets_per_trigger",
         help="most transactions read per micro-batch",
     )
-    add("--plan-limit", type=int, default=PLAN_RECORDS_MAX, help="most transactions in one plan")
+    add(
+        "--plan-limit", type=_plan_limit, default=PLAN_RECORDS_MAX,
+        help="most transactions in one plan",
+    )
     add(
         "--from-state", type=Path, metavar="FOLDER",
         help="a backup (or a state of one) that a new checkpoint begins with, not the whole log",
@@ -106,6 +110,14 @@ def _place(text: str) -> str:
     return text.rstrip("/") or text
 
 
+def _plan_limit(text: str) -> int:
+    """A number of transactions; with none in a plan, none would ever be executed."""
+    number = int(text)
+    if not 1 <= number <= PLAN_RECORDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: it is 1 to {PLAN_RECORDS_MAX}")
+    return number
+
+
 def _copy_of(store: str, local: Path) -> Path:
     """The folder on this machine for what a start needs of a checkpoint in a store."""
     return local / f"checkpoint-{hashlib.sha256(store.encode()).hexdigest()[:16]}"
@@ -126,8 +138,11 @@ def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:
         from streamydb.pipeline.main import run  # takes half a second, in which Spark starts
 
         return run(config, launch)
-    except (StreamyError, ValueError) as error:
-        sys.stderr.write(f"streamydb pipeline: {error}\n")
+    except (StreamyError, ValueError, OSError) as error:
+        said = said_of(error) if isinstance(error, OSError) else str(error)
+        if said is None:
+            raise
+        sys.stderr.write(f"streamydb pipeline: {said}\n")
         return 2
 
 

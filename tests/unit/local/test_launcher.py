@@ -207,6 +207,19 @@ def test_a_status_of_an_earlier_release_is_judged_by_the_clock(tmp_path: Path) -
         assert folder.status().state == state
 
 
+def test_one_of_another_user_is_told(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_ours(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    process = launch(SLEEPS)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", not_ours)
+        with pytest.raises(ProcessError, match=rf"it \(process {process.pid}\) is another user's"):
+            end("it", process.pid, process.birth)
+    assert process.alive
+    process.kill()
+
+
 def test_one_that_its_parent_does_not_reap_has_ended(launch: Launch) -> None:
     parent = launch(NEGLECTFUL, SLEEPS)
     child = int(parent.log.read_text().split()[0])

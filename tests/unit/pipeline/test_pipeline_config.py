@@ -10,7 +10,10 @@ from streamydb.columns.blocks import FORMAT
 from streamydb.columns.encoding import pack
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
-from streamydb.pipeline.__main__ import parse
+from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.pipeline import __main__ as command
+from streamydb.pipeline.__main__ import main, parse
+from streamydb.pipeline.launch import SparkLaunch
 from streamydb.pipeline.record import recorded_config, require_same_log
 from streamydb.settings import Settings
 from streamydb.txn_processor.parser import parse_feedback
@@ -59,3 +62,27 @@ def test_a_setting_that_contradicts_the_checkpoint_is_refused_with_what_can_be_d
         recorded_config(tmp_path, Settings(shards=2), 1)
     with pytest.raises(ConfigurationError, match="grouping=planner, or with a new checkpoint"):
         recorded_config(tmp_path, Settings(grouping="single"), 1)
+
+
+@pytest.mark.parametrize("limit", [-1, 0, PLAN_RECORDS_MAX + 1])
+def test_a_plan_of_no_transactions_or_too_many_is_refused(
+    limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--checkpoint", "here", "--plan-limit", str(limit)])
+    assert f"it is 1 to {PLAN_RECORDS_MAX}" in capsys.readouterr().err
+    assert parse(["--checkpoint", "here", "--plan-limit", "1"]).plan_limit == 1
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_spark() -> None:
+        raise LookupError
+
+    monkeypatch.setattr(command, "launched", lambda _: SparkLaunch(no_spark, lambda: None))  # type: ignore[arg-type]
+    (tmp_path / "file").touch()
+    checkpoint = tmp_path / "file" / "checkpoint"
+    given = ["--bootstrap", "127.0.0.1:1", "--local", str(tmp_path), "--checkpoint"]
+    assert main([*given, str(checkpoint)]) == 2
+    assert capsys.readouterr().err == f"streamydb pipeline: {checkpoint}: Not a directory\n"
