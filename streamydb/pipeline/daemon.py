@@ -143,8 +143,11 @@ def _manage() -> None:
 def _serve_early(listener: socket.socket, folder: Path) -> None:
     """Load, then take the place of the daemon that Spark starts; end if either ends before."""
     try:
-        sys.stdout.buffer.write(_DONE if _loads_aside() else _FAILED)
-        sys.stdout.buffer.flush()
+        loaded = _loads_aside()
+        try:
+            os.write(sys.stdout.fileno(), _DONE if loaded else _FAILED)
+        except BrokenPipeError:
+            return  # who has started us was killed
         with selectors.DefaultSelector() as selector:
             for waited in (sys.stdin, listener):
                 selector.register(waited, selectors.EVENT_READ)

@@ -135,9 +135,11 @@ def test_it_ends_with_who_started_it() -> None:
     code += "early = EarlyDaemon(sys.executable); print(early._process.pid, flush=True)\n"
     code += "print(os.environ['STREAMYDB_DAEMON_SOCKET'], flush=True); sys.stdin.read()"
     starter = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert starter.stdout is not None
+    assert starter.stderr is not None
     early = psutil.Process(int(starter.stdout.readline()))
     address = Path(starter.stdout.readline().strip())
     assert address.is_socket()
@@ -146,6 +148,7 @@ def test_it_ends_with_who_started_it() -> None:
     starter.wait(30)
     wait_for(lambda: gone(early), "its end", 60)
     assert not address.parent.exists()
+    assert starter.stderr.read() == "", "no traceback, though nobody hears that it has loaded"
 
 
 def test_one_that_cannot_load_says_so(
