@@ -177,6 +177,9 @@ def append_log(
 ) -> int:
     """Fill the log of a new database, or go on with it; how many records were appended.
 
+    The last record of each partition, which closes what was restored, is appended when all others
+    are there. So a call that died can be repeated with a later end.
+
     Args:
         connection: settings of confluent-kafka.
         database: whose topics are there.
@@ -191,15 +194,20 @@ def append_log(
     done = appended = 0
     try:
         with _LogAppender(connection, topic, BackupError) as appender:
+            closing: dict[int, Line] = {}
             for partition, content in contents.items():
                 done += _compare(connection, topic, partition, content)
                 for line in content:
-                    appender.append_line(partition, line)
-                    done, appended = done + 1, appended + 1
-                    note(done)
+                    if partition in closing:
+                        appender.append_line(partition, closing[partition])
+                        done, appended = done + 1, appended + 1
+                        note(done)
+                    closing[partition] = line
+            for partition, line in closing.items():
+                appender.append_line(partition, line)
     finally:
         set_times(connection, topic, {"message.timestamp.type": "LogAppendTime"})
-    return appended
+    return appended + len(closing)
 
 
 def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from streamydb.kafka.reader import Span
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
-from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
 
 CONFIG = ShardConfig("bank", "x", 2, 1, 100)
 TXN = b'{"id":"a"}'
@@ -291,6 +292,40 @@ def test_a_log_that_lost_its_end_is_not_joined_with_the_backup(
     kafka.topics[log.topic][1].trim(3)
     require_same_end(backup, log, log.spans())
     require_same_end(backup, log, before)
+
+
+@pytest.mark.parametrize("died", range(9))
+def test_a_copy_that_died_goes_on_to_a_later_end(
+    died: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork that is repeated copies what has come to the running database since."""
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create("new.transactions", 2)
+
+    def contents(end: int) -> dict[int, list[Line]]:
+        closing = encode_marker(Marker(100 + end, 2, SEQUENCER))
+        return {
+            number: [
+                *(Line(at, 10 + at, None, TXN) for at in range(end + number)),
+                Line(end + number, 100 + end, None, closing),
+            ]
+            for number in range(2)
+        }
+
+    def until_it_dies() -> Iterator[int]:
+        yield from range(died)
+        raise Died
+
+    life, wanted = until_it_dies(), contents(6)
+    first = contents(3)
+    alive = {n: (line for line in some if next(life) >= 0) for n, some in first.items()}
+    with pytest.raises(Died):
+        append_log(CONNECTION, "new", alive, lambda _: None)
+    append_log(CONNECTION, "new", {n: iter(some) for n, some in wanted.items()}, lambda _: None)
+    for number, some in wanted.items():
+        found = kafka.topics["new.transactions"][number].records
+        assert [Line(each.at, each.append_ms, None, each.content) for each in found] == some
 
 
 def test_a_place_in_a_piece_has_the_mark_of_the_record_before_it() -> None:
