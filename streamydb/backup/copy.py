@@ -141,8 +141,7 @@ def _take(
     kept = folder.state(resolved).read()
     with state_at(folder, config, kept, EVERYTHING, ends, modules, progress) as (newest, more):
         last = newest.about
-    told = told_digests(subject.connection, subject.database, subject.digest_interval)
-    verified = _compare(digests | more, told) if compare else 0
+    verified = _compare(subject, digests | more) if compare else 0
     states = sorted({*manifest.states, resolved})[-keep:]
     finished = msgspec.structs.replace(
         manifest, seq=last.seq, ts_ms=last.ts_ms, ends=ends, states=states, shards=subject.shards,
@@ -265,9 +264,12 @@ def _copy_procedures(source: Path, target: Path) -> None:
             write_whole(target / path.name, data)
 
 
-def _compare(mine: Mapping[int, str], told: Mapping[int, Mapping[str, str]]) -> int:
+def _compare(subject: Subject, mine: Mapping[int, str]) -> int:
     """Compare the digests of the copy with those of the pipelines; return how many were compared.
     """
+    if not mine:
+        return 0
+    told = told_digests(subject.connection, subject.database, subject.digest_interval, mine)
     compared = 0
     for seq, digest in mine.items():
         for pipeline, other in told.get(seq, {}).items():

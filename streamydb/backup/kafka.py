@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -102,15 +102,27 @@ def _piece(partition: int, batch: list[Any]) -> Piece:
 
 
 def told_digests(
-    connection: Mapping[str, str], database: str, interval: int
+    connection: Mapping[str, str], database: str, interval: int, seqs: Container[int]
 ) -> dict[int, dict[str, str]]:
     """Return the digests of the whole state that pipelines published: seq -> incarnation -> the sum
     over all shards.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: its name.
+        interval: transactions from digest to digest; others are of another life.
+        seqs: whose digests are wanted; there may be many more, as they are kept for good.
+
+    Raises:
+        ReadingError: Kafka does not answer.
     """
     found: dict[tuple[int, str], dict[int, StateDigest]] = {}
     with TopicReader(connection, TopicNames(database).digests) as reader:
         for record in reader.whole():
-            _note(found, record.key() or b"", record.value() or b"", interval)
+            digest = _digest(record.value() or b"")
+            if digest is not None and digest.interval == interval and digest.seq in seqs:
+                pipeline = (record.key() or b"").rpartition(b"/")[2].decode("utf-8", "replace")
+                found.setdefault((digest.seq, pipeline), {})[digest.shard] = digest
     told: dict[int, dict[str, str]] = {}
     for (seq, pipeline), shards in found.items():
         if len(shards) == next(iter(shards.values())).shards:
@@ -118,16 +130,11 @@ def told_digests(
     return told
 
 
-def _note(
-    found: dict[tuple[int, str], dict[int, StateDigest]], key: bytes, value: bytes, interval: int
-) -> None:
+def _digest(value: bytes) -> StateDigest | None:
     try:
-        digest = msgspec.json.decode(value, type=StateDigest)
+        return msgspec.json.decode(value, type=StateDigest)
     except UNREADABLE:
-        return
-    pipeline = key.rpartition(b"/")[2].decode("utf-8", "replace")
-    if digest.interval == interval:
-        found.setdefault((digest.seq, pipeline), {})[digest.shard] = digest
+        return None
 
 
 def _sum(digests: Any) -> str:

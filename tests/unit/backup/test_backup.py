@@ -14,7 +14,7 @@ import pytest
 
 from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, restore
 from streamydb.backup import needs as told_needs
-from streamydb.backup.kafka import BackupLog
+from streamydb.backup.kafka import BackupLog, told_digests
 from streamydb.backup.log_end import require_same_end
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece, Positions
@@ -24,6 +24,7 @@ from streamydb.backup.start import begin
 from streamydb.backup.state import About, empty_ids
 from streamydb.backup.trim import Cut, cut, refusals, verify
 from streamydb.columns.blocks import empty_verdicts
+from streamydb.columns.digest import StateDigest
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.records import Marker, decode_marker, encode_marker
@@ -338,3 +339,20 @@ def test_a_place_in_a_piece_has_the_mark_of_the_record_before_it() -> None:
         (0, -1, ""), (1, 5, mark_of(b"a")), (2, 6, mark_of(b"b")), (3, -1, ""),
         (4, 7, mark_of(b"c")), (5, 8, mark_of(b"d")),
     ]  # fmt: skip
+
+
+def test_of_all_digests_that_were_told_only_the_wanted_ones_are_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create("bank.digests")
+    for seq in range(0, 100, 10):
+        for pipeline, interval in (("a", 10), ("b", 10), ("c", 5)):
+            for shard in range(2 if pipeline != "b" else 1):
+                told = StateDigest(seq, shard, interval, f"{seq:032x}", "0" * 16, 2)
+                value = msgspec.json.encode(told)
+                kafka.append("bank.digests", 0, value, f"{shard}/{seq}/{pipeline}".encode())
+    kafka.append("bank.digests", 0, b"no digest")
+    found = told_digests(CONNECTION, "bank", 10, {20, 50, 55})
+    assert found == {seq: {"a": f"{2 * seq:032x}"} for seq in (20, 50)}
