@@ -19,9 +19,13 @@ class Wire:
         self.said: list[Message] = []
         self.told_digests: list[tuple[bytes, bytes]] = []
         self.coming: list[Message] = []
+        self.begun: list[int] = []
 
     def ends(self) -> tuple[int, int]:
         return 0, 0
+
+    def begin_at(self, first: int) -> None:
+        self.begun.append(first)
 
     def position(self) -> int:
         return 0

@@ -18,7 +18,12 @@ from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.core import Action, Member, Play, Say
-from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics, SharedTopicsError
+from streamydb.pipeline.standby.kafka import (
+    MESSAGES_MAX,
+    DigestRecord,
+    SharedTopics,
+    SharedTopicsError,
+)
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.control import Audited, Message
 from streamydb.records.rulings import Rulings
@@ -115,6 +120,20 @@ class Coordinator:
         """
         led = self._rulings.epoch  # its claim, if it is kept, lies before the end asked for here
         end, self._live_from = self._topics.ends()
+        self._replay(max(0, end - MESSAGES_MAX), end)
+        if end > MESSAGES_MAX and not self._member.leader.pipeline:
+            self._replay(0, end)
+        self._member.led = led
+        self._topics.read_digests(max(0, self._live_from - _DIGESTS_MAX))
+        self._act(self._member.begin(_now_ms()))
+        while self._member.role not in ("leading", "following"):
+            self._turn()
+            if self.failure is not None:
+                raise SharedTopicsError(self.failure)
+
+    def _replay(self, first: int, end: int) -> None:
+        """Take in what was said between two offsets, as long as it comes."""
+        self._topics.begin_at(first)
         ends_s = time.monotonic() + _HISTORY_S_MAX
         at = self._topics.position()
         while at < end:
@@ -126,13 +145,6 @@ class Coordinator:
             elif time.monotonic() > ends_s:
                 what = "the control topic cannot be read to its end"
                 raise SharedTopicsError(what) from TimeoutError()
-        self._member.led = led
-        self._topics.read_digests(max(0, self._live_from - _DIGESTS_MAX))
-        self._act(self._member.begin(_now_ms()))
-        while self._member.role not in ("leading", "following"):
-            self._turn()
-            if self.failure is not None:
-                raise SharedTopicsError(self.failure)
 
     def start(self, is_alive: Callable[[], bool]) -> None:
         """Go on in a thread of its own.

@@ -12,7 +12,7 @@ from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.creation import existing
 from streamydb.kafka.reader import ReadingError, TopicReader
-from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.pipeline.standby.kafka import MESSAGES_MAX, SharedTopics
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.pipeline.standby.position import Rank
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message
@@ -142,6 +142,7 @@ def hand_over(connection: Mapping[str, str], database: str, to: str, timeout_s: 
 
 def _epoch(topics: SharedTopics, log: str) -> int:
     epoch, end = 0, topics.ends()[0]
+    topics.begin_at(max(0, end - MESSAGES_MAX))
     while topics.position() < end:
         heard = (m for m in topics.poll(_TURN_S) if m.log == log)
         epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, LeaderClaim | Beat))])

@@ -16,7 +16,12 @@ from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
 from streamydb.records.control import Message, decode_message, encode_message
 
-__all__ = ["DigestRecord", "SharedTopics", "SharedTopicsError"]
+__all__ = ["MESSAGES_MAX", "DigestRecord", "SharedTopics", "SharedTopicsError"]
+
+MESSAGES_MAX: Final = 500_000
+"""So many of the last messages are read for who leads: half a day of a leader with a standby, of
+seven days that are kept.
+"""
 
 _REQUEST_S: Final = 10.0
 _BATCH: Final = 2_000
@@ -46,7 +51,7 @@ class SharedTopics:
     """
 
     def __init__(self, connection: Mapping[str, str], database: str, *told: str) -> None:
-        """Connect in the background; the control topic is read from its beginning.
+        """Connect in the background; the control topic is read from its beginning, or `begin_at`.
 
         Args:
             connection: settings of confluent-kafka.
@@ -111,10 +116,17 @@ class SharedTopics:
         self._producer.poll(0)
         return messages
 
+    def begin_at(self, first: int) -> None:
+        """Read messages from an offset on, or from the first one that is kept."""
+        if self._reads:  # for a moment its position would be the old one
+            self._consumer.close()
+            self._consumer = reader(self._connection, SHARED, on_error=self._note)
+        self._reads = True
+        self._consumer.assign([TopicPartition(self._names.control, 0, first)])
+
     def _begin_reading(self) -> None:
         if not self._reads:
-            self._reads = True
-            self._consumer.assign([TopicPartition(self._names.control, 0, 0)])
+            self.begin_at(0)
 
     def read_digests(self, first: int) -> None:
         """Begin to read digests at an offset, or at the first one that is kept."""

@@ -249,6 +249,35 @@ def test_a_start_reads_what_was_said_before_any_digest(monkeypatch: pytest.Monke
     assert met == [0] * 300
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_start_reads_the_last_messages_unless_they_do_not_tell_who_leads(
+    *, leads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it takes the longer the more was said: a leader with a standby says millions a week."""
+    monkeypatch.setattr("streamydb.pipeline.standby.coordinator.MESSAGES_MAX", 20)
+    started = Started(random.Random("many messages"), monkeypatch)
+    claim: Message = LeaderClaim(log="log", pipeline="me", epoch=3)
+    told: list[Message] = [claim, *(
+        Beat(log="log", pipeline="me", epoch=3, resolved=n, read=n) if leads or n < 50
+        else Following(log="log", pipeline="b", epoch=3, resolved=n, lag_ms=0, ready=False)
+        for n in range(100)
+    )]  # fmt: skip
+    for message in told:
+        started.kafka.append(TopicNames("bank").control, 0, encode_message(message))
+    met: list[Message] = []
+    replay = Member.replay
+
+    def noted(self: Member, message: Message) -> None:
+        met.append(message)
+        replay(self, message)
+
+    monkeypatch.setattr(Member, "replay", noted)
+    started.coordinator.begin()
+    assert len(met) == (20 if leads else 20 + len(told))
+    member = started.coordinator._member
+    assert (member.role, member.epoch, member.covered) == ("leading", 4, 0)
+
+
 def test_what_is_forgotten_is_the_oldest_and_is_not_searched_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
