@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -77,10 +78,10 @@ def test_a_plan_of_no_transactions_or_too_many_is_refused(
 def test_a_folder_that_cannot_be_made_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def no_spark() -> None:
+    def no_spark() -> NoReturn:
         raise LookupError
 
-    monkeypatch.setattr(command, "launched", lambda _: SparkLaunch(no_spark, lambda: None))  # type: ignore[arg-type]
+    monkeypatch.setattr(command, "launched", lambda _: SparkLaunch(no_spark, lambda: None))
     (tmp_path / "file").touch()
     checkpoint = tmp_path / "file" / "checkpoint"
     given = ["--bootstrap", "127.0.0.1:1", "--local", str(tmp_path), "--checkpoint"]
