@@ -20,6 +20,7 @@ RESULT_BYTES_MAX: Final = 900_000
 DEPTH_MAX: Final = 64
 FAILED_ENTRIES_MAX: Final = 100
 FAILED_VALUE_BYTES_MAX: Final = 1_024
+VIOLATED_CHARACTERS_MAX: Final = 512
 DEAD_LETTER_PAYLOAD_BYTES_MAX: Final = 65_536
 ID_WINDOW_DEFAULT: Final = 1_048_576
 # Deadlines pin memory. An hour is enough for a batch job, and for a clock off by a daylight saving.
@@ -77,6 +78,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "DEPTH_MAX": "nested arrays and objects in a record, itself included",
     "FAILED_ENTRIES_MAX": "failed checks that a result lists",
     "FAILED_VALUE_BYTES_MAX": "bytes of an actual value in a failed check, else left out",
+    "VIOLATED_CHARACTERS_MAX": "characters of a broken rule in a failed check, cut there if the "
+    "result would be too large",
     "DEAD_LETTER_PAYLOAD_BYTES_MAX": "bytes of a bad record that its dead letter keeps",
     "ID_WINDOW_DEFAULT": "transactions during which an id is remembered",
     "DEADLINE_AHEAD_MS_MAX": "farthest deadline of a transaction after its commit time (ms)",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from streamydb.limits import CONSTRAINT_STEPS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX
 from streamydb.records.values import canonical, is_number
@@ -19,6 +19,13 @@ __all__ = ["DeclarationRefused", "Schema", "compile_schema"]
 
 class DeclarationRefused(Exception):  # noqa: N818 - a verdict, not an error
     """A declaration is refused; says why."""
+
+
+_At: TypeAlias = "tuple[_At, str | int] | None"
+"""A place within a value: what it is in, and its name or number there; None: the value itself.
+
+It is put into words only for a broken rule, as names may be long.
+"""
 
 
 class _Exhausted(Exception):  # noqa: N818 - a verdict, not an error
@@ -74,7 +81,7 @@ class Schema:
     def fault(self, value: Any) -> str | None:
         """The first rule that a value breaks, and where; None: it keeps all."""
         try:
-            found = self.root.fault(value, "", _Meter())
+            found = self.root.fault(value, None, _Meter())
         except _Exhausted:
             return "schema takes too many steps"
         return None if found is None else f"schema {found}"
@@ -86,7 +93,7 @@ class _Node:
 
     rules: dict[str, Any]
 
-    def fault(self, value: Any, at: str, meter: _Meter) -> str | None:
+    def fault(self, value: Any, at: _At, meter: _Meter) -> str | None:
         meter.charge(1)
         for rule, operand in self.rules.items():
             found = _RULES[rule](operand, value, at, meter, self.rules)
@@ -95,7 +102,7 @@ class _Node:
         return None
 
     def holds(self, value: Any, meter: _Meter) -> bool:
-        return self.fault(value, "", meter) is None
+        return self.fault(value, None, meter) is None
 
 
 _FALSE: Final = _Node({"false": True})
@@ -187,30 +194,39 @@ def _bytes_of(value: Any, meter: _Meter) -> bytes:
     return data
 
 
-def _within(rule: str, at: str, wanted: Any = None) -> str:
+def _within(rule: str, at: _At, wanted: Any = None) -> str:
     shown = "" if wanted is None else f" {canonical(wanted).decode()}"
-    return f"{rule}{shown} at {at or '/'}"
+    return f"{rule}{shown} at {_pointer(at) or '/'}"
 
 
-def _type(names: Any, value: Any, at: str, _meter: _Meter, _: Any) -> str | None:
+def _pointer(at: _At) -> str:
+    """A place as a JSON Pointer."""
+    parts: list[str] = []
+    while at is not None:
+        at, part = at
+        parts.append(part.replace("~", "~0").replace("/", "~1") if type(part) is str else f"{part}")
+    return "".join(f"/{part}" for part in reversed(parts))
+
+
+def _type(names: Any, value: Any, at: _At, _meter: _Meter, _: Any) -> str | None:
     if any(_TYPES[name](value) for name in names):
         return None
     return _within("type", at, names[0] if len(names) == 1 else list(names))
 
 
-def _enum(options: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _enum(options: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     meter.charge(len(options) // 8 + 1)
     return None if _bytes_of(value, meter) in options else _within("enum", at)
 
 
-def _const(wanted: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _const(wanted: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     return None if _bytes_of(value, meter) == wanted else _within("const", at)
 
 
 def _bound(rule: str) -> Callable[..., str | None]:
     test = _BOUNDS[rule]
 
-    def judge(bound: Any, value: Any, at: str, _meter: _Meter, _: Any) -> str | None:
+    def judge(bound: Any, value: Any, at: _At, _meter: _Meter, _: Any) -> str | None:
         fits = not is_number(value) or test(value, bound)
         return None if fits else _within(rule, at, bound)
 
@@ -221,7 +237,7 @@ def _count(rule: str) -> Callable[..., str | None]:
     kind: Any
     kind, least = _COUNTS[rule], rule.startswith("min")
 
-    def judge(bound: Any, value: Any, at: str, _meter: _Meter, _: Any) -> str | None:
+    def judge(bound: Any, value: Any, at: _At, _meter: _Meter, _: Any) -> str | None:
         if type(value) is not kind:
             return None
         fits = len(value) >= bound if least else len(value) <= bound
@@ -230,36 +246,36 @@ def _count(rule: str) -> Callable[..., str | None]:
     return judge
 
 
-def _multiple(divisor: Any, value: Any, at: str, _meter: _Meter, _: Any) -> str | None:
+def _multiple(divisor: Any, value: Any, at: _At, _meter: _Meter, _: Any) -> str | None:
     fits = not is_number(value) or (type(value) is int and value % divisor == 0)
     return None if fits else _within("multipleOf", at, divisor)
 
 
-def _unique_items(wanted: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _unique_items(wanted: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     if not wanted or type(value) is not list:
         return None
     seen = {_bytes_of(item, meter) for item in value}
     return None if len(seen) == len(value) else _within("uniqueItems", at)
 
 
-def _prefix_items(nodes: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _prefix_items(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     items = value if type(value) is list else []
     return _first(
-        node.fault(item, f"{at}/{i}", meter)
+        node.fault(item, (at, i), meter)
         for i, (node, item) in enumerate(zip(nodes, items, strict=False))
     )
 
 
-def _items(node: Any, value: Any, at: str, meter: _Meter, rules: Any) -> str | None:
+def _items(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str | None:
     if type(value) is not list:
         return None
     start = len(rules.get("prefixItems", ()))
     return _first(
-        node.fault(item, f"{at}/{i}", meter) for i, item in enumerate(value) if i >= start
+        node.fault(item, (at, i), meter) for i, item in enumerate(value) if i >= start
     )
 
 
-def _contains(node: Any, value: Any, at: str, meter: _Meter, rules: Any) -> str | None:
+def _contains(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str | None:
     if type(value) is not list:
         return None
     count = sum(node.holds(item, meter) for item in value)
@@ -267,25 +283,25 @@ def _contains(node: Any, value: Any, at: str, meter: _Meter, rules: Any) -> str 
     return None if least <= count <= most else _within("contains", at)
 
 
-def _properties(nodes: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _properties(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     if type(value) is not dict:
         return None
     meter.charge(len(nodes) // 8)
     return _first(
-        node.fault(value[name], f"{at}/{_escaped(name)}", meter)
+        node.fault(value[name], (at, name), meter)
         for name, node in nodes.items()
         if name in value
     )
 
 
-def _additional(node: Any, value: Any, at: str, meter: _Meter, rules: Any) -> str | None:
+def _additional(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str | None:
     if type(value) is not dict:
         return None
     meter.charge(len(value) // 8)
     known = rules.get("properties", {})
     for name in value:
         if name not in known:
-            where = f"{at}/{_escaped(name)}"
+            where = (at, name)
             if node is _FALSE:
                 return _within("additionalProperties", where)
             found: str | None = node.fault(value[name], where, meter)
@@ -294,14 +310,14 @@ def _additional(node: Any, value: Any, at: str, meter: _Meter, rules: Any) -> st
     return None
 
 
-def _property_names(node: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _property_names(node: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     names = value if type(value) is dict else {}
     if all(node.holds(name, meter) for name in names):
         return None
     return _within("propertyNames", at)
 
 
-def _required(names: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _required(names: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     if type(value) is not dict:
         return None
     meter.charge(len(names) // 8)
@@ -309,7 +325,7 @@ def _required(names: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | N
     return _within("required", at, missing[0]) if missing else None
 
 
-def _dependent(needs: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _dependent(needs: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     if type(value) is not dict:
         return None
     for name, names in needs.items():
@@ -319,42 +335,37 @@ def _dependent(needs: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | 
     return None
 
 
-def _dependent_schemas(nodes: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _dependent_schemas(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     present = value if type(value) is dict else {}
     return _first(
         node.fault(value, at, meter) for name, node in nodes.items() if name in present
     )
 
 
-def _all_of(nodes: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _all_of(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     return _first(node.fault(value, at, meter) for node in nodes)
 
 
-def _any_of(nodes: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _any_of(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     return None if any(node.holds(value, meter) for node in nodes) else _within("anyOf", at)
 
 
-def _one_of(nodes: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _one_of(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     count = sum(node.holds(value, meter) for node in nodes)
     return None if count == 1 else _within("oneOf", at)
 
 
-def _not(node: Any, value: Any, at: str, meter: _Meter, _: Any) -> str | None:
+def _not(node: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     return _within("not", at) if node.holds(value, meter) else None
 
 
-def _if(node: Any, value: Any, at: str, meter: _Meter, rules: Any) -> str | None:
+def _if(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str | None:
     branch = rules.get("then" if node.holds(value, meter) else "else")
     return None if branch is None else branch.fault(value, at, meter)
 
 
 def _first(faults: Iterator[str | None]) -> str | None:
     return next((found for found in faults if found is not None), None)
-
-
-def _escaped(name: str) -> str:
-    """A name as a part of a JSON Pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _elsewhere(*_: Any) -> None:

@@ -125,7 +125,9 @@ def _faults(constraints: Constraints, writes: Sequence[Judged]) -> list[dict[str
             if fault is not None:
                 entry = _entry("constraint", write, write.after, write.key)
                 failed.append(entry | {"constraint": rule.name, "violated": fault})
-    return failed[:FAILED_ENTRIES_MAX]
+            if len(failed) == FAILED_ENTRIES_MAX:
+                return failed
+    return failed
 
 
 _Grouped = list[tuple[Judged, Constraint, Range]]

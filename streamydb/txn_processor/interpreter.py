@@ -17,9 +17,7 @@ import msgspec
 from streamydb import errors
 from streamydb import records as r
 from streamydb.constraints import DeclarationRefused, amended, parse
-from streamydb.limits import (
-    RESULT_BYTES_MAX,
-)
+from streamydb.limits import RESULT_BYTES_MAX, VIOLATED_CHARACTERS_MAX
 from streamydb.procedures.core import Called, run, version_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
 from streamydb.procedures.meter import cut_reason
@@ -155,7 +153,7 @@ def _concluded(
             named = NamedRanges(txn.ranges, lambda bounds: calls.see.seen(bounds).keys)
             found = enforce(rules, _judged(after, look), txn.lock_keys, look, named)
             if found.code is not None:
-                return Verdict(found.code, found.failed, reason=found.reason)
+                return _forbidden(Verdict(found.code, found.failed, reason=found.reason), size)
             after = after | found.indexed
     writes = []
     for key, value in after.items():
@@ -170,6 +168,17 @@ def _concluded(
     if called is not None:
         verdict.returned, verdict.outputs = called.returned, called.outputs
     return _fitting(verdict, size)
+
+
+def _forbidden(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
+    """The verdict of a transaction that constraints forbid; if its result is too large, what it
+    tells of the broken rules is cut: they name places within values.
+    """
+    long = [e for e in verdict.failed if len(e.get("violated", "")) > VIOLATED_CHARACTERS_MAX]
+    if long and size(verdict) > RESULT_BYTES_MAX:
+        for entry in long:
+            entry["violated"] = entry["violated"][:VIOLATED_CHARACTERS_MAX]
+    return verdict
 
 
 def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> list[Judged]:

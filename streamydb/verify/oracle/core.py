@@ -11,7 +11,7 @@ checks and enforced constraints it has its own (`order`, `steps`, `constraints.j
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import UNSET
@@ -295,6 +295,8 @@ class Oracle:
             if verdict is not None:
                 code, failed, reason = verdict
                 result = place.result(txn.id, "aborted", code=code, failed=failed, reason=reason)
+                if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
+                    _cut(result.failed)
                 return result, {}
             writes |= judge.index_writes(writes)
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
@@ -413,6 +415,13 @@ class _CallHost(Declared):
 
     def apply(self, update: Update, before: bytes | None) -> bytes | None:
         return ended(update, before, updated(update, before), self.ts_ms)
+
+
+def _cut(failed: Sequence[Failed]) -> None:
+    """Cut what a result tells of broken rules, where it has no room for all of it."""
+    for entry in failed:
+        if entry.violated is not UNSET:
+            entry.violated = entry.violated[: limits.VIOLATED_CHARACTERS_MAX]
 
 
 def _read_keys(txn: Transaction) -> dict[str, None]:

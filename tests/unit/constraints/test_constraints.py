@@ -152,6 +152,14 @@ def test_a_judgement_that_takes_too_long_is_a_violation() -> None:
     assert compile_schema(schema).fault([899] * 5000) == "schema takes too many steps"
 
 
+def test_a_broken_rule_tells_its_place_as_a_json_pointer() -> None:
+    inner = {"additionalProperties": {"type": "integer"}}
+    schema = compile_schema({"additionalProperties": {"items": inner}})
+    assert schema.fault({"a/b": [{}, {"~": "x"}]}) == 'schema type "integer" at /a~1b/1/~0'
+    assert schema.fault({"a/b": [{}, {"~": 1}]}) is None
+    assert compile_schema(schema=False).fault(1) == "schema nothing fits at /"
+
+
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "a", "ab"]))
 VALUES = st.recursive(
     SCALARS,
