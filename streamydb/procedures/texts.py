@@ -10,7 +10,6 @@ none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,15 +17,19 @@ from streamydb.procedures.unicode14 import UNASSIGNED
 
 __all__ = ["pinned", "pinned_repr", "require_known"]
 
-_LATER: Final = re.compile(
-    "["
-    + "".join(
-        "-".join(rf"\U{int(point, 16):08x}" for point in run.split("-"))
-        for run in UNASSIGNED.split()
-    )
-    + "]"
-)
-_RECASED: Final = re.compile("[\u019b\u0264\u0277\u027c\u0295\ua7d3\ua7d5\uab4b\uab4c]")
+
+def _unassigned() -> bytes:
+    """One byte for each code point: 1 where Unicode 14.0 does not assign it."""
+    table = bytearray(0x110000)
+    for run in UNASSIGNED.split():
+        first, _, last = run.partition("-")
+        begin, end = int(first, 16), int(last or first, 16) + 1
+        table[begin:end] = b"\1" * (end - begin)
+    return bytes(table)
+
+
+_LATER: Final = _unassigned()
+_RECASED: Final = frozenset("\u019b\u0264\u0277\u027c\u0295\ua7d3\ua7d5\uab4b\uab4c")
 _NOTHING: Final = tuple(map(chr, (*range(0xFDD0, 0xFDF0), *range(0xD800, 0xE000))))
 _UNCASED: Final = tuple("ªº\u0138\u018d\u01aa\u01ab\u01ba\u0221\u0234\u0235\u0236\u0237\u0238")
 
@@ -43,9 +46,11 @@ def pinned(function: Callable[..., Any], text: str, *args: Any) -> Any:
     given = text + "".join(arg for arg in args if type(arg) is str)
     if given.isascii():
         return function(text, *args)
-    shown = _stand_ins(_LATER, _NOTHING, given) | _stand_ins(_RECASED, _UNCASED, given)
-    if not shown:
+    characters = set(given)  # a text has few different characters, and each is looked up once
+    later, recased = _later(characters), characters & _RECASED
+    if not (later or recased):
         return function(text, *args)
+    shown = _stand_ins(later, _NOTHING, characters) | _stand_ins(recased, _UNCASED, characters)
     there = str.maketrans(shown)
     back = str.maketrans({stand_in: mark for mark, stand_in in shown.items()})
     called = (arg.translate(there) if type(arg) is str else arg for arg in args)
@@ -55,10 +60,16 @@ def pinned(function: Callable[..., Any], text: str, *args: Any) -> Any:
     return [part.translate(back) for part in found] if type(found) is list else found
 
 
-def _stand_ins(marks: re.Pattern[str], pool: tuple[str, ...], given: str) -> dict[str, str]:
-    """Return a substitute for each of the ``marks``, which the text itself does not contain."""
-    found = sorted(set(marks.findall(given)).difference(pool))
-    free = [each for each in pool if each not in given]
+def _later(characters: set[str]) -> set[str]:
+    """Return those that Unicode 14.0 does not assign."""
+    return {each for each in characters if _LATER[ord(each)]}
+
+
+def _stand_ins(marks: set[str], pool: tuple[str, ...], taken: set[str]) -> dict[str, str]:
+    """Return a substitute for each of the ``marks``, which is not among those that are ``taken``.
+    """
+    found = sorted(marks.difference(pool))
+    free = [each for each in pool if each not in taken]
     if len(found) > len(free):
         raise ValueError("too many characters that Unicode 14.0 does not have")
     return dict(zip(found, free, strict=False))
@@ -67,11 +78,11 @@ def _stand_ins(marks: re.Pattern[str], pool: tuple[str, ...], given: str) -> dic
 def pinned_repr(value: Any) -> str:
     """`repr`, which escapes what Unicode 14.0 cannot print."""
     text = repr(value)
-    return text if text.isascii() else _LATER.sub(_escaped, text)
+    later = set() if text.isascii() else _later(set(text))
+    return text.translate({ord(each): _escaped(ord(each)) for each in later}) if later else text
 
 
-def _escaped(found: re.Match[str]) -> str:
-    point = ord(found[0])
+def _escaped(point: int) -> str:
     return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
 
 
@@ -82,6 +93,6 @@ def require_known(text: str) -> str:
         ValueError: it has other characters, which are no digits.
 
     """
-    if not text.isascii() and _LATER.search(text):
+    if not text.isascii() and _later(set(text)):
         raise ValueError("not a number")
     return text

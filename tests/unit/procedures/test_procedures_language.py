@@ -122,6 +122,7 @@ ENDLESS = [
     "return [0] * 10**9",
     "return 10**9 * (1, 2)",
     "return 'a'.ljust(10**9)",
+    "try:\n    'a'.ljust(math.inf)\nexcept TypeError:\n    pass\nwhile True:\n    pass",
     "return 'ab'.replace('', 'x' * 100000).replace('x', 'y' * 100000)",
     "return ('x' * 10**6).join([''] * 10**5)",
     "s = 'ab'\nwhile True:\n    s += s",
