@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamydb import errors
 from streamydb import records as r
 from streamydb.limits import EMITTED_BYTES_MAX, EMITTED_RECORDS_MAX, VALUE_BYTES_MAX
+from streamydb.procedures.data import name_of
 from streamydb.procedures.declare import Abort, DeclaredKeys, declared
 from streamydb.procedures.follow_ups import (
     NO_OUTPUTS,
@@ -60,7 +61,7 @@ class Flow:
     def emit(self, machine: Machine, host: _Host, stream: Any, value: bytes) -> None:
         """Add a record to a stream."""
         if stream not in self.graph.emits.get(self.running, ()):
-            machine.end(errors.UNKNOWN_STREAM, str(stream))
+            machine.end(errors.UNKNOWN_STREAM, name_of(machine, stream))
         self._declared(machine, host, flow_key(self.module.name))
         self.size += len(value)
         if len(value) > VALUE_BYTES_MAX:
@@ -77,7 +78,7 @@ class Flow:
         """A window of the procedure that runs."""
         declared = self.graph.windows.get(name) if type(name) is str else None
         if declared is None or declared.owner != self.running:
-            machine.end(errors.NOT_THE_OWNER, str(name))
+            machine.end(errors.NOT_THE_OWNER, name_of(machine, name))
         if name not in self.windows:
             key = window_key(self.module.name, name)
             self._declared(machine, host, key)
@@ -90,7 +91,7 @@ class Flow:
         """Run a nested procedure, and those inside that its streams trigger; all or nothing."""
         outer = self.nest or self.running
         if self.running != outer or name not in self.graph.nested.get(outer, ()):
-            machine.end(errors.UNKNOWN_PROCEDURE, str(name))
+            machine.end(errors.UNKNOWN_PROCEDURE, name_of(machine, name))
         self.nest = outer
         try:
             return self._inside(machine, view, name, args)
@@ -202,5 +203,7 @@ def _told(
     try:
         return declared(function(dict(args)))
     except (Exception, Stop, Abort) as error:
+        if isinstance(error, Exception) and not is_of_language(error):
+            raise
         what = f"the key function of {module}.{name} failed with {type(error).__name__}"
         raise ValueError(f"{what}; it gets the arguments as a dict, and gives keys") from error

@@ -17,12 +17,13 @@ import msgspec
 from streamydb import errors
 from streamydb import records as r
 from streamydb.procedures.call_flow import Flow, keys_of, text_of
+from streamydb.procedures.data import canonical_of, decoded
 from streamydb.procedures.declare import Abort, DeclaredKeys
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
 from streamydb.procedures.modules import Module
-from streamydb.procedures.view import Host, ProcedureView, Stamp, canonical_of, decoded
+from streamydb.procedures.view import Host, ProcedureView, Stamp
 
 __all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
 

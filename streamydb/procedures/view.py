@@ -19,6 +19,7 @@ from streamydb.errors import ValueRejected
 from streamydb.limits import TTL_MS_MAX, VALUE_BYTES_MAX
 from streamydb.procedures.call_flow import Flow
 from streamydb.procedures.chance import Random
+from streamydb.procedures.data import canonical_of, decoded, name_of, unfit
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.scans import DeclaredRanges, named_bounds
@@ -27,11 +28,13 @@ from streamydb.records.names import FLOWS_PREFIX, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["Declared", "Host", "ProcedureView", "Stamp", "canonical_of", "decoded"]
+__all__ = ["Declared", "Host", "ProcedureView", "Stamp"]
 
 
 _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
 _NOT_GIVEN: Final = object()
+_TAKEN: Final = ("machine", "view", "name")
+"""Arguments that no nested procedure could have before `records.begins.EXPIRY_IN_CALLS`."""
 
 
 class Stamp(NamedTuple):
@@ -149,35 +152,6 @@ class ProcedureView:
             self.machine.end(failed.code, update.key)
         self.writes[update.key] = after
         return after
-
-
-def canonical_of(machine: Machine, value: Any) -> bytes:
-    """Canonical bytes of a value that a procedure gives, charged.
-
-    Raises:
-        TypeError, OverflowError: it is no value.
-
-    """
-    try:
-        data = r.canonical(machine.walk(value))
-    except ValueRejected as fault:
-        raise _unfit(fault) from None
-    machine.text(len(data))
-    return data
-
-
-def _unfit(fault: ValueRejected) -> Exception:
-    """Return the exception that a procedure sees for a value that cannot be stored."""
-    kind = OverflowError if fault.code == errors.NUMBER_RANGE else TypeError
-    return kind(str(fault))
-
-
-def decoded(machine: Machine, data: bytes | None, default: Any = None) -> Any:
-    """A stored value as objects of the procedure's own, charged."""
-    if data is None:
-        return default
-    machine.charge(len(data) // 32 + 1)
-    return r.decode_value(data)
 
 
 def _get(machine: Machine, view: ProcedureView, key: str, default: Any = None) -> Any:
@@ -299,27 +273,29 @@ def _number(machine: Machine, value: Any) -> Any:
     try:
         return r.canonical_number(value)
     except ValueRejected as fault:
-        raise _unfit(fault) from None
+        raise unfit(fault) from None
 
 
 def _emit(machine: Machine, view: ProcedureView, stream: str, record: Any) -> None:
     data = canonical_of(machine, record)
     if view.flow is None:
-        machine.end(errors.UNKNOWN_STREAM, str(stream))
+        machine.end(errors.UNKNOWN_STREAM, name_of(machine, stream))
     view.flow.emit(machine, view.host, stream, data)
 
 
 def _window(machine: Machine, view: ProcedureView, name: str) -> SlidingWindow:
     machine.tick()
     if view.flow is None:
-        machine.end(errors.NOT_THE_OWNER, str(name))
+        machine.end(errors.NOT_THE_OWNER, name_of(machine, name))
     return view.flow.window(machine, view.host, name, view.now)
 
 
-def _call(machine: Machine, view: ProcedureView, name: str, **args: Any) -> Any:
+def _call(machine: Machine, view: ProcedureView, name: str, /, **args: Any) -> Any:
+    if not view.host.expires and not args.keys().isdisjoint(_TAKEN):
+        raise TypeError("there is no such argument")
     machine.walk(args)
     if view.flow is None:
-        machine.end(errors.UNKNOWN_PROCEDURE, str(name))
+        machine.end(errors.UNKNOWN_PROCEDURE, name_of(machine, name))
     return view.flow.call(machine, view, name, args)
 
 

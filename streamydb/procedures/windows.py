@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamydb import errors
+from streamydb.errors import ValueRejected
 from streamydb.limits import VALUE_BYTES_MAX, WINDOW_ITEMS_MAX
+from streamydb.procedures.data import plain_bytes, unfit
 from streamydb.procedures.methods import METHODS
 from streamydb.records import canonical, decode_value
 
@@ -81,14 +83,11 @@ def _insert(machine: Machine, window: SlidingWindow, item: Any) -> bool:
     if len(window.active) + len(window.staged) >= WINDOW_ITEMS_MAX:
         machine.exceed("window")
     machine.charge(len(window.active) // 16 + 1)
-    copied = decode_value(canonical(machine.walk(item)))
-    return window.insert(copied)
+    return window.insert(decode_value(plain_bytes(machine, item)))
 
 
 def _items(machine: Machine, window: SlidingWindow) -> list[Any]:
-    found = window.items()
-    machine.walk(found)
-    return decode_value(canonical(found))  # type: ignore[no-any-return]
+    return decode_value(plain_bytes(machine, window.items()))  # type: ignore[no-any-return]
 
 
 def _slid(machine: Machine, window: SlidingWindow) -> bool:
@@ -97,8 +96,15 @@ def _slid(machine: Machine, window: SlidingWindow) -> bool:
 
 
 def stored(machine: Machine, window: SlidingWindow, key: str) -> bytes:
-    """The value of a window at the end of a call, charged."""
-    data = window.value()
+    """The value of a window at the end of a call, charged.
+
+    Raises:
+        TypeError: it has an item that is nested too deeply to be in it.
+    """
+    try:
+        data = window.value()
+    except ValueRejected as fault:
+        raise unfit(fault) from None
     machine.charge(len(data) // 32 + 1)
     if len(data) > VALUE_BYTES_MAX:
         machine.end(errors.VALUE_TOO_LARGE, key)
