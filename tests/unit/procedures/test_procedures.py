@@ -119,6 +119,25 @@ def test_own_writes_are_read_and_written_in_the_order_of_the_first() -> None:
     assert list(called.writes.items()) == [("b", b"[1,3]"), ("a", b"5")]
 
 
+def test_a_list_may_be_deeper_by_one_than_a_value_that_is_given() -> None:
+    """The oracle refused what the engine appends, and `check` ended by that."""
+    log = Log()
+    log.deploy(
+        """
+def keep(db):
+    deep = []
+    for _ in range(63):
+        deep = [deep]
+    db.append("a", deep)
+"""
+    )
+    for _ in range(2):
+        result = log.send(call={"procedure": "m.keep", "keys": ["a"]})
+        assert result["status"] == "committed"
+    deep = b"[" * 64 + b"]" * 64
+    assert log.oracle.state["a"][0] == b"[" + deep + b"," + deep + b"]"
+
+
 def test_the_place_is_that_of_the_transaction() -> None:
     called = evaluate("return [db.seq, db.now, db.id]")
     assert returned(called) == [42, 1_700_000_000_000, "txn-1"]
