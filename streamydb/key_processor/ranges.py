@@ -73,6 +73,11 @@ class FoundRange(NamedTuple):
     ending: Sequence[tuple[bytes, bytes]] = ()
 
     @property
+    def told(self) -> int:
+        """Bytes of its items that count in a result, or less: never more than those of a call."""
+        return self.size - HEAD_BYTES * len(self.items or ())
+
+    @property
     def cost(self) -> int:
         """Bytes that it counts as in a plan: looking at a key has a cost, too."""
         ending = sum(_KEY_COST + len(item) for _, item in self.ending)
@@ -128,7 +133,7 @@ class RangeScanner:
                 each = self._look(bounds, read=reads)
             self.known[bounds] = each
             keys += each.keys
-            size += each.size if read else 0
+            size += each.told if read else 0
             found.append(each)
         return found
 
@@ -157,7 +162,7 @@ class RangeScanner:
         items, size = [], 0
         for key in found[: limits.RANGE_KEYS_MAX + 1]:
             item = self.values.items([key])[0]
-            size += len(key) + len(item)
+            size += len(key) + len(item) - ENDING_HEAD_BYTES
             cut = size > limits.RESULT_BYTES_MAX or not read
             items.append((key, item[:ENDING_HEAD_BYTES] if cut else item))
         return items
