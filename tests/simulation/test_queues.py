@@ -120,7 +120,7 @@ class Worker:
     async def work(self) -> None:
         await self.deploy()
         acts = [self.enqueue, self.enqueue, self.claim, self.claim, self.end, self.end,
-                self.within, self.cancel, self.redrive]  # fmt: skip
+                self.within, self.cancel, self.cancel, self.redrive]  # fmt: skip
         for self.turn in range(16):
             with suppress(MovedError):
                 await self.rng.choice(acts)()
@@ -192,10 +192,12 @@ class Worker:
                 await self.queue.redrive(each.id)
 
     async def cancel(self) -> None:
-        """Cancel one that may be waiting, claimed, or gone."""
-        with suppress(ClientError):
+        """Cancel one that may be waiting, claimed, or gone; perhaps add it again at once."""
+        with suppress(ClientError, DuplicateIdError):
             if self.world.added:
-                await self.queue.cancel(self.rng.choice(list(self.world.added)))
+                item = self.rng.choice(list(self.world.added))
+                if await self.queue.cancel(item) and self.rng.random() < 0.7:
+                    await self.queue.enqueue({"of": item}, item_id=item)
 
 
 @pytest.mark.parametrize("seed", range(8))

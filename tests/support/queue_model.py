@@ -20,6 +20,7 @@ class Model:
     Attributes:
         waiting: ids that were never claimed, in the order of their commits.
         claimed: id -> [number, end in ms, attempts, token].
+        there: ids of the items that there are.
         ended: id -> how: completed, dead, or cancelled.
         claims: (id, token) of every claim that was ever given.
     """
@@ -27,6 +28,7 @@ class Model:
     def __init__(self) -> None:
         self.waiting: list[str] = []
         self.claimed: dict[str, list[int]] = {}
+        self.there: set[str] = set()
         self.ended: dict[str, str] = {}
         self.claims: set[tuple[str, int]] = set()
         self.number = self.deploys = 0
@@ -44,21 +46,27 @@ class Model:
                 added = update["value"]
                 self._enqueue(added if isinstance(added, list) else [added])
             elif update["op"] == "delete" and item != update["key"]:
-                assert in_lane <= self._end(item, "completed" if in_lane else "cancelled")
+                assert in_lane
+                assert self._end(item, "completed")
         called = record.get("call")
         if called is not None and called["procedure"].startswith("streamydb_queue."):
             args = called["args"]
             name = called["procedure"].partition(".")[2]
             if name == "claim":
                 self._claim(args, seq, now, returned)
+            elif name == "cancel":
+                assert returned == (args["item"] in self.there)
+                self._end(args["item"], "cancelled")
             elif name != "settle":
                 told = [getattr(self, f"_{name}")(each, args, now) for each in args["claims"]]
                 assert returned == told, (name, args, returned, told)
 
     def _enqueue(self, items: list[str]) -> None:
         self.waiting += items
-        for item in items:  # one that was given up may come back
-            assert self.ended.pop(item, "dead") == "dead"
+        for item in items:  # one that was given up or cancelled may come back
+            assert item not in self.there
+            assert self.ended.pop(item, "dead") in {"dead", "cancelled"}
+        self.there |= {*items}
 
     def _claim(self, args: dict[str, Any], seq: int, now: int, returned: Any) -> None:
         """Those whose time is up come first, then new ones, as many as are given."""
@@ -68,9 +76,8 @@ class Model:
         first = again[: args["count"]]
         assert given[: len(first)] == first
         fresh = given[len(first) :]
-        assert fresh == self.waiting[: len(fresh)]
         assert len(given) <= args["count"]
-        self.waiting = self.waiting[len(fresh) :]
+        assert fresh == (self._taken(args["count"] - len(first)) if given else [])
         for item, _, token, attempts, until, number in returned["items"]:
             known = self.claimed.get(item)
             self.number += known is None
@@ -80,17 +87,36 @@ class Model:
             self.claimed[item] = wanted
             self.claims.add((item, token))
 
+    def _taken(self, count: int) -> list[str]:
+        """Take so many ids, but for those that are claimed: they were cancelled, and came back."""
+        taken: list[str] = []
+        while self.waiting and len(taken) < count:
+            item = self.waiting.pop(0)
+            if item not in self.claimed and item not in taken:
+                taken.append(item)
+        return taken
+
     def _stands(self, claim: list[Any]) -> bool:
         known = self.claimed.get(claim[0])
         return known is not None and known[3] == claim[2]
 
     def _end(self, item: str, how: str) -> bool:
-        """An item is over; whether it was claimed. One that is cancelled is claimed until then."""
-        self.ended.setdefault(item, how)
-        return how != "cancelled" and self.claimed.pop(item, None) is not None
+        """An item is over, with its claim; tell whether it was claimed."""
+        if item in self.there:
+            self.ended[item] = how
+            self.there.remove(item)
+        return self.claimed.pop(item, None) is not None
 
     def _complete(self, claim: list[Any], *_: Any) -> bool:
         return self._stands(claim) and self._end(claim[0], "completed")
+
+    def _forget(self, claim: list[Any], _: Any, now: int) -> bool:
+        if not self._stands(claim):
+            return False
+        if claim[0] in self.there:
+            self.claimed[claim[0]][1:4] = now, 0, 0
+            return True
+        return self._end(claim[0], "cancelled")
 
     def _extend(self, claim: list[Any], args: dict[str, Any], now: int) -> int | None:
         if not self._stands(claim):

@@ -72,7 +72,8 @@ def claim(
     places = _free(db, prefix, lanes, lane, count - len(again))
     left = -1
     if places:
-        fresh, left = _fresh(db, prefix, ends, window, len(places))
+        held = _held(db, prefix, lanes)
+        fresh, left = _fresh(db, prefix, ends, window, len(places), held)
         for place, item in zip(places, fresh, strict=False):
             ends["claimed"] += 1
             lanes[place][item] = [until, 1, ends["claimed"], db.seq]
@@ -80,7 +81,7 @@ def claim(
     for place, entries in lanes.items():
         ends["due"][place] = min([NEVER] + [entry[0] for entry in entries.values()])
     if given:
-        _put_lanes(db, prefix, lanes)
+        _put_lanes(db, prefix, {each[1]: lanes[each[1]] for each in given})
         db.put(prefix + "ends", ends)
     full = not given and not places
     return {
@@ -101,6 +102,44 @@ def complete(db: Any, prefix: str, claims: list[Any]) -> Any:
         done.append(stands)
     _put_lanes(db, prefix, lanes)
     return done
+
+
+@procedure
+def forget(db: Any, prefix: str, claims: list[Any]) -> Any:
+    """End claims of items that were cancelled; tells for each whether it still stood.
+
+    An item that was added again meanwhile is for anybody: its new id may have been passed over.
+    """
+    ends = _ends(db, prefix)
+    lanes: dict[int, Any] = {}
+    done = []
+    for item, place, token in claims:
+        stands = _stands(db, prefix, lanes, item, place, token)
+        if stands and db.get(f"{prefix}item/{item}") is None:
+            lanes[place].pop(item)
+        elif stands:
+            lanes[place][item] = [db.now, 0, lanes[place][item][2], 0]
+            ends["due"][place] = min(ends["due"][place], db.now)
+            db.put(prefix + "ends", ends)
+        done.append(stands)
+    _put_lanes(db, prefix, lanes)
+    return done
+
+
+@procedure
+def cancel(db: Any, prefix: str, item: str) -> Any:
+    """Remove an item and end its claim; tells whether it was there.
+
+    Its id may stay in the inbox or in a page. Whoever claims passes it over.
+    """
+    there = db.get(f"{prefix}item/{item}") is not None
+    db.delete(f"{prefix}item/{item}")
+    for place in range(LANES):
+        lanes: dict[int, Any] = {}
+        if item in _lane(db, prefix, lanes, place):
+            lanes[place].pop(item)
+            _put_lanes(db, prefix, lanes)
+    return there
 
 
 @procedure
@@ -248,8 +287,30 @@ def _free(db: Any, prefix: str, lanes: Any, first: int, wanted: int) -> list[int
     return places
 
 
+def _held(db: Any, prefix: str, lanes: Any) -> dict[str, bool]:
+    """The ids in all lanes."""
+    held: dict[str, bool] = {}
+    for place in range(LANES):
+        for item in _lane(db, prefix, lanes, place):
+            held[item] = True
+    return held
+
+
+def _others(held: dict[str, bool], ids: list[str]) -> list[str]:
+    """Those ids that nobody holds, each once, and note them as held.
+
+    An id is there twice if its item was cancelled and added again before the first one was claimed.
+    """
+    found = []
+    for item in ids:
+        if item not in held:
+            held[item] = True
+            found.append(item)
+    return found
+
+
 def _fresh(
-    db: Any, prefix: str, ends: Any, window: list[int], wanted: int
+    db: Any, prefix: str, ends: Any, window: list[int], wanted: int, held: dict[str, bool]
 ) -> tuple[list[str], int]:
     """Take ids from the pages, then from the inbox; tell its length then (-1: not read)."""
     taken: list[str] = []
@@ -259,7 +320,7 @@ def _fresh(
         key = f"{prefix}page/{ends['head']}"
         page = db.get(key, [])
         part = page[ends["taken"] : ends["taken"] + wanted - len(taken)]
-        taken.extend(part)
+        taken.extend(_others(held, part))
         ends["taken"] += len(part)
         ends["paged"] -= len(part)
         if ends["taken"] >= len(page) and ends["head"] < ends["tail"]:
@@ -269,10 +330,13 @@ def _fresh(
     if len(taken) == wanted:
         return taken, -1
     inbox = db.get(prefix + "inbox", [])
-    ids, rest = _first(inbox, wanted - len(taken))
+    rest = inbox
+    while rest and len(taken) < wanted:
+        ids, rest = _first(rest, wanted - len(taken))
+        taken.extend(_others(held, ids))
     if inbox:
         _put_inbox(db, prefix, rest)
-    return taken + ids, len(rest)
+    return taken, len(rest)
 
 
 def _stands(db: Any, prefix: str, lanes: Any, item: str, place: int, token: int) -> bool:

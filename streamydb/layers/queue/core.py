@@ -26,7 +26,7 @@ from streamydb.layers.errors import (
 )
 from streamydb.layers.names import check_id, check_name
 from streamydb.layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_ITEMS
-from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, run, scan
+from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, scan
 
 __all__ = ["CLAIM_ITEMS_MAX", "MODULE", "Claim", "Dead", "Depth", "QueueCore", "Waiting"]
 
@@ -283,16 +283,12 @@ class QueueCore:
         self._check_held(claims, done)
 
     def cancel(self, item_id: str) -> Flow[bool]:
-        """Remove an item, claimed or not; return True if it was there."""
-        key = self._item(check_id(item_id))
-
-        def body(view: AttemptView) -> Body[bool]:
-            found = (yield [key])[key] is not None
-            if found:
-                view.delete(key)
-            return found
-
-        return (yield from run(body))
+        """Remove an item, and end its claim; return True if it was there."""
+        keys = [self._item(check_id(item_id)), *self._lanes()]
+        sent = {"prefix": self.prefix, "item": item_id}
+        made = yield from call(f"{MODULE}.cancel", sent, keys)
+        there: bool = made.returned
+        return there
 
     def peek(self, limit: int = 10) -> Flow[list[Waiting]]:
         """Show the oldest items that were never claimed, without claiming them."""
@@ -304,7 +300,7 @@ class QueueCore:
             key = f"{self.prefix}page/{page}"
             ids += ((yield from read([key], at=shown.seq))[key] or [])[skipped:]
             page, skipped = page + 1, 0
-        ids = (ids + _flat(shown[self.prefix + "inbox"]))[:limit]
+        ids = list(dict.fromkeys(ids + _flat(shown[self.prefix + "inbox"])))[:limit]
         items = yield from read([self._item(each) for each in ids], at=shown.seq)
         entries = [items.entries[self._item(each)] for each in ids]
         return [
@@ -417,8 +413,8 @@ class QueueCore:
             for item, lane, token, attempts, until, number in items
         ]
         gone = [claim for claim in claims if claim.value is None]
-        keys = [self._item(claim.id) for claim in gone]
-        yield from self._settled("complete", gone, keys, {})
+        keys = [self.prefix + "ends", *(self._item(claim.id) for claim in gone)]
+        yield from self._settled("forget", gone, keys, {})
         return [claim for claim in claims if claim.value is not None]
 
     def _bury(self, receipts: list[list[Any]]) -> Flow[None]:

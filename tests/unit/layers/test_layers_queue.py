@@ -161,6 +161,50 @@ def test_a_cancelled_item_is_not_claimed(queue: Any) -> None:
     assert queue.depth() == Depth(1, 1)
 
 
+def test_an_id_that_is_used_again_has_one_claim_at_a_time(host: MemoryHost, queue: Any) -> None:
+    queue.enqueue("old", item_id="order-7")
+    assert queue.cancel("order-7")
+    queue.enqueue("new", item_id="order-7")
+    queue.enqueue("other")
+    assert [item.value for item in queue.peek()] == ["new", "other"]
+    first, other = queue.claim(3, timeout_s=1000)
+    assert [first.value, other.value] == ["new", "other"]
+    assert queue.claim() == []
+    queue.complete(first, other)
+    assert queue.claim() == []
+    assert queue.depth() == Depth(0, 0)
+
+
+def test_an_item_that_comes_back_while_its_old_id_is_claimed_is_not_lost(
+    host: MemoryHost,
+) -> None:
+    with host.connect(options=QUICK) as client:
+        queue = Queue(client, "jobs")
+        queue.enqueue("old", item_id="order-7")
+        queue.cancel("order-7")
+
+        def again() -> None:
+            queue.enqueue("new", item_id="order-7")
+            assert queue.claim() == []
+
+        (claim,) = drive(client, interrupted(queue.core.claim(timeout_s=1000), 3, again))
+        assert (claim.value, claim.attempts) == ("new", 1)
+        queue.complete(claim)
+        assert queue.depth() == Depth(0, 0)
+
+
+def test_who_holds_a_cancelled_item_does_not_remove_what_came_after_it(queue: Any) -> None:
+    queue.enqueue("old", item_id="order-7")
+    (old,) = queue.claim(timeout_s=1000)
+    assert queue.cancel("order-7")
+    queue.enqueue("new", item_id="order-7")
+    with pytest.raises(ClaimLostError):
+        queue.complete(old)
+    (new,) = queue.claim(timeout_s=1000)
+    assert (new.value, new.attempts) == ("new", 1)
+    queue.complete(new)
+
+
 def test_enqueue_and_complete_are_parts_of_other_transactions(host: MemoryHost) -> None:
     with host.connect(options=QUICK) as client:
         queue = Queue(client, "jobs")
