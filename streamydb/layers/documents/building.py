@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from streamydb.client import ConflictError
+from streamydb.client import ConflictError, SnapshotGoneError
 from streamydb.layers.documents.core import CollectionCore
 from streamydb.layers.documents.indexes import CollectionIndexes, Index
 from streamydb.layers.errors import (
@@ -91,28 +91,38 @@ class IndexedCore(CollectionCore):
         if index is None:
             return False
         prefix = index.prefix(self.prefix)
-        seq = (yield from read([self.schema_key])).seq
-        start: str | None = None
-        while entries := (yield from scan(prefix, seq, start=start, limit=_SCANNED)):
-            keys = [entry.key for entry in entries if entry.key != start]
-            if not keys:
-                break
+        seq, keys = yield from self._next(prefix, None, None)
+        while keys:
             yield from run(partial(_delete, keys=keys))
-            start = keys[-1]
+            seq, keys = yield from self._next(prefix, seq, keys[-1])
         return True
 
     def _fill(self, index: Index) -> Flow[None]:
         """Put the documents of now into an index; those of later come with their writes."""
         prefix = f"{self.prefix}data/"
-        seq = (yield from read([self.schema_key])).seq
-        start: str | None = None
-        while entries := (yield from scan(prefix, seq, start=start, limit=_SCANNED)):
-            ids = [entry.key.removeprefix(prefix) for entry in entries if entry.key != start]
-            if not ids:
-                return
+        seq, keys = yield from self._next(prefix, None, None)
+        while keys:
+            ids = [key.removeprefix(prefix) for key in keys]
             for place in range(0, len(ids), _CHUNK):
                 yield from self._enter(index, ids[place : place + _CHUNK])
-            start = entries[-1].key
+            seq, keys = yield from self._next(prefix, seq, keys[-1])
+
+    def _next(
+        self, prefix: str, seq: int | None, last: str | None
+    ) -> Flow[tuple[int, list[str]]]:
+        """The keys behind the last one, and the seq that shows them.
+
+        That is a newer one when this one is not kept any more: what it shows besides was written
+        after the index was announced, so it keeps the index.
+        """
+        while True:
+            at = (yield from read([self.schema_key])).seq if seq is None else seq
+            try:
+                entries = yield from scan(prefix, at, start=last, limit=_SCANNED)
+            except SnapshotGoneError:
+                seq = None
+            else:
+                return at, [entry.key for entry in entries if entry.key != last]
 
     def _enter(self, index: Index, ids: list[str]) -> Flow[None]:
         """Put documents into an index in one transaction, or in halves if they are written to."""

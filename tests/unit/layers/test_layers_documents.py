@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamydb.client import AsyncView, InvalidJsonError, SnapshotGoneError, View
-from streamydb.layers.documents import AsyncCollection, Collection
+from streamydb.layers.documents import AsyncCollection, Collection, building
 from streamydb.layers.documents.building import IndexedCore
 from streamydb.layers.documents.indexes import CollectionIndexes
 from streamydb.layers.drivers import drive
@@ -276,6 +276,29 @@ def test_a_build_that_was_cut_off_goes_on(host: MemoryHost, steps: int) -> None:
         assert users.create_index("by_n", ["n"])
         assert [found.data["n"] for found in users.find("by_n", ge=119).documents] == [119, 1007]
     assert_indexed(host)
+
+
+@pytest.mark.parametrize("steps", [4, 7])
+def test_an_index_is_made_and_dropped_for_longer_than_a_snapshot_is_kept(
+    host: MemoryHost, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    monkeypatch.setattr(building, "_SCANNED", 4)
+    with host.connect() as client:
+        users = Collection(client, "users")
+        for number in range(10):
+            users.put(str(number), {"n": number})
+
+        def pass_time() -> None:
+            users.put("5", {"n": -1})
+            users.delete("1")
+            model = host.database.model
+            host.do(lambda: setattr(model, "gone", model.latest().seq))
+
+        making = users.core.create_index("by_n", ["n"])
+        assert drive(client, interrupted(making, steps, pass_time))
+        assert_indexed(host)
+        assert drive(client, interrupted(users.core.drop_index("by_n"), steps, pass_time))
+        assert list(client.scan(f"{users.core.prefix}index/")) == []
 
 
 def test_the_entry_of_another_is_left_alone_while_a_unique_index_is_built(host: MemoryHost) -> None:
