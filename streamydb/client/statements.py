@@ -16,7 +16,7 @@ from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.reads import tried
-from streamydb.client.requests import Flow, Freshness, Pause, SqlAnswer, SqlStatements, perform
+from streamydb.client.requests import Flow, Freshness, SqlAnswer, SqlStatements, perform
 from streamydb.client.session import Retry, Session
 from streamydb.records.table import Table
 
@@ -66,7 +66,7 @@ def execute_sql(
     """Execute statements as one transaction.
 
     Raises:
-        ConflictError: others wrote what was read, in each attempt.
+        ConflictError: others wrote what was read, in each attempt that there was time for.
         OutcomeUnknownError: it may be committed.
         ClientError: it is not committed.
     """
@@ -74,21 +74,27 @@ def execute_sql(
     make = partial(SqlStatements, tables, statements, freshness)
     if all(sql.lstrip().lower().startswith(_READING) for sql, _ in statements):
         return _results(session, (yield from tried(retry, partial(make, None))))
-    conflict: CheckFailedError | None = None
-    for _ in range(session.options.conflicts_max):
+    attempts = 0
+    while True:
+        attempts += 1
         try:
             answer = yield from _once(retry, make, session.new_id())
         except CheckFailedError as error:
-            conflict = error
             session.saw(error.seq)
             make = partial(SqlStatements, tables, statements, session.floor(session.seq))
+            pause = retry.again(None) if attempts < session.options.conflicts_max else None
+            if pause is None:
+                raise _given_up(attempts, error) from None
         else:
             return _results(session, answer)
-        yield from perform(Pause(retry.pause_s()))
-    raise ConflictError(
-        f"Others wrote what the statements read in each of {session.options.conflicts_max} "
-        "attempts; nothing was written.",
-        members={} if conflict is None else conflict.members,
+        yield from perform(pause)
+
+
+def _given_up(attempts: int, conflict: CheckFailedError) -> ConflictError:
+    return ConflictError(
+        f"Others wrote what the statements read in each of {attempts} attempts; nothing was "
+        "written.",
+        members=conflict.members,
     )
 
 

@@ -57,21 +57,25 @@ export async function executeSql(
     return resultsOf(context, await tried(context, retry, (waitS) => perform(first, undefined, waitS), () => retry.leftS()));
   }
   let freshness = first;
-  let conflict: AbortedError | undefined;
-  for (let attempt = 0; attempt < session.options.conflictsMax; attempt += 1) {
+  for (let attempt = 1; ; attempt += 1) {
+    let pause: number | undefined;
     try {
       const id = session.newId();
       return resultsOf(context, await once(context, retry, id, (waitS) => perform(freshness, id, waitS)));
     } catch (error) {
       if (!(error instanceof AbortedError) || error.code !== "check-failed") throw error;
-      conflict = error;
       session.saw(error.seq);
       freshness = session.floor(session.seq);
+      pause = attempt < session.options.conflictsMax ? retry.again() : undefined;
+      if (pause === undefined) throw givenUp(attempt, error);
     }
-    await session.surroundings.sleep(retry.pauseS(), context.signal);
+    await session.surroundings.sleep(pause, context.signal);
   }
-  const detail = `Others wrote what was read in each of ${session.options.conflictsMax} attempts; nothing was written.`;
-  throw new ConflictError(detail, conflict?.members ?? {}, [], "precondition-failed");
+}
+
+function givenUp(attempts: number, conflict: AbortedError): ConflictError {
+  const detail = `Others wrote what was read in each of ${attempts} attempts; nothing was written.`;
+  return new ConflictError(detail, conflict.members, [], "precondition-failed");
 }
 
 /** Execute statements that may write, once. */

@@ -75,23 +75,26 @@ def test_a_facade_without_queries_says_so() -> None:
 
 
 class Facade:
-    """Answers to statements, one after the other."""
+    """Answers to statements, one after the other, each after some seconds."""
 
-    def __init__(self, *answers: Any) -> None:
+    def __init__(self, *answers: Any, seconds: float = 0) -> None:
         self.answers = list(answers)
         self.sent: list[SqlStatements] = []
+        self.seconds, self.now = seconds, 0.0
 
     def run(self, *statements: str) -> Any:
-        session = Session(Options(backoff_s=0.001))
+        session = Session(Options(backoff_s=0.001), lambda: self.now)
         flow = execute_sql(session, "main", prepared(statements), Freshness(consistency="strong"))
         try:
             request: Request[Any] = next(flow)
             while True:
                 if isinstance(request, Pause):
+                    self.now += request.seconds
                     request = flow.send(None)
                     continue
                 assert isinstance(request, SqlStatements)
                 self.sent.append(request)
+                self.now += self.seconds
                 answer = self.answers.pop(0)
                 failed = isinstance(answer, Exception)
                 request = flow.throw(answer) if failed else flow.send(answer)
@@ -114,6 +117,13 @@ def test_conflicts_are_tried_again_with_other_ids() -> None:
     assert [each.freshness.min_version for each in facade.sent] == [None, 4, 5]
     with pytest.raises(ConflictError, match="in each of 30 attempts"):
         Facade(*(conflict(number) for number in range(1, 31))).run("delete from t")
+
+
+def test_conflicts_are_tried_again_within_the_time() -> None:
+    facade = Facade(*map(conflict, range(1, 31)), seconds=8)
+    with pytest.raises(ConflictError, match="in each of 4 attempts") as caught:
+        facade.run("delete from t")
+    assert (len(facade.sent), caught.value.seq) == (4, 4)
 
 
 def test_what_may_write_is_sent_once_if_its_answer_is_lost() -> None:

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/statements.ts (15ff699e0c76e581b16cb385243fa74c3740098a1942400f0285a1db2f3972b0): python -m tools.console_client
+// Made of clients/typescript/src/statements.ts (415b107b8b1e3ddcee4769c07eff14d8fb2da00cc8c0be3825c14b9cec6512ef): python -m tools.console_client
 /**
  * Transactions of SQL on tables, which the facade executes.
  *
@@ -33,8 +33,8 @@ export async function executeSql(context, tables, statements, first, timeoutS) {
         return resultsOf(context, await tried(context, retry, (waitS) => perform(first, undefined, waitS), () => retry.leftS()));
     }
     let freshness = first;
-    let conflict;
-    for (let attempt = 0; attempt < session.options.conflictsMax; attempt += 1) {
+    for (let attempt = 1;; attempt += 1) {
+        let pause;
         try {
             const id = session.newId();
             return resultsOf(context, await once(context, retry, id, (waitS) => perform(freshness, id, waitS)));
@@ -42,14 +42,18 @@ export async function executeSql(context, tables, statements, first, timeoutS) {
         catch (error) {
             if (!(error instanceof AbortedError) || error.code !== "check-failed")
                 throw error;
-            conflict = error;
             session.saw(error.seq);
             freshness = session.floor(session.seq);
+            pause = attempt < session.options.conflictsMax ? retry.again() : undefined;
+            if (pause === undefined)
+                throw givenUp(attempt, error);
         }
-        await session.surroundings.sleep(retry.pauseS(), context.signal);
+        await session.surroundings.sleep(pause, context.signal);
     }
-    const detail = `Others wrote what was read in each of ${session.options.conflictsMax} attempts; nothing was written.`;
-    throw new ConflictError(detail, conflict?.members ?? {}, [], "precondition-failed");
+}
+function givenUp(attempts, conflict) {
+    const detail = `Others wrote what was read in each of ${attempts} attempts; nothing was written.`;
+    return new ConflictError(detail, conflict.members, [], "precondition-failed");
 }
 /** Execute statements that may write, once. */
 async function once(context, retry, id, perform) {
