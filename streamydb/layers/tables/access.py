@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from streamydb.layers.documents.encoding import Scalar
-from streamydb.layers.tables.keys import Bounds, KeyRange, Keys, part
+from streamydb.layers.tables.keys import Bounds, KeyRange, Keys, fits, fitting, part
 from streamydb.layers.tables.parsing import constant
 from streamydb.layers.tables.schema import Column, Index, Table
 from streamydb.layers.tables.types import MISSING
@@ -114,8 +114,10 @@ def _along(prefix: str, index: Index | None, columns: Sequence[str], known: Narr
     bounds = _bounds(known.get(columns[len(equal)])) if len(equal) < len(columns) else None
     ranges = [part(prefix, values, bounds) for values in product(*equal)]
     if ends or not columns:
-        return Access(index, (), tuple(dict.fromkeys(ranges)))
-    return Access(index, tuple(dict.fromkeys(each.start for each in ranges)), ())
+        narrowed = [found for each in ranges if (found := fitting(each)) is not None]
+        return Access(index, (), tuple(dict.fromkeys(narrowed)))
+    points = [each.start for each in ranges if fits(each.start)]
+    return Access(index, tuple(dict.fromkeys(points)), ())
 
 
 def _equal(columns: Sequence[str], known: Narrowings) -> list[list[Scalar]]:

@@ -158,9 +158,10 @@ class TablesDialect(default.DefaultDialect):
         if url.host is None:
             return [_MEMORY.setdefault(name, Tables.in_memory(name))], {}
         scheme = "https" if url.query.get("tls") else "http"
+        host = f"[{url.host}]" if ":" in url.host else url.host
         port = "" if url.port is None else f":{url.port}"
         options: dict[str, Any] = {} if url.password is None else {"token": url.password}
-        return [f"{scheme}://{url.host}{port}", name], options
+        return [f"{scheme}://{host}{port}", name], options
 
     def get_isolation_level_values(self, dbapi_conn: Any) -> Any:
         """There is one level, with or without transactions of several statements."""

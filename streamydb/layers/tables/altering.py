@@ -57,7 +57,9 @@ class Alterations:
         if node.args.get("exists") and self._reader.relation(node.this.name) is None:
             return
         table = self._reader.table(node.this)
-        [action] = node.args["actions"]
+        action, *more = node.args["actions"]
+        if more:
+            raise unsupported(more[0], "ALTER TABLE makes one change in a statement.")
         if isinstance(action, exp.ColumnDef):
             self._add(table, action)
         elif isinstance(action, exp.Drop) and action.args.get("kind") == "COLUMN":
@@ -125,7 +127,7 @@ class Alterations:
 
     def _drop(self, table: Table, action: exp.Drop) -> None:
         only(action, "exists", "tables", "kind", "restrict")
-        [target] = action.args["tables"]
+        target = _target(action)
         column = table.column(target.name)
         if column is None:
             if action.args.get("exists"):
@@ -147,7 +149,7 @@ class Alterations:
 
     def _drop_constraint(self, table: Table, action: exp.Drop) -> None:
         only(action, "exists", "tables", "kind", "restrict")
-        [target] = action.args["tables"]
+        target = _target(action)
         name = target.name.lower()
         checks = tuple(each for each in table.checks if each.name.lower() != name)
         keys = tuple(each for each in table.foreign_keys if each.name.lower() != name)
@@ -291,6 +293,14 @@ class Alterations:
             for key in child.foreign_keys
             if key.parent.lower() == table.name.lower() and column in key.parent_columns
         ]
+
+
+def _target(action: exp.Drop) -> exp.Expr:
+    """The one thing that is dropped."""
+    targets: list[exp.Expr] = action.args.get("tables") or []
+    if len(targets) != 1:
+        raise unsupported(action)
+    return targets[0]
 
 
 def _users(table: Table, column: str) -> list[str]:

@@ -14,7 +14,7 @@ from streamydb.layers.tables.errors import StatementInvalidError, place_of
 from streamydb.layers.tables.parsing import DIALECT, only, unsupported
 from streamydb.layers.tables.reading import ROW
 from streamydb.layers.tables.schema import Check, Column, ForeignKey, Index, Table
-from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX
+from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX, INTEGERS
 
 __all__ = [
     "COLUMNS_MAX",
@@ -131,7 +131,10 @@ class Definition:
                 identity = True
             else:
                 self._said.append((kind, node.this, constraint.name or None))
-        return Column(node.name, _type(node.args["kind"]), not_null, default, identity)
+        kind_name = _type(node.args["kind"])
+        if identity and kind_name not in INTEGERS:
+            raise unsupported(node, "Only a column of integers numbers rows.")
+        return Column(node.name, kind_name, not_null, default, identity)
 
     def _constraint(self, node: exp.Expr, column: exp.Expr | None, name: str | None) -> None:
         if isinstance(node, exp.Constraint):

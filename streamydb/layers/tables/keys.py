@@ -24,8 +24,9 @@ from streamydb.layers.documents.encoding import AFTER, Scalar, bracket, encode
 from streamydb.layers.tables.errors import DataRefusedError
 from streamydb.layers.tables.schema import Index, Row, Table
 from streamydb.limits import KEY_BYTES_MAX
+from streamydb.records.ranges import first_behind
 
-__all__ = ["Bounds", "KeyRange", "Keys", "encoded", "part"]
+__all__ = ["Bounds", "KeyRange", "Keys", "encoded", "fits", "fitting", "part"]
 
 
 class KeyRange(NamedTuple):
@@ -116,6 +117,29 @@ def part(prefix: str, equal: Sequence[Scalar], bounds: Bounds | None) -> KeyRang
     if bounds.upper is not None:
         end = encode([bounds.upper], [False]) + ("" if bounds.upper_open else AFTER)
     return KeyRange(base + start, base + end)
+
+
+def fits(key: str) -> bool:
+    """Return True if a text is not too long for a key."""
+    return len(key.encode()) <= KEY_BYTES_MAX
+
+
+def fitting(keys: KeyRange) -> KeyRange | None:
+    """A range with all keys of another one, and bounds that are not too long; None: it has none.
+
+    A constant of a statement may be longer than all that keys hold, or below another one.
+    """
+    start, end = keys
+    if start >= end:
+        return None
+    start = start if fits(start) else _cut(start)
+    end = end if fits(end) else first_behind(_cut(end)) or end
+    return KeyRange(start, end)
+
+
+def _cut(key: str) -> str:
+    """The beginning of a key; with a greater last character it is not too long either."""
+    return key.encode()[: KEY_BYTES_MAX - 1].decode(errors="ignore")
 
 
 def _checked(key: str, of: str) -> str:

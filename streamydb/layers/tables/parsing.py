@@ -19,6 +19,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
+from streamydb.errors import ValueRejected
 from streamydb.layers.tables.errors import (
     DataRefusedError,
     Place,
@@ -27,6 +28,7 @@ from streamydb.layers.tables.errors import (
     place_of,
 )
 from streamydb.layers.tables.types import MISSING
+from streamydb.records import canonical
 
 __all__ = [
     "DIALECT",
@@ -40,6 +42,7 @@ __all__ = [
     "literal",
     "only",
     "parse",
+    "too_deep",
     "unsupported",
 ]
 
@@ -107,6 +110,8 @@ def parse(sql: str) -> list[exp.Expr]:
     Raises:
         StatementInvalidError: it is no SQL.
     """
+    if not _is_unicode(sql):
+        raise StatementInvalidError("This is no SQL: it is not Unicode text.")
     try:
         found = _Placing().parse(sql)
     except ParseError as error:
@@ -117,6 +122,8 @@ def parse(sql: str) -> list[exp.Expr]:
         raise StatementInvalidError(f"{what}, at {near!r}" if near else what, place) from None
     except TokenError as error:
         raise StatementInvalidError(f"This is no SQL: {error}") from None
+    except RecursionError:
+        raise too_deep() from None
     return [each for each in found if each is not None]
 
 
@@ -201,6 +208,11 @@ def only(node: exp.Expr, *known: str) -> None:
             raise StatementUnsupportedError(f"Tables do not understand {what!r} here.", place)
 
 
+def too_deep() -> StatementInvalidError:
+    """The error that a statement has more brackets in brackets than Python can follow."""
+    return StatementInvalidError("It is nested too deep.")
+
+
 def unsupported(node: exp.Expr, what: str = "") -> StatementUnsupportedError:
     """The error that a part of a statement is not understood."""
     text = node.sql(DIALECT)
@@ -214,9 +226,11 @@ def _literal(value: Any) -> exp.Expr:
     if isinstance(value, bool):
         return exp.Boolean(this=value)
     if isinstance(value, str):
+        if not _is_unicode(value):
+            raise DataRefusedError("A text is not Unicode.")
         return exp.Literal.string(value)
     if isinstance(value, dict | list | tuple):
-        return _cast(msgspec.json.encode(value).decode(), "JSON")
+        return _cast(_json(value), "JSON")
     if isinstance(value, float) and not math.isfinite(value):
         raise DataRefusedError(f"{value} is no number that can be stored.")
     if isinstance(value, Decimal):
@@ -237,6 +251,22 @@ _NAMES: Final[dict[type, str]] = {
 
 def _cast(text: str, name: str) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(name, dialect=DIALECT))
+
+
+def _is_unicode(text: str) -> bool:
+    """Return True if a text has no half of a pair of surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _json(value: Any) -> str:
+    try:
+        return canonical(msgspec.to_builtins(value, str_keys=True)).decode()
+    except (ValueRejected, TypeError) as fault:
+        raise DataRefusedError(f"A parameter is no JSON that can be stored: {fault}") from None
 
 
 def _text(value: Any) -> str:

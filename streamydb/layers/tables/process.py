@@ -110,8 +110,6 @@ def _outcome(job: Job, snapshot: _Asked, benches: Workbenches) -> dict[str, Any]
         return {"kind": "name", "error": str(error)}
     except SqlError as error:
         return _failed(error, number)
-    except RecursionError:
-        return {"kind": "invalid", "error": "It is nested too deep.", "statement": number}
     writes = {
         key: None if value is None else canonical(value) for key, value in overlay.writes.items()
     }

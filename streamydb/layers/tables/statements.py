@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from sqlglot import exp
 
@@ -20,8 +20,8 @@ from streamydb.layers.tables.errors import (
     place_of,
 )
 from streamydb.layers.tables.keys import Keys
-from streamydb.layers.tables.parsing import DIALECT, only, unsupported
-from streamydb.layers.tables.reading import ROW, Reader, StoredRow, show
+from streamydb.layers.tables.parsing import DIALECT, only, too_deep, unsupported
+from streamydb.layers.tables.reading import ROW, Reader, StoredRow, shape, show
 from streamydb.layers.tables.schema import Column, Row, Table
 from streamydb.layers.tables.transaction import Overlay, Transaction
 from streamydb.layers.tables.types import INTEGERS
@@ -75,6 +75,8 @@ def execute(
     except SqlError as error:
         error.put_at(place_of(statement))
         raise
+    except RecursionError:
+        raise too_deep() from None
     overlay.write_to(transaction)
     return result
 
@@ -231,7 +233,7 @@ class Statement:
             last = self._transaction.read([key])[key] or 0
             for row in rows:
                 if row[column.name] is None:
-                    row[column.name] = last + 1
+                    row[column.name] = _after(last, column)
                 last = max(last, row[column.name])
             if rows:
                 self._transaction.put(key, last)
@@ -327,13 +329,22 @@ class Statement:
         for part in returning.expressions:
             if found := part.find(exp.Query):
                 raise unsupported(found, "RETURNING takes no queries.")
-        bench = self._reader.lay_out_rows(table, [row.values for row in rows])
-        query = exp.Select(expressions=[_without_row(part) for part in returning.expressions])
+        # Without numbers, which a star would show: one thread of DuckDB keeps the order of rows.
+        bench = self._bench.lay_out(shape(table), [list(row.values.values()) for row in rows])
+        query = exp.Select(expressions=[part.copy() for part in returning.expressions])
         source = exp.Table(this=exp.to_identifier(alias))
         show(source, bench, alias)
         query.set("from_", exp.From(this=source))
-        query.set("order", exp.Order(expressions=[exp.column(ROW, quoted=True)]))
         return _result(self._bench.ask(query.sql(DIALECT), returning), len(rows))
+
+
+def _after(last: int, column: Column) -> int:
+    """The number of a row after the last one."""
+    if last >= INTEGERS[column.type]:
+        raise DataRefusedError(
+            f"Column {column.name} has no more numbers: {last} is the largest of {column.type}."
+        )
+    return last + 1
 
 
 def _alias(target: exp.Expr) -> str:
@@ -356,14 +367,6 @@ def _default(column: Column) -> exp.Expr:
 def _cast(node: exp.Expr, column: Column) -> exp.Expr:
     kind = exp.DataType.build(column.type, dialect=DIALECT)
     return exp.Cast(this=node.copy(), to=kind)
-
-
-_HIDDEN: Final = exp.Star(except_=[exp.to_identifier(ROW, quoted=True)])
-
-
-def _without_row(part: exp.Expr) -> exp.Expr:
-    """The part of RETURNING; a star does not show the rows' numbers."""
-    return _HIDDEN.copy() if isinstance(part, exp.Star) else part.copy()
 
 
 def _result(answer: Answer, changed: int | None = None) -> Result:

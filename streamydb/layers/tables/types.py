@@ -19,7 +19,7 @@ import datetime as dt
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
 
@@ -35,7 +35,9 @@ __all__ = ["DECIMAL_DIGITS_MAX", "INTEGERS", "MISSING", "ColumnType", "column_ty
 DECIMAL_DIGITS_MAX: Final = 18
 """Digits of a decimal: as many as an integer of 64 bits has without fail."""
 
-INTEGERS: Final = ("SMALLINT", "INTEGER", "BIGINT")
+INTEGERS: Final = {"SMALLINT": 2**15 - 1, "INTEGER": 2**31 - 1, "BIGINT": INTEGER_MAX}
+"""The types of integers, and the largest number of each."""
+
 MISSING: Final[Any] = object()
 """No value of the column's type compares with a constant as the constant says."""
 
@@ -146,10 +148,14 @@ def _double(_: ColumnType, value: Any) -> Any:
     return found if math.isfinite(found) else MISSING
 
 
+_EXACT: Final = Context(prec=1_000)
+"""More digits than a constant of DuckDB's decimals has: nothing is rounded."""
+
+
 def _decimal(kind: ColumnType, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return MISSING
-    scaled = Decimal(value).scaleb(kind.places)
+    scaled = Decimal(value).scaleb(kind.places, _EXACT)
     whole = scaled == scaled.to_integral_value() and abs(scaled) < 10**DECIMAL_DIGITS_MAX
     return Decimal(value) if whole else MISSING
 

@@ -161,7 +161,7 @@ def test_a_cancelled_item_is_not_claimed(queue: Any) -> None:
     assert queue.depth() == Depth(1, 1)
 
 
-def test_an_id_that_is_used_again_has_one_claim_at_a_time(host: MemoryHost, queue: Any) -> None:
+def test_an_id_that_is_used_again_has_one_claim_at_a_time(queue: Any) -> None:
     queue.enqueue("old", item_id="order-7")
     assert queue.cancel("order-7")
     queue.enqueue("new", item_id="order-7")

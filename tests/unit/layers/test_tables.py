@@ -128,6 +128,7 @@ def test_the_layout_of_keys_is_the_documented_one(tables: Tables) -> None:
         ("3 = id and city = 'x'", ["get row"]),
         ("id in (3, 5, 99)", ["get row"] * 3),
         ("id > 3 and id <= 6", ["scan row 3"]),
+        ("id > 6 and id < 3", []),
         ("id between 3 and 4 and id < 100", ["scan row 2"]),
         ("mail = 'm3'", ["get entry", "get row"]),
         ("city = 'Bonn'", ["scan entry 5", *["get row"] * 5]),
@@ -280,6 +281,17 @@ def test_rows_are_numbered(tables: Tables) -> None:
     assert tables.sql("insert into t (x) values ('a'), ('b') returning id").rows == ((1,), (2,))
     tables.sql("insert into t values (10, 'c')")
     assert tables.sql("insert into t (x) values ('d') returning id, x").rows == ((11, "d"),)
+
+
+@pytest.mark.parametrize("shown", ["*", "t.*", "columns(*)", "unnest(t)"])
+def test_returning_shows_the_columns_of_the_table_in_order(tables: Tables, shown: str) -> None:
+    tables.sql("create table t (id int primary key, x int)")
+    for first, size in ((0, 3), (1000, 300)):
+        rows = tuple((number, -number) for number in range(first + size, first, -1))
+        values = ", ".join(map(str, rows))
+        made = tables.sql(f"insert into t values {values} returning {shown}")
+        assert (made.columns, made.rows) == (("id", "x"), rows)
+    assert tables.sql(f"delete from t where id = 2 returning {shown}").rows == ((2, -2),)
 
 
 def test_an_index_over_rows_has_all_of_them(tables: Tables) -> None:

@@ -187,6 +187,8 @@ def test_the_url_names_the_facade_the_tables_and_the_token() -> None:
     dialect = TablesDialect()
     url = create_engine("streamydb://user:secret@here:8443/shop?tls=1").url
     assert dialect.create_connect_args(url) == (["https://here:8443", "shop"], {"token": "secret"})
+    url = create_engine("streamydb://[::1]:8080/shop").url
+    assert dialect.create_connect_args(url) == (["http://[::1]:8080", "shop"], {})
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import StatementInvalidError, Tables
+from streamydb.layers.tables import StatementInvalidError, StatementUnsupportedError, Tables
 from tests.unit.layers.test_tables import refused, state
 
 
@@ -60,6 +60,13 @@ def test_tables_are_altered(tables: Tables) -> None:
     tables.sql("drop table q")
     tables.sql("drop table u")
     assert {key.rpartition("/")[2] for key in state(tables)} == {"number"}
+
+
+def test_one_change_in_a_statement(tables: Tables) -> None:
+    tables.sql("create table t (id int primary key, n int, m int)")
+    for change in ("add column a int, add column b int", "drop column n, drop column m"):
+        error = refused(tables, f"alter table t {change}")
+        assert isinstance(error, StatementUnsupportedError)
 
 
 def test_savepoints(tables: Tables) -> None:
