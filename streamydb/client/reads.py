@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import (
     AnswerTooLargeError,
@@ -25,13 +27,16 @@ from streamydb.client.requests import (
     perform,
 )
 from streamydb.client.session import Retry, Session
+from streamydb.errors import ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
+from streamydb.records import canonical
 from streamydb.records.table import Table
 
 __all__ = [
     "RangeScan",
     "check_bound",
     "check_key",
+    "check_sql",
     "current_seq",
     "query",
     "read",
@@ -75,10 +80,11 @@ def query(
     """Run a query.
 
     Raises:
-        InvalidParameterError: the prefix is longer than any key.
+        InvalidParameterError: the prefix is longer than any key, or a parameter is no JSON.
         ClientError: it was refused, took too much, or its answer would be too large.
     """
     check_bound(prefix)
+    check_sql(sql, list(params))
     make = partial(Query, sql, tuple(params), prefix, freshness)
     found = yield from tried(session.retry(timeout_s), make)
     session.saw(found.seq)
@@ -180,6 +186,18 @@ def check_bound(bound: str) -> None:
         raise InvalidParameterError(
             f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
         )
+
+
+def check_sql(sql: str, params: Any) -> None:
+    """Refuse SQL that would be sent as something else, or not at all: `null` for NaN, say.
+
+    Raises:
+        InvalidParameterError: the SQL is not Unicode text, or the parameters are no JSON.
+    """
+    try:
+        canonical([sql, msgspec.to_builtins(params, str_keys=True)])
+    except (ValueRejected, TypeError) as fault:
+        raise InvalidParameterError(f"SQL is text, its parameters are JSON: {fault}") from None
 
 
 def _size(text: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.reads import tried
+from streamydb.client.reads import check_sql, tried
 from streamydb.client.requests import Flow, Freshness, SqlAnswer, SqlStatements, perform
 from streamydb.client.session import Retry, Session
 from streamydb.records.table import Table
@@ -46,14 +46,16 @@ def prepared(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
     """Return statements with their parameters.
 
     Raises:
-        InvalidParameterError: there are none, or something is no statement.
+        InvalidParameterError: there are none, or something is no statement, or no JSON.
     """
     found = []
     for each in statements:
         sql, params = (each, ()) if isinstance(each, str) else each
         if not isinstance(sql, str) or isinstance(params, str):
             raise InvalidParameterError("A statement is text, or a pair of text and parameters.")
-        found.append((sql, dict(params) if isinstance(params, Mapping) else list(params)))
+        values = dict(params) if isinstance(params, Mapping) else list(params)
+        check_sql(sql, values)
+        found.append((sql, values))
     if not found:
         raise InvalidParameterError("There is no statement.")
     return tuple(found)

@@ -9,7 +9,7 @@
 import { AbortedError, ClientError, ConflictError, OutcomeUnknownError } from "./errors.js";
 import { type Context, tried } from "./reads.js";
 import { type Freshness, invalid, type Retry } from "./session.js";
-import { ask } from "./transactions.js";
+import { ask, checkNumbers } from "./transactions.js";
 import type { Json, SqlParameters, SqlResult, SqlStatement } from "./types.js";
 
 /** With what statements begin that write nothing, whatever follows. */
@@ -37,6 +37,7 @@ export function prepared(statements: readonly SqlStatement[]): Prepared[] {
     if (typeof sql !== "string" || typeof params !== "object") {
       throw invalid("A statement is text, or an object with `sql` and `params`.");
     }
+    checkNumbers(params);
     return { sql, params };
   });
 }

@@ -78,7 +78,7 @@ export function prepare(
 }
 
 /** Refuse what `JSON.stringify` would turn into null. */
-function checkNumbers(value: unknown, id: string): void {
+export function checkNumbers(value: unknown, id?: string): void {
   if (typeof value === "number" && !Number.isFinite(value)) {
     throw refusal("number-range", "NaN and infinity are not JSON.", id);
   }

@@ -65,6 +65,18 @@ def test_statements_and_transactions(connect: Connect) -> None:
         client.sql("select ?", "text")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 2**64, "\ud800", object()])
+def test_parameters_that_are_no_json_are_refused(connect: Connect, value: Any) -> None:
+    client = connect()
+    for given in ([value], {"a": [value]}):
+        with pytest.raises(InvalidParameterError, match="parameters are JSON"):
+            client.sql("select ?", given)
+    with pytest.raises(InvalidParameterError, match="parameters are JSON"):
+        client.query("select ?", [value])
+    with pytest.raises(InvalidParameterError, match="SQL is text"):
+        client.sql("select '\ud800'")
+
+
 def test_a_facade_without_queries_says_so() -> None:
     with (
         MemoryHost(FacadeSettings(queries_max=0)) as host,

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/statements.ts (415b107b8b1e3ddcee4769c07eff14d8fb2da00cc8c0be3825c14b9cec6512ef): python -m tools.console_client
+// Made of clients/typescript/src/statements.ts (c9c5e0e38413aa3780fa0bd334a9d5892c2d4b5f375a9920152ce485aa7ef48e): python -m tools.console_client
 /**
  * Transactions of SQL on tables, which the facade executes.
  *
@@ -9,7 +9,7 @@
 import { AbortedError, ClientError, ConflictError, OutcomeUnknownError } from "./errors.js";
 import { tried } from "./reads.js";
 import { invalid } from "./session.js";
-import { ask } from "./transactions.js";
+import { ask, checkNumbers } from "./transactions.js";
 /** With what statements begin that write nothing, whatever follows. */
 const READING = /^\s*(select|values)/i;
 /** Statements with their parameters. */
@@ -21,6 +21,7 @@ export function prepared(statements) {
         if (typeof sql !== "string" || typeof params !== "object") {
             throw invalid("A statement is text, or an object with `sql` and `params`.");
         }
+        checkNumbers(params);
         return { sql, params };
     });
 }

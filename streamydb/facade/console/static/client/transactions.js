@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/transactions.ts (5ab63037d9f0900c9430ad5c8067beffb3efdb9d34e89252c6015fed4e4483ed): python -m tools.console_client
+// Made of clients/typescript/src/transactions.ts (7fdc225e69239cdbefb2e126714a73976e94f459d4ed8e9499343b07fce59a26): python -m tools.console_client
 /**
  * Transactions: sent, repeated, and what their answers mean.
  *
@@ -33,7 +33,7 @@ export function prepare(context, id, transaction, deadlineMs) {
     return { id, payload: context.transport.json.stringify(fields) };
 }
 /** Refuse what `JSON.stringify` would turn into null. */
-function checkNumbers(value, id) {
+export function checkNumbers(value, id) {
     if (typeof value === "number" && !Number.isFinite(value)) {
         throw refusal("number-range", "NaN and infinity are not JSON.", id);
     }
