@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import httpx
 
-from streamydb.client.errors import ClientError, ConnectionLostError, NotConnectedError
+from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, NotConnectedError
 from streamydb.client.http import HttpRequest
 from streamydb.errors import ConfigurationError
 
-__all__ = ["HttpOptions", "build", "fault", "lost"]
+__all__ = ["HttpOptions", "build", "fault", "lost", "raise_if_closed"]
 
 _CONNECT_S: Final = 5.0
 """How long a connection may take to make, or to become free."""
@@ -95,6 +95,12 @@ def fault(error: httpx.RequestError) -> ClientError:
     if cause is None or isinstance(cause, _BROKEN_OFF):
         return NotConnectedError(f"No connection to the facade: {error or type(error).__name__}")
     return NotConnectedError(_insecure(cause), retriable=False)
+
+
+def raise_if_closed(client: httpx.Client | httpx.AsyncClient) -> None:
+    """Raise `ClosedError` if httpx refuses to send because another thread has closed it."""
+    if client.is_closed:
+        raise ClosedError("The client is closed.") from None
 
 
 def _insecure(fault: ssl.SSLError) -> str:

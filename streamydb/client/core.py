@@ -21,10 +21,10 @@ from typing import Final, TypeGuard
 from msgspec import UNSET
 
 from streamydb.client.aborts import abort
-from streamydb.client.errors import ClientError, OutcomeUnknownError, RequestError
+from streamydb.client.errors import ClientError, ClosedError, OutcomeUnknownError, RequestError
 from streamydb.client.problems import TransactionUnknownError, refusal
 from streamydb.client.reads import tried
-from streamydb.client.requests import Ask, Flow, Pending, Send, perform
+from streamydb.client.requests import Ask, Flow, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
 from streamydb.constraints.locks import following, relocked
@@ -87,7 +87,7 @@ def execute(
         alone = alone and not uncertain
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None
         if pause is not None:
-            yield from perform(pause)
+            yield from _paused(pause, OutcomeUnknownError(*txn) if uncertain else None)
         late = not retry.left_s()
         if pause is None or (late and not uncertain):
             if not uncertain and fault is not None:
@@ -96,6 +96,16 @@ def execute(
         asks = late or position is not None
         wait_s = retry.wait_s()
         request = Ask(sought, position, wait_s) if asks else Send(*txn, wait_s)
+
+
+def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
+    """Pause; ``unknown`` is the end if the client is closed and something may be in the log."""
+    try:
+        yield from perform(pause)
+    except ClosedError as error:
+        if unknown is None:
+            raise
+        raise unknown from error
 
 
 def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
-from streamydb.client.errors import ClosedError
+from streamydb.client.errors import ClosedError, ConnectionLostError
 from streamydb.client.requests import Event, Open, Request
 
 __all__ = ["BlockingStream", "BlockingTransport", "Portal"]
@@ -33,6 +34,7 @@ class Portal:
 
         Raises:
             ClosedError: the portal is closed.
+            ConnectionLostError: it was closed meanwhile.
         """
         with self._lock:  # so that the loop ends after all that is submitted to it
             if self._closing:
@@ -41,6 +43,10 @@ class Portal:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
+        except CancelledError:
+            if self._closing:
+                raise ConnectionLostError("The client was closed meanwhile.") from None
+            raise
         except BaseException:
             future.cancel()
             raise
@@ -91,7 +97,7 @@ class BlockingTransport:
         with ExitStack() as stack:
             if self._owner:
                 stack.callback(self._portal.close)
-            with suppress(ClosedError):
+            with suppress(ClosedError, ConnectionLostError):
                 self._portal.call(self._inner.close())
 
 
@@ -109,5 +115,5 @@ class BlockingStream:
 
     def close(self) -> None:
         """End it."""
-        with suppress(ClosedError):
+        with suppress(ClosedError, ConnectionLostError):
             self._portal.call(self._inner.close())

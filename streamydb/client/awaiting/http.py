@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from streamydb.client.connections import HttpOptions, build, fault, lost
+from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
@@ -32,6 +32,9 @@ class AsyncHttpTransport:
             answer = await self._client.send(build(self._client, encode(request)))
         except httpx.RequestError as error:
             raise fault(error) from error
+        except RuntimeError:
+            raise_if_closed(self._client)
+            raise
         return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
 
     async def open(self, request: Open) -> AsyncHttpStream:
@@ -45,6 +48,9 @@ class AsyncHttpTransport:
                     await answer.aread()
             except httpx.RequestError as error:
                 raise fault(error) from error
+            except RuntimeError:
+                raise_if_closed(self._client)
+                raise
             body = b"" if answer.is_success else answer.content
             raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
             stack.pop_all()

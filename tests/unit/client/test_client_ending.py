@@ -8,13 +8,23 @@ from typing import Any
 
 import pytest
 
-from streamydb.client import ClosedError, ConnectionLostError, Options, OutcomeUnknownError
+import streamydb
+from streamydb.client import (
+    Client,
+    ClientError,
+    ClosedError,
+    ConnectionLostError,
+    Options,
+    OutcomeUnknownError,
+    Session,
+)
 from streamydb.client.portal import BlockingTransport, Portal
 from streamydb.client.problems import LogUnavailableError, ReadModelBehindError
 from streamydb.facade import FacadeSettings, direct
 from streamydb.facade.direct import DirectTransport
 from streamydb.testing.clients import MemoryHost
 from streamydb.testing.memory import MemoryDatabase
+from streamydb.testing.memory_feed import MemoryChanges
 
 SLOW = FacadeSettings(append_timeout_s=600, read_timeout_s=600, verdict_timeout_s=600)
 BRIEF = Options(timeout_s=0.05, backoff_s=0.001, backoff_max_s=0.002)
@@ -70,6 +80,75 @@ def test_nothing_is_sent_before_there_is_a_connection() -> None:
 def client_put(host: MemoryHost) -> int:
     with host.connect("direct") as client:
         return client.put("a", 1).seq
+
+
+class Closing:
+    """A transport whose client is closed while an answer is under way."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.client = inner, None
+
+    def send(self, request: Any) -> Any:
+        self.inner.send(request)
+        self.client.close()
+        raise ConnectionLostError("it broke")
+
+    def close(self) -> None:
+        """The host ends it."""
+
+
+def test_what_was_sent_before_a_client_was_closed_is_unknown() -> None:
+    with MemoryHost() as host, host.connect() as inner:
+        transport: Any = Closing(inner._transport)
+        transport.client = Client(transport, Session())
+        with pytest.raises(OutcomeUnknownError):
+            transport.client.put("a", 1)
+        assert inner.get("a") == 1
+        transport.client = Client(transport, Session())
+        with pytest.raises(ClosedError):
+            transport.client.get("a")
+
+
+def test_what_is_under_way_when_a_client_without_a_facade_is_closed_is_unknown() -> None:
+    database, raised = MemoryDatabase(), list[BaseException]()
+    portal = Portal()
+    stalled = portal.call(_made(asyncio.Event))
+    database.log.stalled = stalled
+    inner = DirectTransport(database.model, database.log, MemoryChanges(database.changes), SLOW)
+    client = Client(BlockingTransport(portal, inner), Session())
+
+    def put() -> None:
+        try:
+            client.put("a", 1)
+        except ClientError as error:
+            raised.append(error)
+
+    waiting = portal.call(_made(asyncio.Event))
+    append = database.log.append
+
+    async def noted(*given: Any) -> Any:
+        waiting.set()
+        return await append(*given)
+
+    database.log.append = noted  # type: ignore[method-assign]
+    thread = threading.Thread(target=put, daemon=True)
+    thread.start()
+    portal.call(waiting.wait())
+    client.close()
+    thread.join(30)
+    assert [type(error) for error in raised] == [OutcomeUnknownError]
+
+
+async def _made(function: Any) -> Any:
+    return function()
+
+
+def test_a_request_of_a_closed_connection_is_refused() -> None:
+    client = streamydb.connect("http://127.0.0.1:9")
+    client._transport.close()
+    for ask in (client.get, lambda key: next(client.watch(key, since=0))):
+        with pytest.raises(ClosedError):
+            ask("a")
 
 
 def test_what_comes_while_a_portal_closes_is_refused() -> None:
