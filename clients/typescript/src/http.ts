@@ -130,6 +130,7 @@ export class Transport {
     try {
       return await act();
     } catch (error) {
+      if (this.#closing.signal.aborted) throw new ConnectionLostError("The client was closed meanwhile.");
       silence.check();
       throw connectionFault(error);
     }

@@ -333,6 +333,21 @@ test("a closed client serves no more", async () => {
   await assert.rejects(other.get("x"), ClosedError);
 });
 
+test("what was sent before a client was closed is unknown", async () => {
+  const other = connect(facade.url);
+  await facade.command("stop");
+  const put = other.put("closed/a", 1);
+  setTimeout(() => other.close(), 200);
+  await assert.rejects(put, OutcomeUnknownError);
+  await facade.command("go");
+  assert.equal(await client.get("closed/a"), 1);
+});
+
+test("numbers that JSON has not are refused in parameters of SQL", async () => {
+  await assert.rejects(client.sql("select ?", [Number.NaN]), { code: "number-range" });
+  await assert.rejects(client.sql("select $a", { a: [1 / 0] }), { code: "number-range" });
+});
+
 test("integers beyond 2^53 with a codec that keeps them", async () => {
   const big = connect(facade.url, {
     json: {

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/http.ts (fa306fad3b31523d4ed2fccfe30669ba9d2af0d1645d925fbd03d3df24357bf6): python -m tools.console_client
+// Made of clients/typescript/src/http.ts (2a1e3715f6adc5ac953cea15c1658e65f6c4494122784ec960bcaff9358147a1): python -m tools.console_client
 /** Requests to a facade over `fetch`, and what their failures mean. */
 import { ClientError, ClosedError, ConnectionLostError, NotConnectedError, problem, UnexpectedAnswerError, } from "./errors.js";
 /** How long an answer may be late before the connection counts as dead. */
@@ -98,6 +98,8 @@ export class Transport {
             return await act();
         }
         catch (error) {
+            if (this.#closing.signal.aborted)
+                throw new ConnectionLostError("The client was closed meanwhile.");
             silence.check();
             throw connectionFault(error);
         }
