@@ -276,7 +276,7 @@ class Alterations:
     def _defaults(self, column: Column, count: int) -> list[object]:
         if column.default is None or not count:
             return [None] * count
-        cell = f"cast({column.default} as {column.type})"
+        cell = column.kind.cast(column.default)
         sql = f"select {cell} from range({count})"  # noqa: S608 - DuckDB is shut off
         return [value for [value] in self._reader.bench.ask(sql).rows]
 

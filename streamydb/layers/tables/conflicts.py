@@ -130,7 +130,7 @@ class Conflicts:
             if column is None:
                 raise unsupported(part)
             names.append(column.name)
-            cells.append(f"cast({self._own(part.expression).sql(DIALECT)} as {column.type})")
+            cells.append(column.kind.cast(self._own(part.expression).sql(DIALECT)))
         return names, cells
 
     def _own(self, node: exp.Expr) -> exp.Expr:

@@ -91,7 +91,7 @@ class Catalog:
             self._bench.ask(f"select 1 from {source}", node)  # noqa: S608 - DuckDB is shut off
         for column in table.columns:
             if column.default is not None:
-                self._bench.ask(f"select cast({column.default} as {column.type})", node)
+                self._bench.ask(f"select {column.kind.cast(column.default)}", node)
 
     def enter(
         self, table: Table, indexes: Sequence[Index], keys: Sequence[ForeignKey], node: exp.Expr

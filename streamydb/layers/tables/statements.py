@@ -24,7 +24,7 @@ from streamydb.layers.tables.parsing import DIALECT, only, too_deep, unsupported
 from streamydb.layers.tables.reading import ROW, Reader, StoredRow, shape, show
 from streamydb.layers.tables.schema import Column, Row, Table
 from streamydb.layers.tables.transaction import Overlay, Transaction
-from streamydb.layers.tables.types import INTEGERS
+from streamydb.layers.tables.types import FINITE, INTEGERS
 from streamydb.layers.tables.workbench import Answer, Workbench
 from streamydb.layers.tables.writing import Writer
 from streamydb.sql.answers import python_value
@@ -211,7 +211,7 @@ class Statement:
             raise StatementInvalidError(
                 f"The query has {width} columns for {len(columns)}.", place_of(source)
             )
-        cells = ", ".join(f"cast(#{n} as {c.type})" for n, c in enumerate(columns, 1))
+        cells = ", ".join(c.kind.cast(f"#{n}") for n, c in enumerate(columns, 1))
         return self._bench.ask(f"select {cells} from ({sql})", source)  # noqa: S608 - as above
 
     def _defaults(self, table: Table, columns: Sequence[Column], count: int) -> list[Row]:
@@ -308,11 +308,11 @@ class Statement:
                 )
         if not table.checks or not rows:
             return
-        name = self._reader.lay_out_rows(table, rows)
+        name = self._bench.lay_out(shape(table), [list(row.values()) for row in rows])
         alias = exp.to_identifier(table.name, quoted=True).sql(DIALECT)
         for check in table.checks:
             condition = f"where not ({check.expression}) limit 1"
-            sql = f"select {ROW} from {name} as {alias} {condition}"  # noqa: S608 - as above
+            sql = f"select 1 from {name} as {alias} {condition}"  # noqa: S608 - as above
             if self._bench.ask(sql).rows:
                 raise ConstraintViolationError(
                     "check", check.name, table.name, f"A row does not fulfil {check.expression}"
@@ -366,7 +366,8 @@ def _default(column: Column) -> exp.Expr:
 
 def _cast(node: exp.Expr, column: Column) -> exp.Expr:
     kind = exp.DataType.build(column.type, dialect=DIALECT)
-    return exp.Cast(this=node.copy(), to=kind)
+    made = exp.Cast(this=node.copy(), to=kind)
+    return exp.Anonymous(this=FINITE, expressions=[made]) if column.kind.is_time else made
 
 
 def _result(answer: Answer, changed: int | None = None) -> Result:

@@ -30,13 +30,17 @@ from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.records import canonical, decode_value
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["DECIMAL_DIGITS_MAX", "INTEGERS", "MISSING", "ColumnType", "column_type"]
+__all__ = ["DECIMAL_DIGITS_MAX", "FINITE", "INTEGERS", "MISSING", "ColumnType", "column_type"]
 
 DECIMAL_DIGITS_MAX: Final = 18
 """Digits of a decimal: as many as an integer of 64 bits has without fail."""
 
 INTEGERS: Final = {"SMALLINT": 2**15 - 1, "INTEGER": 2**31 - 1, "BIGINT": INTEGER_MAX}
 """The types of integers, and the largest number of each."""
+
+FINITE: Final = "streamydb_finite"
+"""A function of the workbench: refuses infinite times, which Python has as the last or first day.
+"""
 
 MISSING: Final[Any] = object()
 """No value of the column's type compares with a constant as the constant says."""
@@ -59,6 +63,11 @@ class ColumnType:
         """The name without digits."""
         return self.name.partition("(")[0]
 
+    @property
+    def is_time(self) -> bool:
+        """True for a date or a timestamp."""
+        return self.name in {"DATE", "TIMESTAMP"}
+
     def stored(self, value: Any) -> Any:
         """A value that DuckDB gave, not None, as the row keeps it.
 
@@ -74,9 +83,14 @@ class ColumnType:
             return value.isoformat()
         if kind == "TIMESTAMP" and isinstance(value, dt.datetime):
             return _timestamp(value)
-        if kind in {"DATE", "TIMESTAMP"}:
+        if self.is_time:
             raise DataRefusedError(f"The time {value} is not within the years 1 to 9999.")
         return _json(value) if kind == "JSON" else value
+
+    def cast(self, sql: str) -> str:
+        """The SQL of an expression's value as one of this type, as a row may have it."""
+        made = f"cast({sql} as {self.name})"
+        return f"{FINITE}({made})" if self.is_time else made
 
     def loaded(self, stored: Any) -> Any:
         """A value that is stored, as DuckDB takes it."""

@@ -19,6 +19,7 @@ from streamydb.layers.tables.errors import (
     StatementInvalidError,
     place_of,
 )
+from streamydb.layers.tables.types import FINITE
 from streamydb.sql.engine import connect, lock
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ __all__ = ["Answer", "Workbench", "Workbenches"]
 _HINTS = ("Candidate bindings", "Candidate tables", "Did you mean")
 _FEW_MAX: Final = 50
 """How many rows of a table go with a query; each query that names them carries them."""
+
+_FINITE: Final = (
+    f"create macro {FINITE}(x) as case when isinf(x) then "
+    "error('An infinite time is not within the years 1 to 9999.') else x end"
+)
 
 _BEGIN: Final = re.compile(r"(with recursive |with )|(?=select |\()", re.IGNORECASE)
 _NAME = re.compile(r'"([^"]+)"|\b(?:name|function) (\w+)')
@@ -67,6 +73,7 @@ class Workbench:
         """
         self._connection = connect({"threads": "1"})
         self._connection.execute("set timezone = 'UTC'")
+        self._connection.execute(_FINITE)
         lock(self._connection)
         self._names = 0
         self._few: dict[str, _Rows] = {}

@@ -92,3 +92,21 @@ def test_parameters_that_cannot_be_stored_are_refused(tables: Tables, value: Any
 def test_what_is_no_text_or_nested_too_deep_is_no_sql(tables: Tables, sql: str) -> None:
     assert isinstance(refused(tables, sql), StatementInvalidError)
     assert tables.sql("select 1").rows == ((1,),)
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp"])
+@pytest.mark.parametrize("time", ["infinity", "-infinity"])
+def test_a_time_is_finite(tables: Tables, kind: str, time: str) -> None:
+    tables.sql(f"create table t (id int primary key, d {kind})")
+    tables.sql("insert into t values (1, '9999-12-31'), (2, null)")
+    for sql in (
+        f"insert into t values (3, '{time}')", f"update t set d = '{time}'",
+        f"insert into t select 3, '{time}'::{kind}",
+        f"insert into t values (1, null) on conflict (id) do update set d = '{time}'",
+        f"alter table t add e {kind} default '{time}'",
+        f"create table u (d {kind} default '{time}')", f"create table u as select '{time}'::{kind}",
+    ):  # fmt: skip
+        error = refused(tables, sql)
+        assert isinstance(error, DataRefusedError)
+        assert "not within the years 1 to 9999" in str(error)
+    assert len(tables.sql("select * from t where d = '9999-12-31'")) == 1
