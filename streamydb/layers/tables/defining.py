@@ -13,7 +13,7 @@ from streamydb.layers.tables.errors import (
     StatementInvalidError,
     place_of,
 )
-from streamydb.layers.tables.keys import part
+from streamydb.layers.tables.keys import fits, part
 from streamydb.layers.tables.parsing import only, unsupported
 from streamydb.layers.tables.reading import Reader, shape
 from streamydb.layers.tables.schema import ForeignKey, Index, Table
@@ -166,7 +166,7 @@ class Catalog:
 
     def _drop_index(self, target: exp.Expr, *, exists: bool) -> None:
         key = self._keys.index(target.name)
-        of = self._transaction.read([key])[key]
+        of = self._transaction.read([key])[key] if fits(key) else None
         table = None if of is None else self._reader.find(of)
         if table is None:
             if exists:

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from streamydb.layers.tables.access import NOTHING, Access, access, narrowings
 from streamydb.layers.tables.errors import StatementInvalidError, place_of
-from streamydb.layers.tables.keys import Keys
+from streamydb.layers.tables.keys import Keys, fits
 from streamydb.layers.tables.parsing import DIALECT, unsupported
 from streamydb.layers.tables.pushdown import opened
 from streamydb.layers.tables.schema import Column, Relation, Row, Table, View, relation_of
@@ -77,7 +77,7 @@ class Reader:
         folded = name.lower()
         if folded not in self._relations:
             key = self.keys.table(folded)
-            stored = self.transaction.read([key])[key]
+            stored = self.transaction.read([key])[key] if fits(key) else None
             self._relations[folded] = None if stored is None else relation_of(stored)
         return self._relations[folded]
 
@@ -218,11 +218,17 @@ class Reader:
     def _own(
         self, node: exp.Table, relation: Relation, sees: Sees | None
     ) -> Callable[[exp.Column], Column | None]:
-        """Find the column of a table or view that a name means where a query names that."""
+        """Find the column of a table or view that a name means where a query names that.
+
+        None does, if the query names its columns anew, pivots them, or takes a sample of its rows.
+        """
         name = node.alias_or_name.lower()
         others = self._others(node, sees)
+        other_rows = bool(_renames(node) or node.args.get("sample"))
 
         def own(column: exp.Column) -> Column | None:
+            if other_rows:
+                return None
             if column.table:
                 return relation.column(column.name) if column.table.lower() == name else None
             if others is None or any(other.column(column.name) for other in others):
@@ -244,7 +250,7 @@ class Reader:
             inner = source.this if isinstance(source, exp.From | exp.Join) else source
             if inner is node or inner is None:
                 continue
-            if not isinstance(inner, exp.Table) or not _is_stored(inner):
+            if not isinstance(inner, exp.Table) or not _is_stored(inner) or _renames(inner):
                 return None
             others.append(self.named(inner, sees))
         return others
@@ -260,6 +266,11 @@ def _is_stored(node: exp.Expr) -> bool:
     if node.meta.get(_SHOWN):
         return False
     return node.args.get("db") is not None or node.name.lower() not in _with_names(node)
+
+
+def _renames(node: exp.Table) -> bool:
+    """Return True if a query gives the columns of a table other names: `t as x(a, b)`, PIVOT."""
+    return bool(node.alias_column_names or node.args.get("pivots"))
 
 
 def show(node: exp.Table, name: str, alias: str | None = None) -> None:

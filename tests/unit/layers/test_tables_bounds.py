@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from streamydb.layers.tables import (
@@ -110,3 +110,37 @@ def test_a_time_is_finite(tables: Tables, kind: str, time: str) -> None:
         assert isinstance(error, DataRefusedError)
         assert "not within the years 1 to 9999" in str(error)
     assert len(tables.sql("select * from t where d = '9999-12-31'")) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from t as x(n, id) where id = 2",
+        "select * from t x(n, id) where x.id = 2",
+        "select * from v as x(n, id) where x.id in (2, 7)",
+        "select * from q join t as x(n, id) on x.id = 2 and q.id = x.n",
+        "select * from t join q as x(k, m) on k = t.id where id = 1",
+        "select * from t unpivot (id for name in (n)) where id = 2",
+    ],
+)
+def test_columns_that_a_query_names_anew_are_not_those_of_the_table(
+    tables: Tables, query: str
+) -> None:
+    plain = duckdb.connect()
+    for sql in (
+        "create table t (id int primary key, n int)", "create table q (id int primary key, k int)",
+        "create view v as select id, n from t",
+        "insert into t values (1, 2), (2, 3), (3, 2)", "insert into q values (1, 5), (3, 2)",
+    ):  # fmt: skip
+        tables.sql(sql)
+        plain.execute(sql)
+    assert sorted(tables.sql(query)) == sorted(plain.execute(query).fetchall())
+
+
+def test_a_name_that_is_longer_than_keys_is_none() -> None:
+    with MemoryHost() as host:
+        tables = Tables(host.connect(), "shop")
+        for sql in (f"select * from {LONG}", f"drop table {LONG}", f"drop index {LONG}"):
+            with pytest.raises(StatementInvalidError, match="There is no"):
+                tables.sql(sql)
+        tables.sql(f"drop index if exists {LONG}")
