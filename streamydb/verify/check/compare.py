@@ -55,6 +55,7 @@ class Comparison:
 
     Attributes:
         evidence: what does not agree.
+        expired: how many results the topic's retention has deleted: the oldest ones.
     """
 
     def __init__(self, expected: Expected, report: CheckReport, workflows: Workflows) -> None:
@@ -62,6 +63,7 @@ class Comparison:
         self.expected = expected
         self.workflows = workflows
         self.report = report
+        self.expired = 0
         self.evidence = Evidence(expected.transactions, report)
         self._seen_results = bytearray(expected.transactions)
         self._seen_changes = bytearray(len(expected.changes))
@@ -210,10 +212,10 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """True if every expected output has been seen."""
+        """True if every expected output has been seen, or was deleted since."""
         expected, report = self.expected, self.report
         return (
-            report.results.matched == expected.transactions
+            expected.transactions - report.results.matched <= self.expired
             and report.changes.matched == len(expected.changes)
             and report.deadletters.matched == len(expected.dead)
             and not self._pending
@@ -236,10 +238,14 @@ class Comparison:
         self._compare_values(values)
 
     def _missing_results(self) -> None:
-        """Count results that were never seen."""
+        """Count results that were never seen; those that were deleted cannot be checked."""
         seen, counts = self._seen_results, self.report.results
-        counts.missing = seen.count(0)
+        missing = seen.count(0)
+        counts.expired = min(self.expired, missing)
+        counts.missing = missing - counts.expired
         at = seen.find(0)
+        for _ in range(counts.expired):
+            at = seen.find(0, at + 1)
         while at >= 0 and self.evidence.absent("results", OutputName("result", at + 1, 0)):
             at = seen.find(0, at + 1)
 

@@ -71,10 +71,9 @@ def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
         workflows = Workflows(report)
         oracle, expected = _replay(options, log, ruled, report, workflows)
         comparison = Comparison(expected, report, workflows)
-        waited_s, expired = _compare(options, comparison, ruled, log)
+        waited_s = _compare(options, comparison, ruled, log)
         state = {key.encode(): value for key, value in oracle.state.items()}
         comparison.finish(state)
-    _forgive_expired(report, expired)
     _judge_later(log, comparison)
     _fill_in(options, log, ruled, comparison.evidence.wanted)
     report.seconds = time.monotonic() - started_s
@@ -146,12 +145,8 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
 
 def _compare(
     options: CheckOptions, comparison: Comparison, ruled: Rulings, log: Log
-) -> tuple[float, int]:
-    """Judge all outputs; wait for those that are missing.
-
-    Returns:
-        Seconds waited at the end, and how many results the topic's retention has deleted.
-    """
+) -> float:
+    """Judge all outputs; wait for those that are missing; return how long, in seconds."""
 
     def dead_letter(output: Output) -> None:
         place = _fault(output.value)
@@ -176,13 +171,13 @@ def _compare(
             topic: stack.enter_context(TopicReader(options.connection, topic)) for topic in judges
         }
         spans = {topic: reader.spans() for topic, reader in readers.items()}
+        comparison.expired = sum(span.low for span in spans[names.results].values())
         for topic, reader in readers.items():
             reader.assign({number: span.low for number, span in spans[topic].items()})
         for topic, reader in readers.items():
             ends = {number: span.high for number, span in spans[topic].items()}
             _judge_all(options, reader, ends, judges[topic])
-        expired = sum(span.low for span in spans[names.results].values())
-        return _wait(options, comparison, readers, judges), expired
+        return _wait(options, comparison, readers, judges)
 
 
 def _judge_all(
@@ -221,18 +216,6 @@ def _wait(
         options.progress(CheckProgress("waiting for the pipeline", done, report.results.expected))
     report.caught_up = comparison.complete
     return time.monotonic() - started_s
-
-
-def _forgive_expired(report: CheckReport, expired: int) -> None:
-    """Results that the topic's retention has deleted are not missing; they cannot be checked."""
-    report.results.expired = min(expired, report.results.missing)
-    report.results.missing -= report.results.expired
-    if report.results.expired and not report.results.missing:
-        report.differences = [
-            found
-            for found in report.differences
-            if (found.kind, found.topic) != ("missing", "results")
-        ]
 
 
 def _judge_later(log: Log, comparison: Comparison) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
+from streamydb.records import Transaction, decode
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
@@ -80,9 +82,12 @@ class Workflows:
         self._judge("streams", self._streams, self.report.streams, place, output)
 
     def follow_up(self, output: Output) -> None:
-        """Judge one record of the log, if it is a follow-up."""
+        """Judge one record of the log, if it is a follow-up.
+
+        Anybody may append a record with such an id that is no follow-up: it is rejected.
+        """
         value = output.value
-        if value is not None and value.startswith(_MARK):
+        if value is not None and value.startswith(_MARK) and _is_follow_up(decode(value)):
             place = _follow_up(value)
             self._judge("transactions", self._follow_ups, self.report.follow_ups, place, output)
 
@@ -133,6 +138,13 @@ class Workflows:
                 actual=excerpt(output.value),
             )
         )
+
+
+def _is_follow_up(record: object) -> bool:
+    """Return True if a decoded record is a transaction that takes a batch."""
+    if not isinstance(record, Transaction) or record.call is UNSET:
+        return False
+    return record.call.batch is not UNSET
 
 
 def _follow_up(value: bytes) -> tuple[int, int]:

@@ -34,6 +34,8 @@ class DifferencesFile:
         Raises:
             WhatIfError: it cannot be written.
         """
+        if path.is_dir():
+            raise WhatIfError(f"{path} is a folder: name a file in it")
         self._path = path
         self._draft = path.with_name(f"{path.name}.draft")
         self._kept: list[Difference] = []
@@ -54,12 +56,13 @@ class DifferencesFile:
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Give the file its name, or remove it if something went wrong."""
-        if kind is None:
-            self._flush()
-        self._writer.close()
-        if kind is None:
-            self._draft.replace(self._path)
-        else:
+        try:
+            if kind is None:
+                self._flush()
+            self._writer.close()
+            if kind is None:
+                self._draft.replace(self._path)
+        finally:
             self._draft.unlink(missing_ok=True)
 
     def _flush(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from streamydb.records import Rejection, decode
 from streamydb.verify.check import CheckReport, Output
 from streamydb.verify.check.workflows import Workflows
 from tests.support.workflows import VOTER, Log
@@ -51,8 +54,29 @@ def test_one_with_other_bytes() -> None:
     assert (report.ok, report.streams.differing) == (False, 1)
 
 
+FORGED = (
+    b'{"id":"$flow/%s","call":{"procedure":"voter.count","args":{},"keys":["$flows/voter"],'
+    b'"batch":{"id":2,"stream":"votes","number":9,"depth":1}}}'
+)
+
+
 def test_one_that_nobody_made() -> None:
-    report = judged(forged=b'{"id":"$flow/2/9","call":{}}')
+    report = judged(forged=FORGED % b"2/9")
     assert (report.ok, report.follow_ups.extra) == (False, 1)
-    assert judged(forged=b'{"id":"$flow/99/1","call":{}}').follow_ups.later == 1
+    assert judged(forged=FORGED % b"99/1").follow_ups.later == 1
     assert judged(forged=b'{"id":"other"}').ok
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"id":"$flow/2/9","updates":[]}', b'{"id":"$flow/2/1","call":{}}', b'{"id":"$flow/',
+        b'{"id":"$flow/99999/1"}', FORGED % b"02/9", FORGED % (b"9" * 5000 + b"/1"),
+        (FORGED % b"2/9").replace(b"$flows/voter", b"other"),
+    ],
+)  # fmt: skip
+def test_a_record_that_is_rejected_is_no_follow_up(record: bytes) -> None:
+    """Whoever may append may append it; a bad record harms nobody."""
+    assert isinstance(decode(record), Rejection)
+    report = judged(forged=record)
+    assert (report.ok, report.follow_ups.extra, report.follow_ups.later) == (True, 0, 0)

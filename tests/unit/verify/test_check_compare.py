@@ -1,0 +1,59 @@
+"""`check` on a database whose oldest results were deleted by the topic's retention."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from streamydb.verify.check import CheckReport, Comparison, Expected, Output
+from streamydb.verify.check.report import DIFFERENCES_MAX
+from streamydb.verify.check.run import _expect
+from streamydb.verify.check.workflows import Workflows
+from streamydb.verify.oracle.core import Oracle
+
+COUNT = 100
+EXPIRED = 60
+
+
+def judged(expired: int, lost: set[tuple[str, int]]) -> tuple[bool, CheckReport]:
+    """A check that finds no results of the first seqs, and no outputs that were lost.
+
+    ``expired``: how many records the topic of the results has deleted.
+    """
+    oracle, expected, report = Oracle("db"), Expected(), CheckReport("db")
+    found = []
+    for offset in range(COUNT):
+        put = {"op": "put", "key": f"k{offset % 7}", "value": offset}
+        raw = msgspec.json.encode({"id": str(offset), "updates": [put]})
+        outputs = oracle.apply(raw, 0, offset, 7)
+        _expect(expected, 0, offset, outputs)
+        found += [(each, offset + 1) for each in outputs if (each.topic, offset + 1) not in lost]
+    comparison = Comparison(expected, report, Workflows(report))
+    comparison.expired = expired
+    judges = {"results": comparison.result, "changes": comparison.change}
+    for (topic, key, value), seq in found:
+        if topic == "changes" or seq > EXPIRED:
+            judges[topic](Output(0, seq, key, value))
+    complete = comparison.complete
+    comparison.finish({key.encode(): value for key, value in oracle.state.items()})
+    report.judge()
+    return complete, report
+
+
+@pytest.mark.parametrize("expired", [EXPIRED, EXPIRED + 5])
+def test_nobody_waits_for_what_was_deleted(expired: int) -> None:
+    """After a crash some results are there twice, so more records may be gone than results."""
+    complete, report = judged(expired, set())
+    assert (complete, report.ok, report.differences) == (True, True, [])
+    assert (report.results.expired, report.results.missing) == (EXPIRED, 0)
+
+
+def test_what_is_really_missing_is_named() -> None:
+    assert EXPIRED > DIFFERENCES_MAX
+    complete, report = judged(EXPIRED, {("changes", COUNT), ("results", 80)})
+    assert (complete, report.ok) == (False, False)
+    assert (report.results.expired, report.results.missing) == (EXPIRED, 1)
+    named = {(each.kind, each.topic, each.seq) for each in report.differences}
+    assert named == {
+        ("missing", "changes", COUNT), ("value", "changes", COUNT), ("missing", "results", 80),
+    }
