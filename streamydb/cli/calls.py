@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from streamydb.cli.common import fail
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from streamydb.cli.target import Target
     from streamydb.kafka.appends import Appended
@@ -48,7 +49,21 @@ def call(target: Target, transaction: Mapping[str, Any], timeout_s: float) -> Re
         Failure: nobody listens at Kafka's address.
     """
     dated = {"deadline_ms": deadline_ms(timeout_s), **with_id(transaction)}
-    return next(iter(call_many(target, [dated], timeout_s)))
+    payload = msgspec.json.encode(dated)  # before Kafka is asked for anything
+    return next(iter(call_many(target, [payload], timeout_s)))
+
+
+def read(target: Target, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
+    """Values of keys by a transaction, as JSON; null: absent.
+
+    Raises:
+        StreamyError: as `call`.
+        Failure: as `call`; or the transaction did not commit.
+    """
+    result = call(target, {"reads": keys}, timeout_s)
+    if result.status != "committed":
+        fail(f"{', '.join(keys)} could not be read: {result.status} {result.code}")
+    return {key: bytes(value) for key, value in result.reads.items()}
 
 
 def call_many(

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, print_raw, say, stderr
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, plain, print_raw, say, stderr
 from streamydb.cli.options import Json, Named, ResultTimeout
 from streamydb.cli.parts import PartError, Parts, transaction_of
 from streamydb.cli.target import Target, find_target
+from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from msgspec import Raw
 
     from streamydb.records import Result
 
@@ -77,12 +80,17 @@ def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json:
 
 
 def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
-    """Run a transaction a line; whether all committed."""
+    """Run a transaction a line; whether all committed.
+
+    Raises:
+        Failure: a line is none; those before it were executed, and are shown.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from streamydb.cli.calls import call_many
 
     counts = {"committed": 0, "aborted": 0, "rejected": 0}
+    lines = _Lines(file, timeout_s)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, console=stderr(), transient=True) as progress:
         bar = progress.add_task("transactions", total=0)
@@ -90,40 +98,75 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
         def appended() -> None:
             progress.update(bar, total=(progress.tasks[0].total or 0) + 1)
 
-        for result in call_many(target, _lines(file, timeout_s), timeout_s, appended):
+        for result in call_many(target, lines.transactions(), timeout_s, appended):
             counts[result.status] += 1
             progress.advance(bar)
             if json or result.status != "committed":
                 _show(result, json=json)
     say(", ".join(f"{count:,} {status}" for status, count in counts.items()))
+    if lines.fault is not None:
+        done = sum(counts.values())
+        told = f"; the {done:,} before it were executed, nothing else was appended" if done else ""
+        raise Failure(f"{lines.fault}{told}", EXIT_USAGE)
     return counts["aborted"] == counts["rejected"] == 0
 
 
-def _lines(file: Path, timeout_s: float) -> Iterator[bytes]:
-    """The transactions of a file, a JSON object a line; without an id or a deadline it gets one."""
-    import msgspec
+class _Lines:
+    """The transactions of a file, a JSON object a line.
 
-    from streamydb.cli.calls import deadline_ms, with_id
-    from streamydb.records import with_deadline
+    Attributes:
+        fault: what is wrong with the line at which they end, if they do not end with the file.
+    """
 
-    try:
-        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
-    except OSError as error:
-        raise Failure(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from None
-    with stream:
-        for number, line in enumerate(stream, 1):
-            text = line.strip()
-            if not text:
-                continue
-            try:
-                found = msgspec.json.decode(text)
-            except UNREADABLE as error:
-                raise Failure(f"{file}, line {number}: not JSON ({error})", EXIT_USAGE) from None
-            if not isinstance(found, dict):
-                raise Failure(f"{file}, line {number}: not a JSON object", EXIT_USAGE)
-            named = text if "id" in found else msgspec.json.encode(with_id(found))
-            dated = "deadline_ms" in found
-            yield named if dated else with_deadline(named, deadline_ms(timeout_s))
+    def __init__(self, file: Path, timeout_s: float) -> None:
+        """Open the file.
+
+        Raises:
+            Failure: it cannot be read.
+        """
+        self.fault: str | None = None
+        self._file, self._timeout_s = file, timeout_s
+        try:
+            self._stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+        except OSError as error:
+            raise Failure(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from None
+
+    def transactions(self) -> Iterator[bytes]:
+        """Yield them; one without an id or a deadline gets one."""
+        with self._stream as stream:
+            for number, line in enumerate(stream, 1):
+                text = line.strip()
+                if not text:
+                    continue
+                try:
+                    yield self._transaction(text)
+                except Failure as error:
+                    self.fault = f"{self._file}, line {number}: {error}"
+                    return
+
+    def _transaction(self, text: bytes) -> bytes:
+        """Return the record of a line.
+
+        Raises:
+            Failure: it can be none.
+        """
+        import msgspec
+
+        from streamydb.cli.calls import deadline_ms, with_id
+        from streamydb.records import with_deadline
+
+        try:
+            found = msgspec.json.decode(text)
+        except UNREADABLE as error:
+            raise Failure(f"not JSON ({error})") from None
+        if not isinstance(found, dict):
+            raise Failure("not a JSON object")
+        named = text if "id" in found else msgspec.json.encode(with_id(found))
+        dated = "deadline_ms" in found
+        made = named if dated else with_deadline(named, deadline_ms(self._timeout_s))
+        if len(made) > TRANSACTION_BYTES_MAX:
+            raise Failure(f"a transaction has at most {TRANSACTION_BYTES_MAX:,} bytes: split it")
+        return made
 
 
 def _show(result: Result, *, json: bool) -> None:
@@ -140,22 +183,26 @@ def _show(result: Result, *, json: bool) -> None:
     code = f" {result.code}" if result.code else ""
     if result.reason is not msgspec.UNSET:
         code += f" ({result.reason})"
-    typer.echo(f"{head}{code}  seq {result.seq}  id {result.id}")
+    typer.echo(f"{head}{plain(code)}  seq {result.seq}  id {plain(str(result.id))}")
     if result.returned is not msgspec.UNSET:
-        typer.echo(f"  returned {bytes(result.returned).decode()}")
+        typer.echo(f"  returned {_value(result.returned)}")
     for key, value in result.reads.items():
-        typer.echo(f"  {key} = {bytes(value).decode()}")
+        typer.echo(f"  {plain(key)} = {_value(value)}")
     for found in result.ranges or ():
         end = ".." + (found.range.end or "") if found.range.prefix is msgspec.UNSET else ""
-        typer.echo(f"  {found.range.begin}{end}: {len(found.entries)} keys")
+        typer.echo(f"  {plain(found.range.begin + end)}: {len(found.entries)} keys")
         for entry in found.entries:
-            shown = bytes(entry.value).decode()
-            typer.echo(f"    {entry.key} = {shown}  (version {entry.version})")
+            shown = _value(entry.value)
+            typer.echo(f"    {plain(entry.key)} = {shown}  (version {entry.version})")
     for failed in result.failed:
-        met = f"value is {bytes(failed.value).decode()}"
+        met = f"value is {_value(failed.value)}"
         if failed.count is not msgspec.UNSET:
             met = f"{failed.count} keys"
-        typer.echo(f"  {failed.check} {failed.index} on {failed.key}: {met}, "
+        typer.echo(f"  {failed.check} {failed.index} on {plain(failed.key)}: {met}, "
                    f"version {failed.version}")
     if result.duplicate is not msgspec.UNSET:
         typer.echo(f"  the id was used before; this copy is seq {result.duplicate.seq}")
+
+
+def _value(value: Raw) -> str:
+    return plain(bytes(value).decode())

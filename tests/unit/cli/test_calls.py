@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
-from streamydb.cli import calls
+from streamydb.cli import app, calls
+from streamydb.cli.target import Target
 from streamydb.kafka import producer, results
 from streamydb.kafka.appends import Appended, encode
+from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Result, decode_result
 from streamydb.verify.oracle.core import Oracle
 
@@ -47,14 +52,21 @@ class Kafka:
         return self.results[offset]
 
 
+def executed(monkeypatch: pytest.MonkeyPatch, ahead: int) -> Any:
+    """A log in the place of Kafka."""
+    kafka = Kafka(ahead)
+    monkeypatch.setattr(producer, "Producer", lambda *_, **__: kafka)
+    monkeypatch.setattr(results, "ResultReader", lambda *_: kafka)
+    monkeypatch.setattr(calls, "WINDOW", 2)
+    monkeypatch.setattr(Target, "must_listen", lambda _: None)
+    return kafka
+
+
 @pytest.mark.parametrize("ahead", [0, 3, 100])
 def test_what_lacks_locks_is_sent_again_with_them(
     monkeypatch: pytest.MonkeyPatch, ahead: int
 ) -> None:
-    kafka: Any = Kafka(ahead)
-    monkeypatch.setattr(producer, "Producer", lambda *_, **__: kafka)
-    monkeypatch.setattr(results, "ResultReader", lambda *_: kafka)
-    monkeypatch.setattr(calls, "WINDOW", 2)
+    kafka = executed(monkeypatch, ahead)
     target: Any = SimpleNamespace(settings=None, must_listen=lambda: None)
     declare = {"name": "mail", "prefix": "user/", "unique": "$.mail"}
     wanted: list[dict[str, Any]] = [
@@ -76,3 +88,26 @@ def test_what_lacks_locks_is_sent_again_with_them(
     again = [each.id for each in calls.call_many(target, wanted[2:3], 5)]
     assert again == ["t1~1"], "the same again goes the same way"
     assert len(kafka.results) == 6 + 4 + 2
+
+
+ADD = '{"updates": [{"op": "add", "key": "n", "by": 1}], "reads": ["n"], "deadline_ms": 99}\n'
+LARGE = f'{{"id": "l", "reads": ["{"x" * TRANSACTION_BYTES_MAX}"]}}\n'
+
+
+@pytest.mark.parametrize("wrong", ["{\n", "5\n", "\xff\n", LARGE])
+@pytest.mark.parametrize("before", [0, 5])
+@pytest.mark.parametrize("ahead", [0, 100])
+def test_what_was_executed_before_a_faulty_line_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str, before: int, ahead: int
+) -> None:
+    """Else somebody mends the line and executes the others again."""
+    kafka = executed(monkeypatch, ahead)
+    file = tmp_path / "lines"
+    file.write_text(ADD * before + "\n" + wrong + ADD, "latin-1")
+    done = CliRunner().invoke(app, ["txn", str(file), "--json", "--home", str(tmp_path)])
+    assert (done.exit_code, isinstance(done.exception, SystemExit)) == (2, True), done.exception
+    assert len(kafka.results) == before
+    told = [msgspec.json.decode(line)["reads"]["n"] for line in done.stdout.splitlines()]
+    assert told == list(range(1, before + 1))
+    assert f"lines, line {before + 2}: " in done.stderr
+    assert ("the 5 before it were executed" in done.stderr) == (before == 5)
