@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 __all__ = [
@@ -51,6 +51,14 @@ BROKER_PROPERTIES: dict[str, str] = {
 """Settings that do not depend on where the broker runs."""
 
 
+_BLANK = " \t\f"
+_GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*\\$")
+_NAME = re.compile(r"(?:\\.|[^\\ \t\f=:])*", re.DOTALL)
+_SEPARATOR = re.compile(r"\A[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
 def cluster_id(identity: bytes) -> str:
     """Return 16 bytes as Kafka writes the id of a cluster: 22 characters of URL-safe base64.
 
@@ -81,14 +89,34 @@ def server_properties(
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
     }
     merged = BROKER_PROPERTIES | here | dict(extra or {})
-    return "".join(f"{name}={_escape(value)}\n" for name, value in merged.items())
+    return "".join(f"{_name(name)}={_escape(value)}\n" for name, value in merged.items())
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read back what `server_properties` or Kafka's `meta.properties` hold."""
-    lines = (line for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    pairs = (line.split("=", 1) for line in lines)
-    return {name.strip(): _unescape(value.strip()) for name, value in pairs}
+    """Read properties as Java does (`java.util.Properties.load`): lines that go on, comments."""
+    found = {}
+    for line in _logical_lines(text):
+        name = _NAME.match(line)
+        end = 0 if name is None else name.end()
+        value = _SEPARATOR.sub("", line[end:], count=1)
+        found[_unescape(line[:end])] = _unescape(value)
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines without comments; one that ends with a backslash goes on in the next."""
+    begun = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(_BLANK)
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        if _GOES_ON.search(line):
+            begun += line[:-1]
+            continue
+        yield begun + line
+        begun = ""
+    if begun:
+        yield begun
 
 
 def jvm_options(heap_mb: int, logging: Path) -> list[str]:
@@ -133,8 +161,27 @@ def log4j_configuration(log_file: Path) -> str:
 
 
 def _unescape(value: str) -> str:
-    return re.sub(r"\\(.)", lambda found: {"n": "\n"}.get(found[1], found[1]), value)
+    units = _ESCAPE.sub(lambda found: _unescaped(found[1]), value)
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _unescaped(escape: str) -> str:
+    if len(escape) == 5:
+        return chr(int(escape[1:], 16))
+    return _LETTERS.get(escape, escape)
+
+
+def _name(name: str) -> str:
+    return re.sub(r"(?<!\\)[ =:#!]", lambda found: f"\\{found[0]}", _escape(name))
 
 
 def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
+    """A value as Java reads it: such files are Latin-1 to it, so all else is told by numbers."""
+    return re.sub(r"\A |\\|[^ -~]", lambda found: _escaped(found[0]), value)
+
+
+def _escaped(character: str) -> str:
+    if character in " \\":
+        return f"\\{character}"
+    data = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))

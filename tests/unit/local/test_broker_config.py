@@ -47,10 +47,42 @@ def test_a_cluster_id_is_no_option_of_a_tool(identity: bytes) -> None:
     assert not text.startswith("-")
 
 
-@given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"])).map(str.strip))
+@given(st.text(st.characters(codec="utf-8")))
+@example("/data/jürgen/😀")
+@example(" \\\t\r\n\f\\")
 def test_a_value_is_read_back_as_it_was_written(value: str) -> None:
-    text = server_properties(Path("data"), 1, 2, {"x": value})
-    assert parse_properties(text)["x"] == value
+    text = server_properties(Path("data"), 1, 2, {"x": value, "a =:b": "c"})
+    assert text.isascii(), "Kafka reads Latin-1"
+    assert (parse_properties(text)["x"], parse_properties(text)["a =:b"]) == (value, "c")
+
+
+JAAS = r"""
+# Kafka's documentation writes it so.
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.example.ScramLoginModule required \
+    username="admin" \
+    password="a=b";
+  ! another=comment
+\
+super.users = User:admin;User:b
+log.dirs: /data\u00e9/\ud83d\ude00
+name value = more \\
+empty
+a\:b\=c=d#e
+last=one"""
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    assert parse_properties(f"{JAAS} \\") == {
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
+            'org.example.ScramLoginModule required username="admin" password="a=b";'
+        ),
+        "super.users": "User:admin;User:b",
+        "log.dirs": "/dataé/😀",
+        "name": "value = more \\",
+        "empty": "",
+        "a:b=c": "d#e",
+        "last": "one ",
+    }
 
 
 def test_the_first_heap_is_not_larger_than_the_largest() -> None:
