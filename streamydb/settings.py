@@ -27,6 +27,7 @@ from streamydb.limits import (
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",
+    "BrokerFileError",
     "ClientConfig",
     "SecretFileError",
     "Settings",
@@ -42,6 +43,10 @@ _JAAS_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+
+
+class BrokerFileError(ConfigurationError, ValueError):
+    """The file that has the embedded broker's address cannot be read."""
 
 
 class SecretFileError(ConfigurationError, ValueError):
@@ -228,6 +233,15 @@ class Settings(BaseSettings):
                 "the sasl_ settings need security_protocol SASL_SSL or SASL_PLAINTEXT, it is "
                 f"{self.security_protocol}"
             )
+        tls = (
+            self.ssl_ca_file, self.ssl_certificate_file, self.ssl_key_file,
+            self.ssl_key_password_file,
+        )  # fmt: skip
+        if not self._uses_ssl and any(part is not None for part in tls):
+            raise ValueError(
+                "the ssl_ settings need security_protocol SSL or SASL_SSL, it is "
+                f"{self.security_protocol}: nothing would be encrypted"
+            )
         if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
             raise ValueError("ssl_certificate_file and ssl_key_file belong together: give both")
         return self
@@ -249,7 +263,11 @@ class Settings(BaseSettings):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the brokers' addresses: as given, else the embedded broker's, else the default."""
+        """Return the brokers' addresses: as given, else the embedded broker's, else the default.
+
+        Raises:
+            BrokerFileError: the embedded broker's cannot be read.
+        """
         if self.bootstrap is not None:
             return self.bootstrap
         try:
@@ -257,7 +275,7 @@ class Settings(BaseSettings):
         except FileNotFoundError:
             return BOOTSTRAP_DEFAULT
         except (OSError, ValueError) as error:
-            raise ValueError(
+            raise BrokerFileError(
                 f"{self.broker_file} cannot be read ({error}): run `streamydb down`, then "
                 "`streamydb up`, or name the brokers with STREAMYDB_BOOTSTRAP"
             ) from error

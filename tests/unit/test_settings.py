@@ -13,7 +13,13 @@ import pytest
 from pydantic import ValidationError
 
 from streamydb.pipeline.__main__ import parse
-from streamydb.settings import BOOTSTRAP_DEFAULT, ClientConfig, SecretFileError, Settings
+from streamydb.settings import (
+    BOOTSTRAP_DEFAULT,
+    BrokerFileError,
+    ClientConfig,
+    SecretFileError,
+    Settings,
+)
 
 SASL: dict[str, Any] = {
     "bootstrap": "kafka.example:9093",
@@ -92,7 +98,13 @@ def test_addresses_that_no_client_could_use(address: str) -> None:
         {"no_such_setting": 1},
         {"security_protocol": "SASL_SSL"},
         {"sasl_username": "ada"},
-        {"ssl_key_file": "/k"},
+        {"security_protocol": "SSL", "ssl_key_file": "/k"},
+        {"ssl_ca_file": "/ca"},
+        {"ssl_certificate_file": "/c", "ssl_key_file": "/k"},
+        {
+            **SASL, "security_protocol": "SASL_PLAINTEXT", "sasl_password_file": "/p",
+            "ssl_ca_file": "/ca",
+        },
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
@@ -107,7 +119,7 @@ def test_bootstrap_is_found_in_the_home_of_the_embedded_broker(tmp_path: Path) -
     assert settings.bootstrap_servers == "127.0.0.1:4711"
     assert Settings(home=tmp_path, bootstrap="k:1").bootstrap_servers == "k:1"
     settings.broker_file.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"broker\.json cannot be read"):
+    with pytest.raises(BrokerFileError, match=r"broker\.json cannot be read"):
         _ = settings.bootstrap_servers
 
 
