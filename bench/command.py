@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 
 from bench.ending import ending_in_order
-from bench.keeping import keep
+from bench.keeping import keep, require_place
 from bench.workload import DISTRIBUTIONS
-from streamydb.cli.common import EXIT_NO
+from streamydb.cli.common import EXIT_NO, stdout
 from streamydb.cli.phases import Phases
 
 __all__ = ["deliver", "named"]
@@ -84,16 +84,19 @@ def deliver(
     """Measure, then print the answer; also keep it in a file, if there is one.
 
     Raises:
+        BenchError: the file could not be written; nothing was measured.
         Exit: with code 3: an invariant does not hold.
     """
+    if output is not None:
+        require_place(output)
     with ending_in_order():
         answer = measure(Phases())
-    if output is not None:
-        keep(answer, output)
     if json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
         sys.stdout.flush()
     else:
-        show(answer, Console(highlight=False))
+        show(answer, stdout())
+    if output is not None:  # behind the printing: the disk may have become full
+        keep(answer, output)
     if not answer.get("invariants_ok", True):
         raise typer.Exit(EXIT_NO)

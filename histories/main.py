@@ -35,7 +35,7 @@ def run(
     processes: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     watchers: Annotated[int, typer.Option(help="Event streams.", min=0)] = 3,
     operations: Annotated[
-        int | None, typer.Option(help="How many at the most [as time allows].", min=1)
+        int | None, typer.Option(help="How many at the most (default: as time allows).", min=1)
     ] = None,
     library: Annotated[
         bool, typer.Option("--library", help="Use `run` of the Python client.")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from bench import command as c
-from bench.keeping import keep
+from bench.keeping import keep, require_place
 from bench.literature import sss as sss_runs
 from bench.literature import tpcc as tpcc_runs
 from bench.literature import tspoon as tspoon_runs
@@ -298,6 +298,8 @@ def literature(
 
     def measured(phases: Phases) -> dict[str, Any]:
         found = {}
+        if results is not None:
+            require_place(results / "literature-tspoon.json")
         for name, (measure, kind) in ALL.items():
             phases.console.print(f"[bold]{name}[/bold]")
             given = {"shards": shards, "seed": seed, "parent": folder, "replay": replay}
