@@ -18,7 +18,9 @@ def broker(
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 9092,
+    port: Annotated[
+        int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)
+    ] = 9092,
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", help="host:port by which clients reach it, if it is another."),
@@ -72,6 +74,10 @@ def _read(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        return parse_properties(file.read_text("utf-8"))
+        text = file.read_bytes()
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror}")
+    try:
+        return parse_properties(text.decode())
+    except UnicodeDecodeError:  # what Java writes such files in
+        return parse_properties(text.decode("latin-1"))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, print_json, stdout
-from streamydb.cli.options import Json, Named, Procedures
+from streamydb.cli.common import EXIT_NO, plain, print_json, stdout
+from streamydb.cli.options import Json, Named, Procedures, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ def check(
     named: Named,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", help="Seconds to wait for a pipeline that is behind.", min=0),
+        typer.Option(
+            "--timeout", help="Seconds to wait for a pipeline that is behind.", callback=time_span
+        ),
     ] = 60.0,
     created_partitions: Annotated[
         int | None,
@@ -118,7 +120,7 @@ def show(report: CheckReport) -> None:
         out.print(f"[red]✗[/red] {escape(text)}", soft_wrap=True)
         for name, value in (("expected", found.expected), ("actual", found.actual)):
             if value is not None:
-                out.print(f"    {name:<8} {escape(value)}", soft_wrap=True)
+                out.print(f"    {name:<8} {escape(plain(value))}", soft_wrap=True)
     if not report.caught_up and not report.ok:
         out.print("The pipeline has not caught up in time: is it running? (`streamydb status`)")
     equal, different = "[green]✓ equal to the serial replay[/green]", "[red]✗ DIFFERENT[/red]"

@@ -24,6 +24,14 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO = 3
 
+_NO_UTF8 = "surrogates not allowed"
+"""Why Python encodes no text that holds bytes of the command line which are no UTF-8."""
+
+_PIPE_COLUMNS = 100_000
+"""Width of a table that goes into a file or a pipe: nothing in it is broken or cut."""
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+
 
 class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an exception
     """A command cannot go on; the message says what happened, where, and what to do next."""
@@ -45,14 +53,23 @@ class Commands(TyperGroup):
             code = _code(error)
             if code is None:
                 raise
-            say_error(said_of(error) or str(error) if isinstance(error, OSError) else str(error))
+            say_error(_said(error))
             raise typer.Exit(code) from error
+
+
+def _said(error: Exception) -> str:
+    """The message; for a file, a folder or a disk with its name."""
+    if isinstance(error, UnicodeEncodeError):
+        return "an argument is no UTF-8, so it can be no key, id or value"
+    return (isinstance(error, OSError) and said_of(error)) or str(error)
 
 
 def _code(error: Exception) -> int | None:
     """The exit code of an error meant for the user; None for a bug, which keeps its traceback."""
     if isinstance(error, Failure):
         return error.code
+    if isinstance(error, UnicodeEncodeError) and error.reason == _NO_UTF8:
+        return EXIT_USAGE
     if isinstance(error, OSError) and said_of(error) is not None:
         return EXIT_FAILED
     module = type(error).__module__.partition(".")[0]
@@ -76,14 +93,20 @@ def stderr() -> Console:
     """A rich console on standard error, for progress."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, emoji=False)
 
 
 def stdout() -> Console:
     """A rich console on standard output, for tables."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
+    return Console(highlight=False, emoji=False, width=width)
+
+
+def plain(text: str) -> str:
+    """A key, id or value on one line, without characters that would command a terminal."""
+    return text.translate(_CONTROLS)
 
 
 def print_json(value: object) -> None:
@@ -114,11 +137,16 @@ def read_settings(**given: object) -> Settings:
         known = {name: value for name, value in given.items() if value is not None}
         return Settings(**known)  # type: ignore[arg-type]
     except ValidationError as error:
-        raise Failure(_settings_message(error, given), EXIT_USAGE) from None
+        raise Failure(settings_message(error, given), EXIT_USAGE) from None
 
 
-def _settings_message(error: Any, given: dict[str, object]) -> str:
-    """Say what is wrong with the settings, one line a problem."""
+def settings_message(
+    error: Any, given: dict[str, object], prefix: str = "STREAMYDB_"
+) -> str:
+    """Say what is wrong with the settings, one line a problem, and show no value of them.
+
+    ``prefix``: of the variables.
+    """
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
@@ -128,7 +156,7 @@ def _settings_message(error: Any, given: dict[str, object]) -> str:
         elif given.get(name) is not None:
             lines.append(f"--{name.replace('_', '-')}: {text}")
         else:
-            lines.append(f"STREAMYDB_{name.upper()}: {text}")
+            lines.append(f"{prefix}{name.upper()}: {text}")
     return "\n".join(lines)
 
 

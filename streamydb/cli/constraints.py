@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, fail, print_json, say
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, fail, plain, print_json, say
 from streamydb.cli.options import Json, Named, ResultTimeout
 from streamydb.cli.target import Target, find_target
 from streamydb.records.formats import UNREADABLE
@@ -39,6 +39,9 @@ def constraints(
         str | None,
         typer.Option("--url", help="For verify: the facade (default: the one that `up` started)."),
     ] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", help="For verify: the facade's, if it wants one.")
+    ] = None,
     timeout: ResultTimeout = 60.0,
     json: Json = False,
 ) -> None:
@@ -52,7 +55,7 @@ def constraints(
     if action is ConstraintAction.LIST:
         _list(target, timeout, json=json)
     elif action is ConstraintAction.VERIFY:
-        _verify(target, what, url, timeout, json=json)
+        _verify(target, what, (url, token), timeout, json=json)
     elif action is ConstraintAction.DROP:
         _constrain(target, {"drop": what}, timeout, json=json)
     else:
@@ -98,10 +101,10 @@ def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json
 def _list(target: Target, timeout_s: float, *, json: bool) -> None:
     import msgspec
 
-    from streamydb.cli.calls import call
+    from streamydb.cli.calls import read
     from streamydb.records import CONSTRAINTS_KEY
 
-    value = call(target, {"reads": [CONSTRAINTS_KEY]}, timeout_s).reads[CONSTRAINTS_KEY]
+    value = read(target, [CONSTRAINTS_KEY], timeout_s)[CONSTRAINTS_KEY]
     found = msgspec.json.decode(value) or {}
     if json:
         print_json(found)
@@ -117,15 +120,17 @@ def _list(target: Target, timeout_s: float, *, json: bool) -> None:
 
 
 def _verify(
-    target: Target, name: str | None, url: str | None, timeout_s: float, *, json: bool
+    target: Target, name: str | None, facade: tuple[str | None, str | None], timeout_s: float, *,
+    json: bool,
 ) -> None:
     import streamydb
     from streamydb.client.verification import verify
 
+    url, token = facade
     address = url or target.place.facade_url()
     if address is None:
         fail("verify reads through a facade: start one (`streamydb up`), or name it with --url")
-    with streamydb.connect(address, timeout_s=timeout_s) as client:
+    with streamydb.connect(address, token=token, timeout_s=timeout_s) as client:
         try:
             report = verify(client, name)
         except KeyError:
@@ -141,7 +146,7 @@ def _show(report: VerificationReport, *, json: bool) -> None:
         print_json(shown)
         return
     for found in report.violations:
-        typer.echo(f"{found.key} (version {found.version}) violates {found.constraint}: "
+        typer.echo(f"{plain(found.key)} (version {found.version}) violates {found.constraint}: "
                    f"{found.violated}")  # fmt: skip
     valid = ", ".join(report.valid) or "none"
     typer.echo(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import print_json, say
-from streamydb.cli.options import Database, Home, Json, Named
+from streamydb.cli.options import Database, Home, Json, Named, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ def down(
     ] = False,
     grace: Annotated[
         float | None,
-        typer.Option("--grace", help="Seconds to end by itself before it is killed (default: 65)."),
+        typer.Option(
+            "--grace", help="Seconds to end by itself before it is killed (default: 65).",
+            callback=time_span,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

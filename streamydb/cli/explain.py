@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamydb.cli.common import fail, print_raw
+from streamydb.cli.common import EXIT_USAGE, fail, print_raw
 from streamydb.cli.options import Json, Named, Procedures
 from streamydb.cli.target import Target, find_target
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from streamydb.records import Result
     from streamydb.verify.whatif import History
     from streamydb.verify.whatif.stretch import Progress
+
+
+_PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
+"""Partition and offset, no larger than Kafka has them."""
 
 
 def explain(
@@ -82,18 +87,18 @@ def _verdict(target: Target, txn_id: str, record: str | None) -> Result:
 
     place = None
     if record is not None:
-        partition, _, offset = record.partition(":")
-        if not (partition.isdecimal() and offset.isdecimal()):
-            fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41")
-        place = LogPosition(int(partition), int(offset))
+        found = _PLACE.fullmatch(record)
+        if found is None:
+            fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41", EXIT_USAGE)
+        place = LogPosition(int(found[1]), int(found[2]))
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
-    found = search_result(settings, txn_id, place)
-    if isinstance(found, Missing) or found.id != txn_id:
+    told = search_result(settings, txn_id, place)
+    if isinstance(told, Missing) or told.id != txn_id:
         fail(
             f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
             "decided yet, or its result was deleted since"
         )
-    return msgspec.structs.replace(found, duplicate=msgspec.UNSET)
+    return msgspec.structs.replace(told, duplicate=msgspec.UNSET)
 
 
 def _history(target: Target, backup: Path | None) -> History | None:

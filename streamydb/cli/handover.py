@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import Json, Named, time_span
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def handover(
         str, typer.Option("--to", help="Name of the standby; by default the furthest ready one.")
     ] = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds the hand-over may take.")
+        float,
+        typer.Option("--timeout", help="Seconds the hand-over may take.", callback=time_span),
     ] = 30.0,
     json: Json = False,
 ) -> None:

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from streamydb.cli.common import plain
+
 if TYPE_CHECKING:
     from streamydb.facade.life import Life
     from streamydb.facade.life.core import Append, CheckOutcome, Plan
@@ -18,7 +20,7 @@ _NEAREST = 5
 
 def lines(life: Life) -> Iterator[str]:
     """Yield them in the order of what happened."""
-    yield f"{life.id}  seq {life.order.seq}, committed at {_time(life.order.ts_ms)}"
+    yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {_time(life.order.ts_ms)}"
     yield "append"
     yield from (f"  {_append(each)}" for each in life.appends)
     if life.order.released_ms is not None:
@@ -32,7 +34,7 @@ def lines(life: Life) -> Iterator[str]:
     for met in life.met:
         version = "" if met.version is None else f"  version {met.version}"
         value = "not known" if met.known == "no" else _cut(bytes(met.value))
-        yield f"  {met.key} = {value}{version}"
+        yield f"  {plain(met.key)} = {value}{version}"
     if life.checks:
         yield "checks"
     yield from (f"  {_check(each)}" for each in life.checks)
@@ -42,7 +44,7 @@ def lines(life: Life) -> Iterator[str]:
         yield "writes"
     for write in life.writes:
         yield (
-            f"  {write.key}: {_cut(bytes(write.before))} -> {_cut(bytes(write.after))}  "
+            f"  {plain(write.key)}: {_cut(bytes(write.before))} -> {_cut(bytes(write.after))}  "
             f"({write.partition}:{write.offset}, {_time(write.written_ms)})"
         )
     if life.resolved is not None:
@@ -76,7 +78,7 @@ def _plan(plan: Plan) -> Iterator[str]:
     )
     for member in group.members[:_NEAREST]:
         keys = ", ".join(member.keys) or "through others"
-        yield f"    seq {member.seq}  {member.id}  ({keys})"
+        yield f"    seq {member.seq}  {plain(f'{member.id}  ({keys})')}"
     if len(group.members) > _NEAREST:
         yield f"    and {group.transactions - 1 - _NEAREST} others (--json lists the nearest)"
 
@@ -84,7 +86,7 @@ def _plan(plan: Plan) -> Iterator[str]:
 def _check(each: CheckOutcome) -> str:
     outcome = {True: "holds", False: "does not hold", None: "not known"}[each.holds]
     wanted = ", ".join(f"{name} {_shown(value)}" for name, value in each.wanted.items())
-    return f"{each.check} {each.index} on {each.key}: {wanted}: {outcome}"
+    return f"{each.check} {each.index} on {plain(each.key)}: {wanted}: {outcome}"
 
 
 def _shown(value: object) -> str:
@@ -94,7 +96,7 @@ def _shown(value: object) -> str:
 
 
 def _cut(value: bytes) -> str:
-    text = value.decode()
+    text = plain(value.decode())
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 

@@ -10,14 +10,28 @@ from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
 __all__ = [
     "Bootstrap", "Database", "Founding", "Home", "Json", "Master", "Named", "Procedures",
-    "ReadyTimeout", "Replicas", "ResultTimeout", "grouped",
+    "ReadyTimeout", "Replicas", "ResultTimeout", "grouped", "time_span",
 ]  # fmt: skip
+
+_SPAN_S_MAX: Final = 1_000_000_000
+
+
+def time_span(value: float | None) -> float | None:
+    """Refuse what is no time in seconds: Python reads `nan` and `inf` as numbers, too.
+
+    Raises:
+        BadParameter: it is not from 0 to thirty years.
+    """
+    if value is None or 0 <= value <= _SPAN_S_MAX:
+        return value
+    raise typer.BadParameter(f"{value} is not a number of seconds from 0 to {_SPAN_S_MAX}")
+
 
 Database = Annotated[
     str | None,
@@ -57,10 +71,14 @@ Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
 ]
 ResultTimeout = Annotated[
-    float, typer.Option("--timeout", help="Seconds to wait for a result.", min=0)
+    float,
+    typer.Option("--timeout", help="Seconds to wait for a result.", callback=time_span),
 ]
 ReadyTimeout = Annotated[
-    float, typer.Option("--timeout", help="Seconds the pipeline may take to be ready.")
+    float,
+    typer.Option(
+        "--timeout", help="Seconds the pipeline may take to be ready.", callback=time_span
+    ),
 ]
 
 

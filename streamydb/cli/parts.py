@@ -31,9 +31,10 @@ Texts = list[str] | None
 
 _COMPARATORS = {">=": "ge", "<=": "le", "==": "eq", "=": "eq", "!=": "ne", ">": "gt", "<": "lt"}
 _CHECK = re.compile(r"(?P<key>.+?)\s*(?P<op>>=|<=|==|!=|=|>|<)\s*(?P<value>.+)", re.DOTALL)
-_VERSION = re.compile(r"(?P<key>.+)@(?P<version>\d+)", re.DOTALL)
+_VERSION = re.compile(r"(?P<key>.+)@(?P<version>\d{1,19})", re.DOTALL)
 _RANGED = re.compile(
-    r"(?P<range>.+?)\s+(?P<what>count|version)\s*(?P<op><=|>=|==|=)\s*(?P<value>\d+)", re.DOTALL
+    r"(?P<range>.+?)\s+(?P<what>count|version)\s*(?P<op><=|>=|==|=)\s*(?P<value>\d{1,19})",
+    re.DOTALL,
 )
 _RANGE_COMPARATORS = {
     "count<=": "count_le", "count>=": "count_ge", "count==": "count", "count=": "count",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.status import Status
+    from rich.text import Text
 
 _BAR_WIDTH = 30
 
@@ -39,7 +40,7 @@ class Phase:
     def note(self, text: str = "") -> None:
         """Say what is going on now; also refreshes the elapsed time."""
         if self._status is not None:
-            self._status.update(_line(self.title, text, self.seconds))
+            self._status.update(_shown(self.title, text, self.seconds))
 
 
 class Phases:
@@ -53,7 +54,7 @@ class Phases:
     def phase(self, title: str) -> Iterator[Phase]:
         """Run one phase; its line is ticked at the end, or crossed if an exception leaves it."""
         if self.console.is_terminal:
-            with self.console.status(_line(title, "", 0.0), spinner="dots") as status:
+            with self.console.status(_shown(title, "", 0.0), spinner="dots") as status:
                 phase = Phase(title, status)
                 yield from self._watched(phase)
         else:
@@ -80,6 +81,13 @@ def bar(done: int, total: int, width: int = _BAR_WIDTH) -> str:
     """A progress bar of plain characters."""
     filled = width if total <= 0 else min(width, done * width // total)
     return "█" * filled + "░" * (width - filled)
+
+
+def _shown(title: str, text: str, seconds: float) -> Text:
+    """The line as it is: what stands in square brackets is no markup."""
+    from rich.text import Text
+
+    return Text(_line(title, text, seconds))
 
 
 def _line(title: str, text: str, seconds: float) -> str:

@@ -110,18 +110,19 @@ def _deploy(target: Target, file: Path, timeout_s: float, *, json: bool) -> None
 
 def _list(target: Target, timeout_s: float, *, json: bool) -> None:
     """The versions in the folder, and which of them the log's end runs."""
-    from streamydb.cli.calls import call
+    from streamydb.cli.calls import read
     from streamydb.procedures.core import version_of
     from streamydb.procedures.folder import published
     from streamydb.records import module_key
 
     found = published(target.procedures)
     if not found:
+        if json:
+            print_json([])
         say(f"no modules in {target.procedures}; deploy one: `streamydb procedures deploy bank.py`")
         return
     keys = sorted({module_key(version.module) for version in found})
-    reads = call(target, {"reads": keys}, timeout_s).reads
-    values = {key: bytes(value) for key, value in reads.items()}
+    values = read(target, keys, timeout_s)
     current = {key: version_of(v).hash for key, v in values.items() if v != b"null"}
     rows = [(v, current.get(module_key(v.module)) == v.hash) for v in found]
     if json:

@@ -13,6 +13,7 @@ from streamydb.cli.create import copies_of
 from streamydb.cli.options import Json, Named, Procedures, Replicas
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
+from streamydb.limits import SHARDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from streamydb.cli.target import Target
 
 Shards = Annotated[
-    int | None, typer.Option("--shards", help="Slices of the keys (default: as before).")
+    int | None,
+    typer.Option(
+        "--shards", help="Slices of the keys (default: as before).", min=1, max=SHARDS_MAX
+    ),
 ]
 
 

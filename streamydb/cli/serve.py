@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, fail, say
-from streamydb.cli.options import Named
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, say, settings_message
+from streamydb.cli.options import Named, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
+    from streamydb.facade import FacadeSettings
     from streamydb.read_model import ReadModel
 
 POLL_S = 0.2
@@ -51,28 +55,59 @@ def serve(
     listening: Listening,
     folder: ReadModelFolder = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for the read model to be there.")
+        float,
+        typer.Option(
+            "--timeout", help="Seconds to wait for the read model to be there.", callback=time_span
+        ),
     ] = 60.0,
 ) -> None:
     """Serve a database over HTTP in the foreground, until Ctrl-C; any number may run side by side.
 
     It reads from a read model on this machine, which `streamydb read-model` keeps up to date.
     """
-    from pydantic import ValidationError
-
     from streamydb.errors import StreamyError
-    from streamydb.facade import FacadeSettings, serve_database
+    from streamydb.facade import serve_database
 
     target = find_target(named)
-    given: dict[str, Any] = listening._asdict()
+    facade = _settings(listening)
     try:
-        facade = FacadeSettings(**{n: value for n, value in given.items() if value is not None})
         with _opened(target, folder or target.place.read_model, timeout) as model:
             scheme = "http" if facade.tls_key_file is None else "https"
             say(f"Serving {target.database} on {scheme}://{facade.host}:{facade.port}")
             serve_database(target.settings, facade, model)
-    except (StreamyError, ValidationError) as error:
+    except StreamyError as error:
         fail(str(error))
+
+
+def _settings(listening: Listening) -> FacadeSettings:
+    """The settings of the facade.
+
+    Raises:
+        Failure: some make no sense. No value is shown: tokens are among them.
+    """
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    from streamydb.facade import FacadeSettings
+
+    given: dict[str, Any] = listening._asdict()
+    try:
+        return FacadeSettings(**{n: value for n, value in given.items() if value is not None})
+    except ValidationError as error:
+        fail(settings_message(error, given, "STREAMYDB_SERVE_"), EXIT_USAGE)
+    except SettingsError:
+        wrong = ", ".join(_no_json())
+        fail(f'{wrong}: write a JSON list, such as ["https://app.example"]', EXIT_USAGE)
+
+
+def _no_json() -> Iterator[str]:
+    """The variables that are to hold JSON lists, and hold no JSON."""
+    for name in ("ALLOWED_HOSTS", "CORS_ORIGINS"):
+        variable = f"STREAMYDB_SERVE_{name}"
+        try:
+            json.loads(os.environ.get(variable) or "[]")
+        except ValueError:
+            yield variable
 
 
 def read_model(
@@ -87,11 +122,14 @@ def read_model(
     ] = None,
     retention_s: Annotated[
         float | None,
-        typer.Option("--retention-s", help="Keep snapshots for so many seconds of commit time."),
+        typer.Option(
+            "--retention-s", help="Keep snapshots for so many seconds of commit time.",
+            callback=time_span,
+        ),
     ] = None,
     retention_seqs: Annotated[
-        float | None,
-        typer.Option("--retention-seqs", help="Keep snapshots for so many transactions."),
+        int | None,
+        typer.Option("--retention-seqs", help="Keep snapshots for so many transactions.", min=0),
     ] = None,
     verify: Annotated[
         bool,

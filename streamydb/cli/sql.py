@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, fail, print_json, say_error, stdout
+from streamydb.cli.common import EXIT_USAGE, fail, plain, print_json, say_error, stdout
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import find_target
 
@@ -44,9 +44,21 @@ def sql(
         if statements is None and sys.stdin.isatty():
             _prompt(connection, json=json)
         else:
-            _execute(connection, sys.stdin.read() if statements is None else statements, json=json)
+            _execute(connection, _given() if statements is None else statements, json=json)
     finally:
         connection.close()
+
+
+def _given() -> str:
+    """Standard input.
+
+    Raises:
+        Failure: it is no text.
+    """
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        fail(f"standard input is no {error.encoding}: {error.reason}", EXIT_USAGE)
 
 
 def _execute(connection: Connection, text: str, *, json: bool) -> None:
@@ -77,11 +89,18 @@ def show(result: Result, *, json: bool) -> None:
         print_json({"columns": result.columns, "rows": result.rows, "changed": result.changed})
         return
     if result.columns:
-        table = Table(*result.columns)
+        table = Table()
+        for name in result.columns:
+            table.add_column(plain(name), overflow="fold")
         for row in result.rows:
-            table.add_row(*("" if cell is None else str(cell) for cell in row))
+            table.add_row(*("" if cell is None else _cell(cell) for cell in row))
         stdout().print(table, markup=False)
     if result.changed is not None:
         typer.echo(f"{result.changed} rows")
     elif not result.columns:
         typer.echo("done")
+
+
+def _cell(value: object) -> str:
+    """A value as it is shown; its lines stay lines."""
+    return "\n".join(map(plain, str(value).split("\n")))

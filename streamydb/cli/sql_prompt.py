@@ -44,6 +44,12 @@ class Prompt:
     def lines(self) -> Iterator[str]:
         """Yield texts of whole statements; obey the commands between them."""
         self._begin()
+        try:
+            yield from self._statements()
+        finally:  # by Ctrl-C in a statement, too
+            self._end()
+
+    def _statements(self) -> Iterator[str]:
         lines: list[str] = []
         while True:
             try:
@@ -63,7 +69,6 @@ class Prompt:
             if line.rstrip().endswith(";"):
                 yield "\n".join(lines)
                 lines = []
-        self._end()
 
     def complete(self, word: str) -> list[str]:
         """The words that begin with this one: of SQL, tables, views, and their columns."""

@@ -194,6 +194,8 @@ def _table(overview: Overview) -> Table:
 
     said = overview.pipeline
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in (
         ("database", overview.database),
         ("kafka", f"{overview.bootstrap} {overview.broker}"),

@@ -36,11 +36,17 @@ def up(
     master: Master = "local[*]",
     procedures: Procedures = None,
     port: Annotated[
-        int | None, typer.Option("--port", help="Port of the embedded broker (default: free).")
+        int | None,
+        typer.Option(
+            "--port", help="Port of the embedded broker (default: free).", min=1, max=65535
+        ),
     ] = None,
     http_port: Annotated[
         int | None,
-        typer.Option("--http-port", help="Port of the REST facade (default: 8080, else free)."),
+        typer.Option(
+            "--http-port", help="Port of the REST facade (default: 8080, else free).",
+            min=1, max=65535,
+        ),
     ] = None,
     second: Annotated[
         bool, typer.Option("--second", help="Start it even if the database is executed elsewhere.")

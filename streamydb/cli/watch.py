@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, fail, print_json, say, stdout
+from streamydb.cli.common import EXIT_USAGE, fail, plain, print_json, say, stdout
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import find_target
 from streamydb.records import Change, decode_change
@@ -172,7 +172,7 @@ def _show(feed: WatchTarget, message: Message, json: bool) -> None:
             }
         )
         return
-    stdout().print(_text(feed, key, value), markup=False, soft_wrap=True)
+    stdout().print(plain(_text(feed, key, value)), markup=False, soft_wrap=True)
 
 
 def _raw(value: bytes | None) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, print_json, say
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, say
 from streamydb.cli.options import Json, Named, Procedures
 from streamydb.cli.target import Target, find_target
 
@@ -134,7 +134,7 @@ def _show(report: WhatIfReport, output: Path | None, modules: list[str]) -> None
             continue
         first = kind.first
         typer.echo(f"{name}: {kind.count:,} differ; the first is seq {first.seq}"
-                   + (f", id {first.id}" if first.id is not None else ""))  # fmt: skip
+                   + (f", id {plain(first.id)}" if first.id is not None else ""))  # fmt: skip
         typer.echo(f"  before  {_cut(first.before)}")
         typer.echo(f"  after   {_cut(first.after)}")
     if report.same:
@@ -155,4 +155,5 @@ def _show(report: WhatIfReport, output: Path | None, modules: list[str]) -> None
 def _cut(text: str | None) -> str:
     if text is None:
         return "nothing"
+    text = plain(text)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -7,6 +7,7 @@ to read or to write a topic include the right to describe it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -181,15 +182,19 @@ def grants(database: str, role: str) -> list[Grant]:
 
 
 def commands(bootstrap: str, database: str, role: str, principal: str) -> list[str]:
-    """Return the commands of Kafka's own tool that grant a role, a line for each resource."""
+    """Return the commands of Kafka's own tool that grant a role, a line for each resource.
+
+    The name of a user of certificates has commas, and often spaces; it is quoted for a shell.
+    """
+    broker, whom = shlex.quote(bootstrap), shlex.quote(principal)
     lines: dict[str, list[str]] = {}
     for grant in grants(database, role):
         kind = " --resource-pattern-type prefixed" if grant.prefixed else ""
         where = f"--{grant.resource} {grant.name}{kind}"
         lines.setdefault(where, []).append(f"--operation {grant.operation}")
     return [
-        f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties "
-        f"--add --allow-principal {principal} {' '.join(operations)} {where}"
+        f"kafka-acls.sh --bootstrap-server {broker} --command-config admin.properties "
+        f"--add --allow-principal {whom} {' '.join(operations)} {where}"
         for where, operations in lines.items()
     ]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from streamydb.errors import ConfigurationError
+from streamydb.limits import DATABASE_NAME
 from streamydb.local import processes
 from streamydb.local.disk import full_disk
 from streamydb.local.file_lock import write_whole
@@ -240,4 +241,5 @@ def age_s(updated_ms: int | None) -> float | None:
 def databases(home: Path) -> list[str]:
     """Names of the databases that have a folder in this home."""
     folder = home / "databases"
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path.name for path in found if DATABASE_NAME.fullmatch(path.name))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -25,7 +27,23 @@ PAGES = [
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-PASSED_ON = {"bench", "sim", "demo", "histories"}
+PROGRAMS = {
+    name: typer.main.get_command(importlib.import_module(module).app)
+    for name, module in (
+        ("bench", "bench.main"), ("sim", "simulator.main"), ("demo", "bench.demo"),
+        ("histories", "histories.main"),
+    )
+}  # fmt: skip
+"""Those to which a command hands its arguments on."""
+
+HELPED = {
+    **COMMANDS,
+    **{
+        f"{program} {name}": command
+        for program, found in PROGRAMS.items()
+        for name, command in getattr(found, "commands", {"": found}).items()
+    },
+}
 PASSED_TO_THE_PIPELINE = set(_parser(submitted=False)._option_string_actions)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
@@ -89,12 +107,15 @@ def test_commands_and_options_exist(page: Path) -> None:
         if command not in COMMANDS:
             assert command in {"is", "pipeline"}, f"{name(page)}: no command {command}"
             continue
-        if command in PASSED_ON:
-            continue
+        found = COMMANDS[command]
+        if command in PROGRAMS:
+            found = PROGRAMS[command]
+            words = re.findall(r"^ +([a-z]+)", rest)
+            if isinstance(found, typer.core.TyperGroup) and words:
+                assert words[0] in found.commands, f"{name(page)}: {command} has no {words[0]}"
+                found = found.commands[words[0]]
         known = {
-            option
-            for param in COMMANDS[command].params
-            for option in (*param.opts, *param.secondary_opts)
+            option for param in found.params for option in (*param.opts, *param.secondary_opts)
         }
         # `--option=--name=value` passes an option on to the pipeline's own parser.
         for passed in re.findall(r"--option=(--[a-z-]+)", rest):
@@ -103,10 +124,10 @@ def test_commands_and_options_exist(page: Path) -> None:
             assert option in known, f"{name(page)}: streamydb {command} has no {option}"
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
+@pytest.mark.parametrize("command", sorted(HELPED))
 def test_help_is_shown_as_it_is_written(command: str) -> None:
     """Square brackets are markup, which swallows words like `[default: 1]`."""
-    found = COMMANDS[command]
+    found = HELPED[command]
     texts = [found.help or "", *(getattr(param, "help", None) or "" for param in found.params)]
     assert [Text.from_markup(text).plain for text in texts] == texts
 
@@ -165,3 +186,20 @@ def test_the_sizes_are_those_that_were_kept() -> None:
         runs = ", ".join(f"{rate:,.0f}" for rate in row["runs"])
         assert f"| {row['accounts']:,} |" in text
         assert runs in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [(Settings, "STREAMYDB_"), (FacadeSettings, "STREAMYDB_SERVE_")]
+)
+def test_the_defaults_are_those_of_the_code(kind: type[Any], prefix: str) -> None:
+    text = (ROOT / "docs/commands.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| `(STREAMYDB_[A-Z_]+)` \| *([^|]*?) *\|", text, re.MULTILINE))
+    for field, about in kind.model_fields.items():
+        default = about.get_default(call_default_factory=True)
+        shown = told.pop(prefix + field.upper()).strip("`").replace("~", str(Path.home()))
+        if isinstance(default, int | float) and not isinstance(default, bool):
+            assert float(shown) == default, field
+        elif isinstance(default, bool):
+            assert shown == str(default).lower(), field
+        else:
+            assert shown == str(default or ""), field

@@ -99,3 +99,26 @@ def test_the_prompt_reads_whole_statements_and_obeys(
     assert prompt.complete("call") == ["called"]
     assert prompt.complete("SEL") == ["select"]
     assert list(Prompt(connection, lambda _: "\\q").lines()) == []
+
+
+def test_the_history_is_kept_when_a_statement_is_interrupted(
+    connection: dbapi.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+    monkeypatch.setattr(Prompt, "_end", lambda _: ended.append(True))
+    def type_statements() -> None:
+        for _ in Prompt(connection, lambda _: "select 1;").lines():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        type_statements()
+    assert ended == [True]
+
+
+@pytest.mark.usefixtures("connection")
+def test_standard_input_that_is_no_text() -> None:
+    done = CliRunner(charset="utf-8").invoke(
+        app, ["sql", "--url", "http://here", "--tables", "shop"], input=b"select '\xe9'"
+    )
+    assert done.exit_code == 2
+    assert "standard input is no utf-8" in done.stderr

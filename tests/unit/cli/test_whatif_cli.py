@@ -69,6 +69,7 @@ def test_nothing_differs(asked: list[str], tmp_path: Path) -> None:
         (["--module", "shop=none.py"], 1, "none.py cannot be read"),
         (["--constraint", "{"], 2, "is no declaration"),
         (["--constraint", "5"], 1, "is no declaration"),
+        (["--constraint", RULE, "--output", "."], 1, "is a folder"),
         (["--constraint", RULE, "--from-seq", "9", "--to-seq", "8"], 2, "is before"),
         (["--constraint", RULE, "--to-seq", "99999"], 1, "ends at seq"),
         (["--drop-constraint", "none"], 1, "there is no constraint"),

@@ -1,0 +1,151 @@
+"""Arguments and variables that make no sense are an error of usage, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from streamydb.cli import app, calls
+from streamydb.cli.common import Failure
+from streamydb.local.folder import databases
+
+HUGE = "9" * 30
+NO_TEXT = os.fsdecode(b"\xff")
+"""A byte of the command line that is no UTF-8, as Python gives it to programs."""
+
+
+def said(arguments: list[str], home: Path, **variables: str) -> str:
+    """Return what a command says that ends as an error of usage."""
+    env = {"STREAMYDB_HOME": str(home), "STREAMYDB_BOOTSTRAP": "", **variables}
+    done = CliRunner().invoke(app, arguments, env=env)
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2, done.output
+    return " ".join(done.output.replace("│", "").split())
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e300", "-1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "txn --put a=1 --timeout", "check --timeout", "handover --timeout", "up --timeout",
+        "down --grace", "serve --timeout", "rebuild --timeout", "constraints list --timeout",
+        "read-model --retention-s", "read-model --retention-seqs",
+    ],
+)  # fmt: skip
+def test_what_is_no_time(command: str, number: str, tmp_path: Path) -> None:
+    assert "Invalid value" in said([*command.split(), number], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "up --http-port 70000", "up --port 70000", "broker --port 70000", "up --http-port -1",
+        "serve --port 70000", "resize --shards 0", "resize --shards 65", "restore x --shards 0",
+        "fork other --shards 0",
+    ],
+)  # fmt: skip
+def test_numbers_that_are_too_large_or_too_small(command: str, tmp_path: Path) -> None:
+    assert "Invalid value" in (told := said(command.split(), tmp_path)) or "--port: " in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["txn", "--put", f"a={NO_TEXT}"],
+        ["txn", "--put", f"{NO_TEXT}=1"],
+        ["txn", "--id", NO_TEXT, "--put", "a=1"],
+        ["txn", "--check", f"a@{'1' * 5000}"],
+        ["constraints", "declare", NO_TEXT],
+        ["constraints", "drop", NO_TEXT],
+        ["whatif", "--drop-constraint", NO_TEXT],
+        ["explain", "a", "--record", f"0:{HUGE}"],
+        ["explain", "a", "--record", "0"],
+        ["explain", NO_TEXT],
+        ["watch", "--start", NO_TEXT],
+        ["watch", "--where", f'{{"ge": {HUGE}}}'],
+    ],
+)
+def test_what_no_record_can_hold(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamydb.cli.target.Target.must_listen", lambda _: None)
+    said(arguments, tmp_path, STREAMYDB_BOOTSTRAP="127.0.0.1:1")
+
+
+def test_a_brokers_address_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "broker.json").write_text("{")
+    done = CliRunner().invoke(app, ["txn", "--put", "a=1", "--home", str(tmp_path)])
+    assert isinstance(done.exception, SystemExit)
+    assert (done.exit_code, "broker.json cannot be read" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"PORT": "70000"}, "STREAMYDB_SERVE_PORT: "),
+        ({"CORS_ORIGINS": "https://app.example"}, "STREAMYDB_SERVE_CORS_ORIGINS: write a JSON"),
+        ({"TOKENS": '[{"token": "secret"}]', "TOKENS_FILE": "/t"}, "tokens or tokens_file"),
+    ],
+)
+def test_settings_of_a_facade_are_told_without_their_values(
+    variables: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    given = {f"STREAMYDB_SERVE_{name}": value for name, value in variables.items()}
+    message = said(["serve"], tmp_path, **given)
+    assert told in message
+    assert "secret" not in message
+    assert "pydantic" not in message
+
+
+def test_what_is_no_database_is_not_taken_for_one(tmp_path: Path) -> None:
+    folder = tmp_path / "databases"
+    (folder / "bank").mkdir(parents=True)
+    (folder / ".DS_Store").touch()
+    (folder / "lost+found").mkdir()
+    assert databases(tmp_path) == ["bank"]
+
+
+@pytest.mark.parametrize("command", ["constraints list", "procedures list"])
+def test_a_read_that_is_rejected_is_no_answer(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rejected: Any = json.loads('{"status": "rejected", "code": "deadline-passed", "reads": {}}')
+    result = type("Rejected", (), rejected)
+    monkeypatch.setattr(calls, "call", lambda *_: result)
+    (tmp_path / f"bank.{'0' * 64}.py").touch()
+    given = ["--procedures", str(tmp_path)] if command.startswith("p") else []
+    done = CliRunner().invoke(app, [*command.split(), "--home", str(tmp_path), *given])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 1
+    assert "could not be read: rejected deadline-passed" in done.stderr
+
+
+def test_a_verification_shows_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+
+    def connect(address: str, **options: Any) -> Any:
+        shown.append((address, options["token"]))
+        raise Failure("seen")
+
+    monkeypatch.setattr("streamydb.connect", connect)
+    words = ["constraints", "verify", "--url", "https://f", "--token", "t", "--home", str(tmp_path)]
+    assert CliRunner().invoke(app, words).exit_code == 1
+    assert shown == [("https://f", "t")]
+
+
+@pytest.mark.parametrize("user", ["User:bank", "User:CN=bank facade,O=A & B's,C=DE", "User:*"])
+def test_rights_are_granted_to_whom_they_are_meant_for(user: str, tmp_path: Path) -> None:
+    words = ["acls", "--role", "standby", "--principal", user, "--home", str(tmp_path)]
+    lines = CliRunner().invoke(app, words).stdout.splitlines()
+    assert len(lines) > 5
+    for line in lines:
+        found = shlex.split(line)
+        at = found.index("--allow-principal")
+        assert found[at + 1] == user
+        assert all(word.startswith("--") for word in found[at + 2 :: 2])
