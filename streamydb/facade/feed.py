@@ -25,6 +25,7 @@ from streamydb.records import Change, Resolved, decode_change
 __all__ = ["Feed", "Merger", "change_event"]
 
 _OVERHEAD_BYTES: Final = 300
+_RETRY_AFTER_S: Final = 1
 
 
 class _Envelope(msgspec.Struct):
@@ -118,15 +119,23 @@ class Feed:
         self.latest = 0
 
     async def start(self) -> None:
-        """Start the source, when the first stream wants it; afterwards this does nothing.
+        """Start the source, when the first stream wants it, and again when it has ended.
 
         Raises:
             LogUnavailableError: Kafka does not answer.
         """
         async with self._starting:
-            if not self._started:
-                self._floor = self.latest = await self._source.start(self.publish)
+            if not self._started or self._source.fault() is not None:
+                self._begin(await self._source.start(self.publish))
                 self._started = True
+
+    def _begin(self, since: int) -> None:
+        """Keep what comes after a seq; streams of before are cut off, as they may have missed some.
+        """
+        self._dropped += len(self._batches) + 1
+        self._batches.clear()
+        self._bytes = 0
+        self._floor = self.latest = since
 
     def publish(self, batch: ChangeBatch) -> None:
         """Take a batch and wake the streams."""
@@ -148,7 +157,8 @@ class Feed:
         """Yield batches that hold everything after seq `since`; None after a pause without any.
 
         Raises:
-            ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone.
+            ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone,
+                not-ready (the source has ended).
         """
         position = since
         if position < self._floor:
@@ -167,6 +177,8 @@ class Feed:
                     yield _after(following, position)
                     position = following.resolved
             elif not await self._comes(pause_s):
+                if (fault := self._source.fault()) is not None:
+                    raise _ended(fault)
                 yield None
 
     def admit(self, since: int) -> None:
@@ -228,3 +240,8 @@ def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
 def _slow() -> ProblemError:
     detail = "The stream fell too far behind; connect again with the header Last-Event-ID."
     return ProblemError("slow-reader", detail)
+
+
+def _ended(fault: str) -> ProblemError:
+    detail = f"{fault.rstrip('.')}. Connect again with the header Last-Event-ID."
+    return ProblemError("not-ready", detail, retry_after_s=_RETRY_AFTER_S)

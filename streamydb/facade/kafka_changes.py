@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.errors import StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.kafka_tail import offsets_at, receive, run_in, spans
+from streamydb.facade.kafka_tail import REQUEST_S, offsets_at, receive, run_in, spans
 from streamydb.facade.ports import FollowedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.kafka.changes import GONE
+from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
 from streamydb.read_model.progress import PartitionProgress
@@ -83,6 +85,7 @@ class ChangeReader:
         except StreamyError:
             self._consumer.close()
             raise
+        self._counted_s = time.monotonic()
         self._unsure = {n for n, start in starts.items() if start > self._lows[n]}
         self._merger = Merger(len(starts), since)
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
@@ -91,11 +94,13 @@ class ChangeReader:
         """Return the batches that have become complete; waits for a moment if there are none.
 
         Raises:
-            ProblemError: snapshot-gone: Kafka has deleted some of the changes.
+            ProblemError: snapshot-gone: Kafka has deleted some of the changes; log-unavailable:
+                they cannot be read, or lie in partitions that nobody here reads.
         """
         with self._lock:
             if self._closed:
                 return []
+            self._check_partitions()
             batches = []
             late: set[int] = set()
             for message in receive(self._consumer, _BATCH, _POLL_S):
@@ -103,6 +108,10 @@ class ChangeReader:
                 error = message.error()
                 if error is not None and error.code() in GONE:
                     raise _gone()
+                if error is not None and error.code() in HOPELESS:
+                    raise ProblemError(
+                        "log-unavailable", f"The changes cannot be read: {error.name()}."
+                    )
                 if error is not None or number in late:
                     continue
                 if self._begins_late(message):
@@ -140,6 +149,22 @@ class ChangeReader:
         self._unsure.discard(number)
         self._consumer.seek(TopicPartition(self._topic, number, self._lows[number]))
         return True
+
+    def _check_partitions(self) -> None:
+        """Look now and then whether the topic has grown: then changes lie where nobody reads.
+
+        Raises:
+            ProblemError: log-unavailable: it has.
+        """
+        now_s = time.monotonic()
+        if now_s - self._counted_s < PARTITIONS_CHECK_S:
+            return
+        self._counted_s = now_s
+        with suppress(KafkaException):
+            found = self._consumer.list_topics(self._topic, timeout=REQUEST_S)
+            if len(found.topics[self._topic].partitions) > len(self._lows):
+                detail = "The topic of the changes has been given more partitions."
+                raise ProblemError("log-unavailable", detail)
 
     def _balance(self) -> None:
         """Stop reading partitions that are far ahead, until the others have come after them."""

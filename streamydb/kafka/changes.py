@@ -16,7 +16,7 @@ from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, To
 if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader, Failure
 
-__all__ = ["BATCH_RECORDS_MAX", "GONE", "KafkaSource"]
+__all__ = ["BATCH_RECORDS_MAX", "GONE", "HOPELESS", "PARTITIONS_CHECK_S", "KafkaSource"]
 
 BATCH_RECORDS_MAX: Final = 5_000
 """Records handed over at once: what comes of more does not stay in a processor's cache."""
@@ -32,7 +32,7 @@ GONE: Final = {
 }
 """The position is not in the topic."""
 
-_HOPELESS: Final = {
+HOPELESS: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - its public name
@@ -144,7 +144,7 @@ class KafkaSource:
                 f"{self._topic}, partition {failure.partition}: the position to go on from is "
                 f"not in the topic ({error.str()})"
             )
-        if error.code() in _HOPELESS:
+        if error.code() in HOPELESS:
             raise self._error(f"reading failed: {error.str()}")
         _log.warning("%s: %s; trying again", self._topic, error.str())
         return []

@@ -17,6 +17,7 @@ class MemoryChanges:
     Attributes:
         all: the batches so far.
         peers: all those that have the same batches.
+        ended: why it publishes no more; a start mends that.
     """
 
     def __init__(self, other: MemoryChanges | None = None) -> None:
@@ -26,12 +27,13 @@ class MemoryChanges:
         self.peers.append(self)
         self._publish: Callable[[ChangeBatch], None] | None = None
         self._came = asyncio.Event()
+        self.ended: str | None = None
         shared = None if other is None else other.streams
         self.streams: MemoryStreams = MemoryStreams(shared)
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         """Publish from now on."""
-        self._publish = publish
+        self._publish, self.ended = publish, None
         return self.all[-1].resolved if self.all else 0
 
     async def stop(self) -> None:
@@ -49,8 +51,12 @@ class MemoryChanges:
             await came.wait()
 
     def fault(self) -> str | None:
-        """Nothing is ever wrong."""
-        return None
+        """Return why it publishes no more."""
+        return self.ended
+
+    def end(self, fault: str) -> None:
+        """Publish no more."""
+        self._publish, self.ended = None, fault
 
     def put(self, batch: ChangeBatch) -> None:
         """Add a batch."""

@@ -168,6 +168,48 @@ async def test_only_a_resolved_change_is_shown() -> None:
         await stream.until(b"event: change")
 
 
+@scenario
+async def test_a_source_that_ends_is_told_and_begun_again_and_nothing_is_missed() -> None:
+    database = MemoryDatabase()
+    async with connect(database, heartbeat_s=0.01) as client:
+        stream = await client.stream("/v1/changes?since=0")
+        await client.request("PUT", "/v1/kv/a", b"1")
+        await stream.until(b"event: change")
+        database.changes.end("the changes cannot be followed (KafkaException)")
+        error = parse(await stream.end())[-1]
+        assert (error["event"], error["type"]) == ("error", "/problems/not-ready")
+        assert error["detail"].startswith("the changes cannot be followed (KafkaException). ")
+        await client.request("PUT", "/v1/kv/b", b"1")
+        again = await client.stream("/v1/changes", {"Last-Event-ID": "1"})
+        await client.request("PUT", "/v1/kv/c", b"1")
+        events = parse(await again.until(b"event: change", 2))
+        assert [(e["key"], e["last"]) for e in events if e["event"] == "change"] == [
+            ("b", "2"), ("c", "3"),
+        ]  # fmt: skip
+
+
+@scenario
+async def test_a_stream_has_no_head_however_it_is_spelt() -> None:
+    async with connect(MemoryDatabase()) as client:
+        for target in ("/v1/changes", "/v1/changes/", "//v1//changes"):
+            assert (await client.request("HEAD", target)).status == 405, target
+
+
+@scenario
+async def test_a_stream_of_before_the_source_was_begun_again_is_cut_off() -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        waiting = await client.stream("/v1/changes?since=0")
+        await client.request("PUT", "/v1/kv/a", b"1")
+        await waiting.until(b"event: change")
+        database.changes.end("it ended")
+        await client.request("PUT", "/v1/kv/missed", b"1")
+        await client.stream("/v1/changes")  # begins the source again
+        await client.request("PUT", "/v1/kv/c", b"1")
+        events = parse(await waiting.end())
+        assert [e.get("key", e.get("type")) for e in events] == ["a", "/problems/slow-reader"]
+
+
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "99999999999999999999", "1,2"])
 @scenario
 async def test_a_last_event_id_that_is_none(value: str) -> None:

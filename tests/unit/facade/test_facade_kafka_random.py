@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streamydb.facade import FacadeSettings, kafka_changes, kafka_search
 from streamydb.facade.changes import events
@@ -36,7 +37,7 @@ from streamydb.records import (
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
 from streamydb.verify.oracle.core import Oracle
-from tests.support.memory_kafka import MemoryKafka
+from tests.support.memory_kafka import MemoryKafka, Record
 
 NAMES = TopicNames("bank")
 SETTINGS = Settings(database="bank", bootstrap="memory:9092")
@@ -291,6 +292,34 @@ def test_changes_that_are_deleted_before_they_are_read_are_an_error(
         reader.poll()
 
 
+def poll_often(reader: ChangeReader) -> None:
+    """Poll until there is an error."""
+    for _ in range(100):
+        reader.poll()
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_changes_that_cannot_be_read_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, *, failed: bool
+) -> None:
+    kafka = resolved_only(monkeypatch, 3)
+    reader = ChangeReader(SETTINGS, 0, None)
+    monkeypatch.setattr(kafka_changes, "PARTITIONS_CHECK_S", -1)
+    told = 0
+    while told < 3:
+        told = max([told, *(batch.resolved for batch in reader.poll())])
+    if failed:
+        fault = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        part = kafka.topics[NAMES.changes][0]
+        part.records.append(Record(0, part.high, 0, None, None, fault))
+        part.high += 1
+    else:
+        kafka.create(NAMES.changes, 2)
+    with pytest.raises(ProblemError, match="log-unavailable"):
+        poll_often(reader)
+    reader.close()
+
+
 @scenario
 async def test_a_stream_that_begins_before_what_kafka_has_is_told_so(
     monkeypatch: pytest.MonkeyPatch,
@@ -315,3 +344,38 @@ async def test_a_stream_that_begins_before_what_kafka_has_is_told_so(
         assert since == 11 or b"id: " not in told
     await source.stop()
     assert source.fault() is None
+
+
+@scenario
+async def test_a_record_that_is_no_change_ends_streams_until_the_read_model_is_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = resolved_only(monkeypatch, 20)
+    shown = PartitionProgress(10, Progress(10, 10, {0: 10}))
+    model: Any = SimpleNamespace(
+        latest=lambda: shown.resolved,
+        progress=lambda: TopicProgress("", {0: shown}),
+        snapshot=lambda at: nullcontext(SimpleNamespace(ts_ms=at)),
+    )
+    kafka.append(NAMES.changes, 0, b"{}")
+    source = KafkaChanges(SETTINGS, FacadeSettings(), model)
+    feed = Feed(source, 1_000_000, 5)
+
+    async def told(since: int, wanted: bytes) -> bytes:
+        await feed.start()
+        found = b""
+        async with aclosing(
+            events(feed, since, wanted_of(None, None, None, None, None), 0.01)
+        ) as got:
+            while wanted not in found:
+                found += await anext(got)
+        return found
+
+    for _ in range(2):
+        assert b"/problems/not-ready" in await told(20, b"event: error")
+    kafka.append(NAMES.changes, 0, encode_resolved(Resolved(21, 21, {"0": 21})))
+    kafka.topics[NAMES.changes][0].trim(21)
+    shown.position, shown.resolved = 21, Progress(20, 20, {0: 20})
+    await told(20, b"id: 21")
+    assert source.fault() is None
+    await source.stop()
