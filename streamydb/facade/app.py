@@ -61,6 +61,8 @@ _GUARDED: Final = [
     post_sql,
 ]  # fmt: skip
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
+_TEXTS: Final = frozenset({"prefix", "start", "end", "cursor", "where", "where_before"})
+"""Query parameters that may be any text."""
 _OF_STATUS: Final = {
     400: ("invalid-parameter", "A parameter is missing or malformed."),
     404: ("no-such-endpoint", "See /schema for the endpoints."),
@@ -164,13 +166,20 @@ def _authenticate(services: Services) -> Callable[..., Coroutine[Any, Any, None]
 
 
 async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> None:
-    """Refuse query parameters that the endpoint does not know, or that are given twice."""
-    given = [name for name, _ in connection.query_params.multi_items()]
+    """Refuse query parameters that the endpoint does not know, or that are given twice.
+
+    So is `null` in place of a number or a word: the router would take it for none.
+    """
+    pairs = list(connection.query_params.multi_items())
+    given = [name for name, _ in pairs]
     known = {name.rstrip("_") for name in handler.parsed_fn_signature.parameters} - {"request"}
     if not set(given) <= known or len(set(given)) != len(given):
         names = ", ".join(sorted(known)) or "none"
         detail = f"A query parameter is unknown or given twice. Known here: {names}."
         raise ProblemError("invalid-parameter", detail)
+    nulls = [name for name, text in pairs if name not in _TEXTS and text.lower() == "null"]
+    if nulls:
+        raise ProblemError("invalid-parameter", "null is no value here.", parameters=nulls)
 
 
 def _failed(services: Services) -> Callable[[Exception], Response[bytes]]:

@@ -111,7 +111,7 @@ class Tokens:
         if not self._clients:
             return ANYBODY
         scheme, _, token = (authorization or "").partition(" ")
-        digest = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+        digest = hashlib.sha256(token.strip().encode("latin-1")).digest()  # the bytes as sent
         found = None
         for known, client in self._clients:  # all of them, whichever it is
             if hmac.compare_digest(known, digest):

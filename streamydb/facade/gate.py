@@ -40,6 +40,7 @@ _NOT_WRITING: Final = frozenset({"/v1/read", "/v1/query", "/v1/sql"})
 # A body that is not wanted is read up to this size, so that its connection can be used again;
 # to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384
+_PORTS: Final = {"http": 80, "https": 443}
 _LOOKED_AT: Final = (b"host", b"origin", b"accept-encoding")
 
 
@@ -107,9 +108,9 @@ class Gate:
 
     async def _serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         method = scope["method"]
-        head = method == "HEAD" and scope["path"] not in STREAMS
-        if head:
-            scope["method"] = "GET"
+        head = method == "HEAD" and _plain(scope["path"]) not in STREAMS
+        if head:  # the server's own scope stays: it counts no body for a HEAD
+            scope = {**scope, "method": "GET"}
         told = _told(scope["headers"])
         sender = self._sender(told, send, without_body=head)
         address = (scope.get("client") or ("unknown",))[0]
@@ -187,9 +188,14 @@ class Gate:
         allowed, origin = self._settings.allowed_hosts, told.origin
         if allowed is not None and _name_of(told.host) not in allowed:
             raise ProblemError("misdirected", "The header Host names no host of this facade.")
-        own = not origin or self._is_guest(origin) or _netloc_of(origin) == told.host
+        own = not origin or self._is_guest(origin) or told.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
+
+
+def _plain(path: str) -> str:
+    """A path without the slashes that the router passes over."""
+    return "/" + "/".join(filter(None, path.split("/")))
 
 
 class _Told(NamedTuple):
@@ -222,12 +228,16 @@ def _name_of(host: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _netloc_of(origin: str) -> str | None:
-    """The host and port in a header Origin; None if it cannot be one."""
+def _hosts_of(origin: str) -> tuple[str, ...]:
+    """The headers Host that go with a header Origin; none if it cannot be one.
+
+    A browser leaves out the usual port; a proxy may add it to the header Host.
+    """
     try:
-        return urlsplit(origin).netloc
+        scheme, host = urlsplit(origin.lower())[:2]
     except ValueError:
-        return None
+        return ()
+    return (host, f"{host}:{_PORTS[scheme]}") if scheme in _PORTS else (host,)
 
 
 def _leaves_much(scope: dict[str, Any]) -> bool:

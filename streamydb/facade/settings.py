@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, TRANSACTION_BYTES_MAX
@@ -121,6 +121,12 @@ class FacadeSettings(BaseSettings):
         default=0.5, ge=0, description="Pause between looks whether a key has ended; 0: none."
     )
     poll_s: float = Field(default=0.01, gt=0, description="Pause between looks at the read model.")
+
+    @field_validator("allowed_hosts", "cors_origins")
+    @classmethod
+    def _as_sent(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Names as browsers send them."""
+        return None if names is None else tuple(map(str.lower, names))
 
     @model_validator(mode="after")
     def _check_together(self) -> FacadeSettings:

@@ -75,8 +75,8 @@ _FORMS: Final = {
     "limit": re.compile(r"[1-9][0-9]{0,8}"),
     "consistency": re.compile("|".join(get_args(Consistency))),
 }
-_TEXT: Final = re.compile(r"(?!(?i:null)\Z)[\x21-\x7e]{1,1024}")
-"""Other parameters; the router takes the text null for none."""
+_TEXT: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+"""Other parameters."""
 
 
 class _Sent(NamedTuple):

@@ -74,6 +74,41 @@ async def test_other_web_sites_that_the_settings_name_may_send_requests() -> Non
         assert "access-control-allow-origin" not in own.headers
 
 
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [("https://app.example", "app.example:443"), ("http://app.example", "App.Example:80"),
+     ("http://app.example:8080", "app.example:8080"), ("http://[::1]", "[::1]:80")],
+)  # fmt: skip
+@scenario
+async def test_a_proxy_may_add_the_usual_port_to_the_host(origin: str, host: str) -> None:
+    async with connect(MemoryDatabase()) as client:
+        sent = {"origin": origin, "host": host, **bearer(ADMIN)}
+        assert (await client.request("PUT", "/v1/kv/a", b"1", sent)).status == 200
+        other = {**sent, "host": host.partition(":")[0] + ":81"}
+        assert (await client.request("PUT", "/v1/kv/a", b"1", other)).problem == "cross-origin"
+
+
+@scenario
+async def test_names_in_the_settings_may_have_capitals() -> None:
+    settings = settings_of(allowed_hosts=("Db.Example",), cors_origins=("https://App.Example",))
+    database = MemoryDatabase()
+    app = create_app(database.model, database.log, database.changes, settings)
+    async with InProcess(app) as client:
+        sent = {"host": "db.example:8080", "origin": "https://app.example", **bearer(ADMIN)}
+        assert (await client.request("PUT", "/v1/kv/a", b"1", sent)).status == 200
+
+
+@scenario
+async def test_a_token_may_have_any_characters() -> None:
+    token = "Schlüssel-0123456789"  # noqa: S105 - a test
+    settings = settings_of([{"name": "app", "token": token, "read": [""]}])
+    database = MemoryDatabase()
+    app = create_app(database.model, database.log, database.changes, settings)
+    async with InProcess(app) as client:
+        sent = bearer(token.encode().decode("latin-1"))  # as curl sends it, in UTF-8
+        assert (await client.request("GET", "/v1/kv", headers=sent)).status == 200
+
+
 @pytest.mark.parametrize("origin", ["*", "app.example", "https://app.example/", "null"])
 def test_what_is_no_origin_is_refused(origin: str) -> None:
     with pytest.raises(ValidationError, match="cors_origins"):

@@ -139,3 +139,14 @@ def test_a_refused_write_keeps_its_connection_unless_much_would_have_to_be_read(
             other.sendall(put % 100_000)
             assert answer(other)[1]["connection"] == "close"
         assert len(database.log.records) == 1
+
+
+def test_head_keeps_its_connection() -> None:
+    with served() as (_, place), connected(place) as asking:
+        for _ in range(2):
+            asking.sendall(REQUEST.replace(b"GET", b"HEAD"))
+            head = asking.recv(65_536)
+            assert head.startswith(b"HTTP/1.1 200")
+            assert head.endswith(b"\r\n\r\n")
+        asking.sendall(REQUEST)
+        assert answer(asking)[0] == 200

@@ -365,6 +365,34 @@ def test_queries_that_make_no_sense(client: Client, query: str) -> None:
     assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
 
 
+def test_null_is_a_text_as_any_other(client: Client) -> None:
+    for key in ("NULL", "a", "null", "null/1"):
+        client.put(f"/v1/kv/{key}", content=b"1")
+    for query, found in [
+        ("prefix=null", ["null", "null/1"]), ("prefix=NULL", ["NULL"]), ("prefix=Null", []),
+        ("start=null", ["null", "null/1"]), ("end=null", ["NULL", "a"]), ("end=NULL", []),
+    ]:  # fmt: skip
+        answer = client.get(f"/v1/kv?{query}")
+        assert [entry["key"] for entry in answer.json()["entries"]] == found, query
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/v1/kv?cursor=null", "/v1/kv?at=null", "/v1/kv/a?min_version=NULL",
+     "/v1/kv/a?consistency=null", "/v1/changes?where=null", "/v1/changes?since=null",
+     "/v1/streams/a.b?cursor=null", "/v1/streams/a.b?after=Null", "/v1/transactions/a?record=null"],
+)  # fmt: skip
+def test_null_stands_for_no_parameter(client: Client, target: str) -> None:
+    answer = client.get(target)
+    assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+
+
+def test_null_is_no_time_after_which_a_key_ends(client: Client, database: MemoryDatabase) -> None:
+    answer = client.put("/v1/kv/a?ttl_ms=null", content=b"1")
+    assert (answer.status_code, slug(answer)) == (400, "invalid-parameter")
+    assert database.log.records == []
+
+
 def test_null_is_no_value(client: Client, database: MemoryDatabase) -> None:
     answer = client.put("/v1/kv/k", content=b"null")
     assert (answer.status_code, slug(answer)) == (422, "invalid-transaction")
