@@ -63,12 +63,15 @@ class ReadModel:
             ConfigurationError: the name cannot be a database's.
             StoreMissingError: there is none yet.
             StoreMismatchError: it belongs to another database, or has another format.
-            StoreFailedError: its file cannot be read.
+            StoreFailedError: its file cannot be read; or the file system is read-only, and it has
+                a writer.
             WriterRunningError: it has a writer.
         """
         if not DATABASE_NAME.fullmatch(database):
             raise ConfigurationError(f"{database!r} cannot be a database's name")
         folder = folder.resolve()
+        if not write and folder.exists():
+            _must_be_seen(folder)
         lock = _take(folder) if write else None
         try:
             store = Store(folder, database, map_bytes, create=write)
@@ -175,6 +178,28 @@ def _take(folder: Path) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
+
+
+def _must_be_seen(folder: Path) -> None:
+    """Refuse a read-only file system while somebody writes the store through another.
+
+    There LMDB tells nobody of its readers, so the writer would overwrite what they read.
+    """
+    if not os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError as fault:
+        raise StoreFailedError(
+            f"{folder} is mounted read-only, and its follower writes it: snapshots would be torn. "
+            "Mount it so that it can be written; reading it changes nothing but its list of readers"
+        ) from fault
+    finally:
+        os.close(lock)
 
 
 def _give_back(lock: int | None) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from streamydb.errors import ConfigurationError
 from streamydb.local.collector import keep_all
 from streamydb.local.exposition import serve
 from streamydb.local.signals import stop_event
 from streamydb.read_model.copies import copy_to
+from streamydb.read_model.core import Retention
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.load import load
 from streamydb.read_model.metrics import registry_of
@@ -31,18 +33,24 @@ def run(
 
     Args:
         settings: the database and the connection.
-        folder: the read model's folder, on a local disk.
+        folder: the read model's folder, on a local disk; it is new if nothing is in it.
         copy_from: a read model that a new one begins with a copy of.
         from_snapshot: a Parquet snapshot that a new one begins with.
         retention_s: for how many seconds of commit time snapshots are kept at least.
         retention_seqs: for how many transactions they are kept at least.
 
     Raises:
+        ConfigurationError: a retention is negative, or no number.
         StreamyError: it cannot be loaded, or cannot go on.
     """
-    if from_snapshot is not None and not folder.exists():
+    try:
+        Retention(retention_s, retention_seqs)
+    except ValueError as fault:
+        raise ConfigurationError(str(fault)) from fault
+    is_new = not folder.exists() or not any(folder.iterdir())
+    if from_snapshot is not None and is_new:
         load(from_snapshot, folder, settings.database)
-    elif copy_from is not None and not folder.exists():
+    elif copy_from is not None and is_new:
         with ReadModel.open(copy_from, settings.database) as original:
             copy_to(original, folder)
     warm_up()  # takes twenty seconds the first time on a machine

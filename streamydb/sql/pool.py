@@ -53,9 +53,18 @@ class Spare:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # what another loop made ends with that loop
             self._loop, self._spare = loop, None
-        spare = self._spare or asyncio.create_task(_start(self._module))
+        spare = self._usable() or asyncio.create_task(_start(self._module))
         self._spare = asyncio.create_task(_start(self._module))
         return await spare
+
+    def _usable(self) -> asyncio.Task[Process] | None:
+        """The process that is kept ready, or is being made; None: it has ended, or did not start.
+        """
+        spare = self._spare
+        if spare is None or not spare.done():
+            return spare
+        failed = spare.cancelled() or spare.exception() is not None
+        return None if failed or spare.result().returncode is not None else spare
 
     async def close(self) -> None:
         """End the process that is kept ready."""

@@ -28,8 +28,10 @@ from streamydb.read_model import (
     WriterRunningError,
     copy_to,
     environment,
+    service,
     store,
 )
+from streamydb.settings import Settings
 from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import follow, resolve, write
 
@@ -255,3 +257,66 @@ def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
     assert (named.exit_code, "cannot be a database's name" in named.output) == (2, True)
     copying = CliRunner().invoke(app, [*command, "--copy-from", str(tmp_path / "none")])
     assert (copying.exit_code, "no read model in" in copying.output) == (1, True)
+
+
+_READS = """
+import sys
+from pathlib import Path
+from streamydb.read_model import ReadModel
+ReadModel.open(Path(sys.argv[1]), "bank").close()
+print("opened")
+"""
+
+
+def read_only(folder: Path) -> str:
+    """Open a read model where it is mounted read-only, in another process; what that says."""
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
+    own = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    done = subprocess.run(
+        [*own, str(folder), sys.executable, _READS], capture_output=True, text=True, check=False
+    )
+    if "opened" not in done.stdout and "streamydb" not in done.stderr:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    return done.stdout + done.stderr
+
+
+def test_on_a_read_only_file_system_nothing_is_read_that_somebody_writes(
+    tmp_path: Path, model: ReadModel, topic: MemoryTopic
+) -> None:
+    follow(model, topic).close()
+    assert "is mounted read-only, and its follower writes it" in read_only(tmp_path / "model")
+    model.close()
+    assert read_only(tmp_path / "model") == "opened\n"
+
+
+def test_a_new_read_model_begins_with_what_is_named_in_an_empty_folder_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Begun(Exception):  # noqa: N818 - it stands for all that follows
+        pass
+
+    def begin() -> None:
+        raise Begun
+
+    loaded: list[Path] = []
+    monkeypatch.setattr(service, "load", lambda _, folder, __: loaded.append(folder))
+    monkeypatch.setattr(service, "warm_up", begin)
+    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
+    missing, empty, used = (tmp_path / name for name in ("missing", "empty", "used"))
+    empty.mkdir()
+    used.mkdir()
+    (used / "data.mdb").touch()
+    for folder in (missing, empty, used):
+        with pytest.raises(Begun):
+            service.run(settings, folder, from_snapshot="snapshot")
+    assert loaded == [missing, empty]
+
+
+@pytest.mark.parametrize("retention", [-1.0, float("nan")])
+def test_a_retention_that_is_none_is_refused_before_anything_begins(
+    tmp_path: Path, retention: float
+) -> None:
+    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match="must be 0 or more, not"):
+        service.run(settings, tmp_path / "model", retention_s=retention)
+    assert not (tmp_path / "model").exists()

@@ -221,6 +221,39 @@ def test_queries_that_take_too_much_are_ended_and_others_go_on() -> None:
     assert rows_of(last) == b"[[42]]"
 
 
+def test_a_process_that_has_ended_while_it_waited_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin, failing = streamydb.sql.pool._start, [False]
+
+    async def start(module: str) -> asyncio.subprocess.Process:
+        if failing[0]:
+            raise OSError("out of processes")
+        return await begin(module)
+
+    monkeypatch.setattr(streamydb.sql.pool, "_start", start)
+
+    async def scenario() -> list[bytes]:
+        pool = QueryPool()
+        try:
+            found = [rows_of(await pool.run(job("select 1"), 30))]
+            spare = pool._spare._spare
+            assert spare is not None
+            waiting = await spare
+            waiting.kill()
+            await waiting.wait()
+            failing[0] = True  # the next one that is to wait does not start
+            with pytest.raises(OSError, match="out of processes"):
+                await pool.run(job("select 2"), 30)
+            failing[0] = False
+            found.append(rows_of(await pool.run(job("select 3"), 30)))
+            return found
+        finally:
+            await pool.close()
+
+    assert asyncio.run(scenario()) == [b"[[1]]", b"[[3]]"]
+
+
 def environment_of(pid: int) -> bytes:
     """What Linux tells of a process's environment."""
     path = Path(f"/proc/{pid}/environ")
