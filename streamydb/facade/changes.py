@@ -63,6 +63,8 @@ async def get_changes(
     position = resumed if resumed is not None else since
     if position is None:
         position = services.model.latest().seq
+    else:
+        await services.reader.admit(position, "since" if resumed is None else "Last-Event-ID")
     services.feed.admit(position)
     context = context_of(request.scope)
     context.closing.enter_context(services.streams.enter(context.client_name))

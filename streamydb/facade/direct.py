@@ -144,6 +144,7 @@ class DirectTransport:
             await self._connected()
             feed = self._services.feed
             await feed.start()
+            await self._services.reader.admit(request.since, "since")
             feed.admit(request.since)
             pause_s = self._services.settings.heartbeat_s
             return DirectStream(feed.batches(request.since, pause_s), wanted)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from streamydb.errors import StreamyError
@@ -183,6 +184,20 @@ class Reader:
                 raise _gone(self._model.oldest()) from None
             raise
 
+    async def admit(self, since: int, name: str) -> None:
+        """Refuse to go on after a seq that no transaction has yet: that is another database's.
+
+        Args:
+            since: the seq.
+            name: the parameter that it was given by.
+
+        Raises:
+            ProblemError: invalid-parameter.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout_s):
+                await self._must_come(since, name)
+
     def begin(self) -> asyncio.Task[int]:
         """Pass the log, once; the task's result is a seq that shows all that was answered before.
 
@@ -215,8 +230,7 @@ class Reader:
         with self.waiters.enter():
             try:
                 async with asyncio.timeout(timeout_s):
-                    if floor > self._log.decided().seq:
-                        await self._must_come(floor, name)
+                    await self._must_come(floor, name)
                     least = max(floor, await self._known()) if strong else floor
                     await self._progress.until(lambda now: now.seq >= least)
             except TimeoutError:
@@ -241,6 +255,8 @@ class Reader:
         Raises:
             ProblemError: invalid-parameter.
         """
+        if floor <= self._log.decided().seq:
+            return
         latest = self._model.latest()
         try:
             ends = await self._ends.look()

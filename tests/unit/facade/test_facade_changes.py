@@ -106,6 +106,31 @@ async def test_last_event_id_goes_on_and_goes_before_since() -> None:
         assert [(e["key"], e["last"]) for e in events] == [("c", "3"), ("d", "4")]
 
 
+@pytest.mark.parametrize(
+    ("query", "headers"), [("?since=3", {}), ("", {"Last-Event-ID": "3"})]
+)  # fmt: skip
+@scenario
+async def test_a_stream_does_not_go_on_after_what_another_database_had(
+    query: str, headers: dict[str, str]
+) -> None:
+    database = MemoryDatabase()
+    async with connect(database) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        database.executing = False
+        database.log.records.append(pair("t2", "b"))
+        answer = await client.request("GET", f"/v1/changes{query}", headers=headers)
+        assert (answer.status, answer.problem) == (400, "invalid-parameter")
+        assert answer.json()["latest"] == 1
+        database.log.records.append(pair("t3", "c"))
+        stream = await client.stream(f"/v1/changes{query}", headers)  # that may become the third
+        await stream.until(b"retry")
+        database.log.records.append(pair("t4", "d"))
+        database.executing = True
+        database.run()
+        events = parse(await stream.until(b"event: change"))
+        assert [e["key"] for e in events] == ["d"]
+
+
 @scenario
 async def test_a_torn_transaction_is_given_again_as_a_whole() -> None:
     database = MemoryDatabase()
