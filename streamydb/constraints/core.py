@@ -118,7 +118,8 @@ class Constraint:
             part = part.get(name, _ABSENT) if type(part) is dict else _ABSENT
         if part is _ABSENT or part is None:
             return None
-        digest = hashlib.sha256(canonical(part)).hexdigest()
+        # a list may be deeper by one than what `canonical` takes
+        digest = hashlib.sha256(canonical(part) if self.unique else value).hexdigest()
         return f"{UNIQUE_PREFIX}{self.name}/{self.since}/{digest}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from streamydb.errors import ValueRejected
 from streamydb.limits import CONSTRAINT_STEPS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX
 from streamydb.records.values import canonical, is_number
 
@@ -189,7 +190,10 @@ _FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 
 def _bytes_of(value: Any, meter: _Meter) -> bytes:
-    data = canonical(value)
+    try:
+        data = canonical(value)
+    except ValueRejected:  # a list deeper by one than other values, and than any operand
+        return b""
     meter.charge(len(data) // 64 + 1)
     return data
 

@@ -240,6 +240,34 @@ def test_procedures_are_judged_by_their_last_value() -> None:
     assert (verdict["code"], verdict["failed"][0]["value"]) == ("constraint-violated", 9)
 
 
+@pytest.mark.parametrize(
+    ("rules", "violated"),
+    [
+        ({"unique": "$"}, None), ({"schema": {"const": 1}}, "schema const at /"),
+        ({"schema": {"enum": [1]}}, "schema enum at /"), ({"schema": {"uniqueItems": True}}, None),
+        ({"schema": {"not": {"const": []}}}, None),
+    ],
+)  # fmt: skip
+def test_a_list_that_is_deeper_than_other_values_is_judged(
+    rules: dict[str, Any], violated: str | None
+) -> None:
+    """A procedure may append what is as deep as a value may be; it was a fault of ours."""
+    log = Log()
+    text = b"""
+def keep(db):
+    deep = []
+    for _ in range(63):
+        deep = [deep]
+    db.append("k/a", deep)
+"""
+    log.modules.put(text)
+    log.send(deploy=compile_module("m", text).record)
+    log.declare(**rules)
+    verdict = log.send(call={"procedure": "m.keep", "keys": ["k/a"]})
+    assert [failed["violated"] for failed in verdict["failed"]] == ([violated] if violated else [])
+    assert (verdict["status"] == "committed") == (violated is None)
+
+
 def test_constraints_hold_from_their_place_on() -> None:
     log = Log()
     assert log.put("k/1", -5) is None
