@@ -31,7 +31,14 @@ _WIDTH_MAX: Final = 1000
 class Machine(Meter):
     """One call: its meter and its operators. `HELPERS` names the methods that code may call."""
 
-    __slots__ = ()
+    __slots__ = ("deletes_cost",)
+
+    def __init__(self, *, deletes_cost: bool = True) -> None:
+        """``deletes_cost``: whether it costs by length to delete an item of a list; an earlier
+        release took nothing for it (`records.begins.EXPIRY_IN_CALLS`).
+        """
+        super().__init__()
+        self.deletes_cost = deletes_cost
 
     def add(self, left: Any, right: Any) -> Any:
         """Left + right."""
@@ -156,6 +163,12 @@ class Machine(Meter):
         else:
             self.items(length)
         return value[chosen]
+
+    def shortened(self, value: Any) -> Any:
+        """Return the value of which an item is deleted: all behind it in a list are moved."""
+        if type(value) is list and self.deletes_cost:
+            self.items(len(value))
+        return value
 
     def make_set(self, items: list[Any]) -> OrderedSet:
         """A set display or comprehension."""
@@ -282,7 +295,7 @@ class Machine(Meter):
 
 HELPERS: Final = (
     "tick", "enter", "leave", "add", "sub", "mul", "mod", "power", "shift", "union", "both",
-    "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "make_set",
-    "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped", "caught",
+    "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "shortened",
+    "make_set", "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped", "caught",
 )  # fmt: skip
 """Methods that instrumented code calls; in its namespace they stand as `__name__`."""

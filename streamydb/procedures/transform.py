@@ -191,6 +191,8 @@ class _Rewriter(ast.NodeTransformer):
             parts = [node.slice.lower, node.slice.upper, node.slice.step]
             bounds = [ast.Constant(None) if part is None else part for part in parts]
             return _call("cut", node.value, *bounds, at=node)
+        if isinstance(node.ctx, ast.Del):
+            node.value = _call("shortened", node.value, at=node)
         self._index(node)
         return node
 

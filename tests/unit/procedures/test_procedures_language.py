@@ -11,8 +11,10 @@ import pytest
 
 from streamydb.limits import MODULE_BYTES_MAX, PROCEDURE_DEPTH_MAX, PROCEDURE_STEPS_MAX
 from streamydb.procedures.checker import check_text
+from streamydb.procedures.core import run
 from streamydb.procedures.modules import ModuleRefused, compile_module
-from tests.support.procedures import call, evaluate, module_of, returned
+from streamydb.procedures.view import Stamp
+from tests.support.procedures import Host, call, evaluate, module_of, returned
 
 REFUSED = [
     ("import os\ndef f(db): pass", 1, "machine"),
@@ -158,6 +160,7 @@ ENDLESS = [
     "x = 10**1200\nwhile 1:\n    int(str(x)[:999])",
     "out = []\nwhile 1:\n    out += [{}, {}, {}, {}, {}, {}, {}, {}]",
     "return list(map(lambda x: [0] * 10000, range(10**6)))",
+    "x = [0] * 400000\nwhile len(x) > 1:\n    del x[0]",
 ]  # fmt: skip
 
 
@@ -336,6 +339,30 @@ def test_the_count_of_steps_is_pinned() -> None:
 
 
 PINNED_STEPS = 192
+
+
+@pytest.mark.parametrize(
+    ("body", "later"), [("del x[0]", 101), ("del x[0], y[x[0]]", 101), ("del y[0]", 0)]
+)
+def test_to_delete_from_a_list_costs_by_its_length(body: str, later: int) -> None:
+    """Not where an earlier release executed the log: there it cost nothing."""
+    made = module_of(
+        f"""
+        def empty(db):
+            x, y = [0] * 1600, {{0: 1}}
+
+        def full(db):
+            x, y = [0] * 1600, {{0: 1}}
+            {body}
+        """
+    )
+    for expires in (True, False):
+        host = Host({}, [])
+        host.expires = expires
+        place = Stamp(1, 1, "t")
+        full, empty = (run(made, name, b"{}", host, place) for name in ("full", "empty"))
+        assert full.code is None
+        assert full.steps - empty.steps == (later if expires else 0)
 
 
 def test_the_same_in_every_process() -> None:
