@@ -296,6 +296,7 @@ class Machine(Meter):
 HELPERS: Final = (
     "tick", "enter", "leave", "add", "sub", "mul", "mod", "power", "shift", "union", "both",
     "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "shortened",
-    "make_set", "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped", "caught",
+    "make_set", "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped",
+    "caught",
 )  # fmt: skip
 """Methods that instrumented code calls; in its namespace they stand as `__name__`."""
