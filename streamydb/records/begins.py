@@ -36,7 +36,11 @@ With it came ranges in locks, calls and constraints (`Begins.ranges_anywhere`).
 """
 
 EXPIRY_IN_CALLS: Final = "expiry-in-calls"
-"""Procedures may say when keys end; before, ``db`` has no ``touch``, and ``put`` no ``ttl_ms``."""
+"""Procedures may say when keys end; before, ``db`` has no ``touch``, and ``put`` no ``ttl_ms``.
+
+With it, to delete an item of a list costs by its length, and nested procedures may have arguments
+of any name.
+"""
 
 RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY, EXPIRY_IN_CALLS)
 
