@@ -23,6 +23,7 @@ from streamydb.limits import (
     RANGE_KEYS_MAX,
     VALUE_BYTES_MAX,
 )
+from streamydb.procedures.texts import pinned_repr
 from streamydb.records import canonical, decode_value, is_number
 from streamydb.records.names import RESERVED, UNIQUE_PREFIX
 from streamydb.records.ranges import Range
@@ -197,7 +198,7 @@ def amended(
         if current is None or name not in msgspec.json.decode(current):
             _require(len(entries) <= CONSTRAINTS_MAX, f"there are {CONSTRAINTS_MAX} constraints")
     elif what == "drop":
-        _require(given in entries, f"there is no constraint {given!r}")
+        _require(given in entries, f"there is no constraint {pinned_repr(given)}")
         del entries[given]
     else:
         _validated(entries, given)
