@@ -1,7 +1,7 @@
 """Folders for temporary files that the next process removes if their own was killed.
 
-Spark keeps copies of its state among its temporary files, and removes them when it ends. A process
-that is killed removes nothing, so each crash would leave such a copy behind.
+Spark keeps copies of its state among its temporary files. It removes them when it has the time to
+end by itself. A process that is killed removes nothing, so each crash would leave a copy behind.
 
 A folder belongs to a process as long as that holds its lock, whatever the process's id is. What
 cleans the folder for temporary files by age (systemd-tmpfiles) passes locked folders over.
@@ -9,6 +9,7 @@ cleans the folder for temporary files by age (systemd-tmpfiles) passes locked fo
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -26,7 +27,7 @@ _HELD: Final[list[int]] = []
 
 
 def scratch_folder(base: Path | None = None) -> Path:
-    """Make a folder that is this process's own until it ends.
+    """Make a folder that is this process's own, and is removed when it ends.
 
     Args:
         base: where; by default the folder for temporary files.
@@ -40,6 +41,7 @@ def scratch_folder(base: Path | None = None) -> Path:
             handle = _locked(folder)
             if handle is not None and folder.exists():
                 _HELD.append(handle)
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
                 return folder
             if handle is not None:
                 os.close(handle)

@@ -22,6 +22,14 @@ child = subprocess.Popen(["sleep", sys.argv[2]])
 print(scratch_folder(Path(sys.argv[1])), child.pid, flush=True)
 time.sleep(600)
 """
+ENDS = """\
+import sys
+from pathlib import Path
+from streamydb.local.scratch import scratch_folder
+folder = scratch_folder(Path(sys.argv[1]))
+(folder / "spark-1").mkdir()
+(folder / "spark-1" / "state.sst").write_bytes(b"values")
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +63,11 @@ def test_a_folder_is_kept_while_its_process_lives_and_removed_after_it_was_kille
     sweep(tmp_path)
     os.kill(int(child), 9)
     assert sorted(tmp_path.iterdir()) == sorted([own, other])
+
+
+def test_a_process_that_ends_removes_its_folder(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", ENDS, str(tmp_path)], check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_that_is_swept_before_it_is_locked_is_made_anew(
