@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from streamydb.sql.pool import QueryPool
     from streamydb.sql.worker import Job, QueryOutcome, StoredRow
 
-__all__ = ["QueryRunner", "SqlQuery"]
+__all__ = ["QueryRunner", "SqlQuery", "no_process"]
 
 _PAGE_ROWS: Final = 1_000
+_RETRY_AFTER_S: Final = 1
 _LATE_S: Final = 1.0
 """The processor time that a query may take beyond its time, before the system ends it."""
 
@@ -64,7 +65,10 @@ class QueryRunner:
         prefixes = _prefixes(query.prefix, client)
         with self.running.enter(client.name):
             job = await self._job(query, prefixes)
-            outcome = await pool.run(job, self._settings.query_timeout_s)
+            try:
+                outcome = await pool.run(job, self._settings.query_timeout_s)
+            except OSError:
+                raise no_process() from None
         return _body(outcome)
 
     async def stop(self) -> None:
@@ -129,6 +133,12 @@ def _prefixes(prefix: str, client: Caller) -> list[str]:
     if not found:
         client.must_read(prefix)
     return found
+
+
+def no_process() -> ProblemError:
+    """The problem of a machine, or a container, that gives no process for a query now."""
+    detail = "No process can be started for it now; try again later."
+    return ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
 
 
 def _rows(snapshot: Snapshot, prefixes: list[str]) -> list[StoredRow]:

@@ -23,7 +23,7 @@ from streamydb.facade.ports import Snapshot
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Consistency, Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.sql_queries import QueryRunner
+from streamydb.facade.sql_queries import QueryRunner, no_process
 from streamydb.records import Result
 
 if TYPE_CHECKING:
@@ -194,6 +194,8 @@ class StatementRunner:
                 outcome = await pool.run(client.name, job, seen.answer, settings.query_timeout_s)
             except TooMuch:
                 raise _costly() from None
+            except OSError:
+                raise no_process() from None
             if outcome["kind"] != "done":
                 raise _refused(outcome)
             return snapshot.seq, outcome, seen.checks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+import streamydb.sql.pool
 from streamydb.client import (
     AnswerTooLargeError,
     InvalidParameterError,
@@ -186,3 +188,18 @@ def test_the_environment_of_a_query_has_no_settings(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     assert "hush" not in str(_environment())
     assert os.environ["STREAMYDB_SERVE_TOKENS"] == "hush"
+
+
+@scenario
+async def test_a_machine_that_has_no_process_left_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(_: str) -> asyncio.subprocess.Process:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(streamydb.sql.pool, "_start", start)
+    async with facade(loaded()) as client:
+        asked = [await ask(client, sql="select 1")]
+        statements = json.dumps({"statements": [{"sql": "select 1"}]}).encode()
+        asked.append(await client.request("POST", "/v1/sql", statements))
+    for answer in asked:
+        assert (answer.status, answer.problem) == (503, "overloaded")
+        assert answer.headers["retry-after"] == "1"
