@@ -116,12 +116,14 @@ class Conflicts:
         joined = f"{mine} as {alias} join {other} as {_EXCLUDED} using ({ROW})"
         behind = f"where {condition} order by {ROW}"
         sql = f"select {shown} from {joined} {behind}"  # noqa: S608 - DuckDB is shut off
-        found = self._reader.bench.ask(sql, node).rows
+        answer = self._reader.bench.ask(sql, node)
+        if len(answer.columns) != 1 + len(cells):
+            raise StatementInvalidError("A column is set to one value.", place_of(node))
         changed = [
             {**old[number].values, **dict(zip(names, values, strict=True))}
-            for number, *values in found
+            for number, *values in answer.rows
         ]
-        return [old[number] for number, *_ in found], changed
+        return [old[number] for number, *_ in answer.rows], changed
 
     def _assignments(self, node: exp.OnConflict) -> tuple[list[str], list[str]]:
         names, cells = [], []

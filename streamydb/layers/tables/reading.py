@@ -22,10 +22,13 @@ from streamydb.layers.tables.schema import Column, Relation, Row, Table, View, r
 from streamydb.layers.tables.transaction import Readable
 from streamydb.layers.tables.workbench import Answer, Workbench
 
-__all__ = ["ROW", "VIEWS_DEEP_MAX", "Reader", "StoredRow", "shape", "show"]
+__all__ = ["ROW", "ROWID", "VIEWS_DEEP_MAX", "Reader", "StoredRow", "shape", "show"]
 
 ROW = "__row"
 """The column with a row's number, which statements that write add to tables."""
+
+ROWID = "rowid"
+"""The number of a row of a table on the workbench; a star does not show it."""
 
 VIEWS_DEEP_MAX: Final = 32
 """Views over views."""
@@ -145,18 +148,19 @@ class Reader:
         return [node for node in query.find_all(exp.Table) if _is_stored(node)]
 
     def lay_out(
-        self, query: exp.Expr, target: exp.Table | None = None, *, sees: Sees | None = None,
-        empty: bool = False,
+        self, query: exp.Expr, target: exp.Table | None = None, *, whole: bool = False,
+        sees: Sees | None = None, empty: bool = False,
     ) -> list[StoredRow]:  # fmt: skip
         """Put the tables and views that a query names on the workbench; name those there.
 
         Args:
             query: its tree is changed.
             target: where it names the table that its statement writes.
+            whole: whether it sees whole rows of the target, in which no number is to be.
             sees: of a view's query, the columns of each table that are there.
             empty: leave the rows out.
 
-        Returns: the rows of the target, which have their numbers in the column `__row`.
+        Returns: the rows of the target, which have their numbers in the column `__row`, or `rowid`.
         """
         references = self.references(query)
         found = [(node, self._opening(node, sees, empty=empty)) for node in references]
@@ -170,7 +174,8 @@ class Reader:
             place = (table.name, chosen)
             if node is target:
                 written = list(self.rows(table, chosen))
-                show(node, self.lay_out_rows(table, [row.values for row in written]))
+                values = [row.values for row in written]
+                show(node, (self._lay_out_whole if whole else self.lay_out_rows)(table, values))
                 continue
             if place not in done:
                 rows = [list(row.values.values()) for row in self.rows(table, chosen)]
@@ -191,6 +196,11 @@ class Reader:
         """Put rows of a table on the workbench with their numbers; return the name there."""
         numbered = [[*row.values(), number] for number, row in enumerate(rows)]
         return self.bench.lay_out([*shape(table), (ROW, "BIGINT")], numbered)
+
+    def _lay_out_whole(self, table: Table, rows: Sequence[Row]) -> str:
+        """Put rows into a table of the workbench, which numbers them aside; return its name."""
+        values = [list(row.values()) for row in rows]
+        return self.bench.lay_out(shape(table), values, settled=True)
 
     def rows(self, table: Table, chosen: Access) -> Iterator[StoredRow]:
         """Read the rows of an access."""

@@ -21,7 +21,7 @@ from streamydb.layers.tables.errors import (
 )
 from streamydb.layers.tables.keys import Keys
 from streamydb.layers.tables.parsing import DIALECT, only, too_deep, unsupported
-from streamydb.layers.tables.reading import ROW, Reader, StoredRow, shape, show
+from streamydb.layers.tables.reading import ROW, ROWID, Reader, StoredRow, shape, show
 from streamydb.layers.tables.schema import Column, Row, Table
 from streamydb.layers.tables.transaction import Overlay, Transaction
 from streamydb.layers.tables.types import FINITE, INTEGERS
@@ -284,8 +284,9 @@ class Statement:
         self, node: exp.Expr, cells: Sequence[exp.Expr], others: Sequence[exp.Expr | None]
     ) -> tuple[list[StoredRow], list[tuple[Any, ...]]]:
         """The rows that a statement means, each once, with values computed for each."""
-        target = node.this.copy()
-        number = exp.column(ROW, table=_alias(node.this), quoted=True)
+        target, alias = node.this.copy(), _alias(node.this)
+        whole = _sees_whole([*cells, node.args.get("where")], self._reader.table(target), alias)
+        number = exp.column(ROWID if whole else ROW, table=alias, quoted=True)
         query = exp.Select(expressions=[number, *(cell.copy() for cell in cells)])
         query.set("from_", exp.From(this=target))
         sources = [s.this if isinstance(s, exp.From) else s for s in others if s is not None]
@@ -293,9 +294,12 @@ class Statement:
         for part in ("where", "with_"):
             if node.args.get(part) is not None:
                 query.set(part, node.args[part].copy())
-        rows = self._reader.lay_out(query, target)
+        rows = self._reader.lay_out(query, target, whole=whole)
         found: dict[int, tuple[Any, ...]] = {}
-        for row, *values in self._bench.ask(query.sql(DIALECT), node).rows:
+        answer = self._bench.ask(query.sql(DIALECT), node)
+        if len(answer.columns) != 1 + len(cells):
+            raise StatementInvalidError("A column is set to one value.", place_of(node))
+        for row, *values in answer.rows:
             found.setdefault(row, tuple(values))
         return [rows[row] for row in found], list(found.values())
 
@@ -351,6 +355,17 @@ def _alias(target: exp.Expr) -> str:
     table = target.this if isinstance(target, exp.Schema) else target
     name: str = table.alias_or_name
     return name
+
+
+def _sees_whole(parts: Sequence[exp.Expr | None], table: Table, alias: str) -> bool:
+    """Return True if parts of a statement may see whole rows of its table: `to_json(t)`."""
+    for node in (node for part in parts if part is not None for node in part.walk()):
+        if isinstance(node, exp.Columns | exp.Star):
+            return True
+        named = isinstance(node, exp.Column) and not node.table
+        if named and node.name.lower() == alias.lower() and table.column(node.name) is None:
+            return True
+    return False
 
 
 def _is_default(node: exp.Expr) -> bool:

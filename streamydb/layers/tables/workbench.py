@@ -63,7 +63,11 @@ class _Rows(NamedTuple):
 
 
 class Workbench:
-    """One database in memory, for one thread at a time."""
+    """One database in memory, for one thread at a time.
+
+    Attributes:
+        broken: whether DuckDB has met a fault of its own, after which it does nothing any more.
+    """
 
     def __init__(self) -> None:
         """Make it, and shut it off.
@@ -75,19 +79,23 @@ class Workbench:
         self._connection.execute("set timezone = 'UTC'")
         self._connection.execute(_FINITE)
         lock(self._connection)
+        self.broken = False
         self._names = 0
         self._few: dict[str, _Rows] = {}
         self._made: list[str] = []
 
     def lay_out(
-        self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]
-    ) -> str:
-        """Make a table of columns (name and type); return its name, in quotes."""
+        self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]], *,
+        settled: bool = False,
+    ) -> str:  # fmt: skip
+        """Make a table of columns (name and type), a real one if it is to be ``settled``; return
+        its name, in quotes.
+        """
         name = self._new_name()
         values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
         lists = ", ".join(f"unnest(?::{kind}[]) as {_quoted(each)}" for each, kind in columns)
         self._few[name] = _Rows(f"select {lists}", values)
-        if len(rows) > _FEW_MAX:
+        if settled or len(rows) > _FEW_MAX:
             self._settle()
         return name
 
@@ -123,6 +131,8 @@ class Workbench:
         except duckdb.OutOfMemoryException as error:
             raise MemoryError(str(error)) from None
         except duckdb.Error as error:
+            internal = isinstance(error, duckdb.InternalException | duckdb.FatalException)
+            self.broken = self.broken or internal
             raise _refused(error, origin) from None
         shown = done.description or []
         return Answer(
@@ -182,12 +192,18 @@ class Workbenches:
         try:
             yield bench
         except SqlError:
-            bench.clear()
-            self._free.append(bench)
+            self._take_back(bench)
             raise
         except BaseException:
             bench.close()
             raise
+        self._take_back(bench)
+
+    def _take_back(self, bench: Workbench) -> None:
+        """Keep one for the next statement, if it is sound."""
+        if bench.broken:
+            bench.close()
+            return
         bench.clear()
         self._free.append(bench)
 

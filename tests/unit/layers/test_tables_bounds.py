@@ -144,3 +144,18 @@ def test_a_name_that_is_longer_than_keys_is_none() -> None:
             with pytest.raises(StatementInvalidError, match="There is no"):
                 tables.sql(sql)
         tables.sql(f"drop index if exists {LONG}")
+
+
+def test_statements_that_see_whole_rows_see_no_number_of_them(tables: Tables) -> None:
+    tables.sql("create table t (id int primary key, n int, j json)")
+    tables.sql("insert into t values (1, 1, null), (2, 0, null), (3, 1, null)")
+    tables.sql("update t set j = to_json(t) where id > 1")
+    found = tables.sql("select j from t order by id").rows
+    assert found == ((None,), ({"id": 2, "n": 0, "j": None},), ({"id": 3, "n": 1, "j": None},))
+    for sql in (
+        "update t set n = columns(* exclude (j))",
+        "insert into t values (1, 1, null) on conflict (id) do update set n = columns(['id', 'n'])",
+    ):
+        assert "one value" in str(refused(tables, sql))
+    assert tables.sql("delete from t where columns(* exclude (j)) > 0 returning id").changed == 2
+    assert tables.sql("select id from t").rows == ((2,),)

@@ -8,8 +8,20 @@ import pytest
 
 pytest.importorskip("duckdb")
 
-from streamydb.layers.tables import workbench
+import duckdb
+
+from streamydb.layers.tables import StatementInvalidError, Tables, workbench
 from streamydb.layers.tables.workbench import Workbench
+
+class Invalidated:
+    """A connection after a fault of DuckDB's own: it does nothing any more."""
+
+    def execute(self, *_: object) -> None:
+        raise duckdb.FatalException("database has been invalidated because of a previous error")
+
+    def close(self) -> None:
+        """End."""
+
 
 QUERIES = [
     "select sum(a) from {0}",
@@ -56,3 +68,13 @@ def test_views_see_what_was_laid_out_and_nothing_is_left(bench: Workbench) -> No
     assert bench.ask("select count(*) from duckdb_tables() where temporary").rows == [(0,)]
     assert bench.lay_out([("a", "BIGINT")], [(5,)]) == rows
     assert bench.ask(f"select a from {rows}").rows == [(5,)]
+
+
+def test_a_fault_of_duckdb_ends_one_statement_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Tables.in_memory() as tables:
+        tables.sql("create table t (a int)")
+        [bench] = tables._benches._free
+        monkeypatch.setattr(bench, "_connection", Invalidated())
+        with pytest.raises(StatementInvalidError, match="invalidated"):
+            tables.sql("select a from t")
+        assert tables.sql("select a from t").rows == ()
