@@ -86,7 +86,8 @@ class Closing:
     """A transport whose client is closed while an answer is under way."""
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.client = inner, None
+        self.inner = inner
+        self.client: Any = None
 
     def send(self, request: Any) -> Any:
         self.inner.send(request)
@@ -130,7 +131,7 @@ def test_what_is_under_way_when_a_client_without_a_facade_is_closed_is_unknown()
         waiting.set()
         return await append(*given)
 
-    database.log.append = noted  # type: ignore[method-assign]
+    database.log.append = noted  # type: ignore[assignment,method-assign]
     thread = threading.Thread(target=put, daemon=True)
     thread.start()
     portal.call(waiting.wait())

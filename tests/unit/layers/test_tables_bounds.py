@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-duckdb = pytest.importorskip("duckdb")
+pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
+
+import duckdb
 
 from streamydb.layers.tables import (
     DataRefusedError,

@@ -13,6 +13,7 @@ import duckdb
 from streamydb.layers.tables import StatementInvalidError, Tables, workbench
 from streamydb.layers.tables.workbench import Workbench
 
+
 class Invalidated:
     """A connection after a fault of DuckDB's own: it does nothing any more."""
 
