@@ -24,8 +24,10 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO = 3
 
-_NO_UTF8 = "surrogates not allowed"
-"""Why Python encodes no text that holds bytes of the command line which are no UTF-8."""
+_SURROGATES = "surrogates not allowed"
+"""Why Python encodes no text that holds bytes, of the command line, say, which are no UTF-8."""
+
+NO_UTF8 = "what was given is no UTF-8, so it can be no key, id, value or statement"
 
 _PIPE_COLUMNS = 100_000
 """Width of a table that goes into a file or a pipe: nothing in it is broken or cut."""
@@ -60,7 +62,7 @@ class Commands(TyperGroup):
 def _said(error: Exception) -> str:
     """The message; for a file, a folder or a disk with its name."""
     if isinstance(error, UnicodeEncodeError):
-        return "an argument is no UTF-8, so it can be no key, id or value"
+        return NO_UTF8
     return (isinstance(error, OSError) and said_of(error)) or str(error)
 
 
@@ -68,7 +70,7 @@ def _code(error: Exception) -> int | None:
     """The exit code of an error meant for the user; None for a bug, which keeps its traceback."""
     if isinstance(error, Failure):
         return error.code
-    if isinstance(error, UnicodeEncodeError) and error.reason == _NO_UTF8:
+    if isinstance(error, UnicodeEncodeError) and error.reason == _SURROGATES:
         return EXIT_USAGE
     if isinstance(error, OSError) and said_of(error) is not None:
         return EXIT_FAILED

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, fail, plain, print_json, say_error, stdout
+from streamydb.cli.common import (
+    EXIT_USAGE,
+    NO_UTF8,
+    fail,
+    plain,
+    print_json,
+    say_error,
+    stdout,
+)
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import find_target
 
@@ -62,9 +70,14 @@ def _given() -> str:
 
 
 def _execute(connection: Connection, text: str, *, json: bool) -> None:
-    """Execute statements one by one."""
+    """Execute statements one by one.
+
+    Raises:
+        UnicodeEncodeError: the text is no UTF-8; DuckDB has no words for that.
+    """
     from streamydb.layers.tables.parsing import parse
 
+    text.encode()
     for statement in parse(text):
         show(connection.run(statement), json=json)
 
@@ -79,6 +92,8 @@ def _prompt(connection: Connection, *, json: bool) -> None:
             _execute(connection, text, json=json)
         except StreamyError as error:
             say_error(str(error))
+        except UnicodeEncodeError:
+            say_error(NO_UTF8)
 
 
 def show(result: Result, *, json: bool) -> None:

@@ -122,3 +122,10 @@ def test_standard_input_that_is_no_text() -> None:
     )
     assert done.exit_code == 2
     assert "standard input is no utf-8" in done.stderr
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_statement_that_is_no_text() -> None:
+    done = run("select '\udce9'")
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert (done.exit_code, "is no UTF-8" in done.stderr) == (2, True)
