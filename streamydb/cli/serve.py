@@ -123,13 +123,14 @@ def read_model(
     retention_s: Annotated[
         float | None,
         typer.Option(
-            "--retention-s", help="Keep snapshots for so many seconds of commit time.",
-            callback=time_span,
+            "--retention-s", help="Keep snapshots for so many seconds of commit time (inf: all)."
         ),
     ] = None,
     retention_seqs: Annotated[
-        int | None,
-        typer.Option("--retention-seqs", help="Keep snapshots for so many transactions.", min=0),
+        float | None,
+        typer.Option(
+            "--retention-seqs", help="Keep snapshots for so many transactions (inf: all)."
+        ),
     ] = None,
     verify: Annotated[
         bool,

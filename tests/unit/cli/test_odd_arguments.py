@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 from pathlib import Path
@@ -13,7 +14,10 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app, calls
 from streamydb.cli.common import Failure
+from streamydb.errors import StreamyError
 from streamydb.local.folder import databases
+from streamydb.read_model import service
+from streamydb.read_model.follower import Follower
 
 HUGE = "9" * 30
 NO_TEXT = os.fsdecode(b"\xff")
@@ -35,11 +39,32 @@ def said(arguments: list[str], home: Path, **variables: str) -> str:
     [
         "txn --put a=1 --timeout", "check --timeout", "handover --timeout", "up --timeout",
         "down --grace", "serve --timeout", "rebuild --timeout", "constraints list --timeout",
-        "read-model --retention-s", "read-model --retention-seqs",
     ],
 )  # fmt: skip
 def test_what_is_no_time(command: str, number: str, tmp_path: Path) -> None:
     assert "Invalid value" in said([*command.split(), number], tmp_path)
+
+
+@pytest.mark.parametrize("option", ["--retention-s", "--retention-seqs"])
+def test_what_a_read_model_keeps_may_be_all_but_is_a_number(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[dict[str, float]] = []
+
+    class Noted(Follower):
+        def __init__(self, *_: Any, **given: float) -> None:
+            kept.append(given)
+            raise StreamyError("noted")
+
+    monkeypatch.setattr(service, "warm_up", lambda: None)
+    monkeypatch.setattr(service, "Follower", Noted)
+    place = ["--bootstrap", "127.0.0.1:9", "--folder", str(tmp_path / "model")]
+    for number in ("nan", "-1", "-inf"):
+        done = CliRunner().invoke(app, ["read-model", *place, option, number])
+        assert (done.exit_code, "must be 0 or more" in done.output) == (1, True)
+    assert kept == []
+    CliRunner().invoke(app, ["read-model", *place, option, "inf"])
+    assert [given[option[2:].replace("-", "_")] for given in kept] == [math.inf]
 
 
 @pytest.mark.parametrize(
