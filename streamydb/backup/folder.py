@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
 from collections.abc import Collection, Iterator
@@ -34,7 +33,7 @@ from streamydb.backup.state import (
 )
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.table import Columns
-from streamydb.local.file_lock import write_whole
+from streamydb.local.file_lock import lock_at_once, write_whole
 from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.rulings import Fault, Rulings
 
@@ -184,14 +183,8 @@ class BackupFolder:
         """
         if not self.exists() and self._has_other_files():
             raise BackupError(f"{self.folder} is not empty and no backup: name another folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / _LOCK).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BackupError(
-                    f"another `streamydb backup` writes to {self.folder}: wait until it has ended"
-                ) from None
+        runs = f"another `streamydb backup` writes to {self.folder}: wait until it has ended"
+        with lock_at_once(self.folder / _LOCK, BackupError(runs)):
             yield
 
     def _has_other_files(self) -> bool:

@@ -6,7 +6,6 @@ again, and seqs, versions and remembered ids go on. The old checkpoint is kept b
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from streamydb.backup.manifest import FORMAT, BackupManifest
 from streamydb.backup.start import START
 from streamydb.backup.state import About, State
 from streamydb.kafka.reader import Span
+from streamydb.local.file_lock import lock_at_once
 from streamydb.procedures.folder import FolderModules
 
 __all__ = ["divide", "put_aside", "standing_still"]
@@ -32,14 +32,8 @@ def standing_still(checkpoint: Path) -> Iterator[None]:
     Raises:
         BackupError: one does.
     """
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    with (checkpoint / "lease").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BackupError(
-                f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`)"
-            ) from None
+    runs = f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`)"
+    with lock_at_once(checkpoint / "lease", BackupError(runs)):
         yield
 
 

@@ -12,7 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["file_lock", "sync", "write_whole"]
+from streamydb.errors import ConfigurationError, StreamyError
+
+__all__ = ["file_lock", "lock_at_once", "sync", "write_whole"]
 
 _DRAFT: Final = ".draft"
 _ABANDONED_S: Final = 3_600
@@ -27,6 +29,28 @@ def file_lock(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def lock_at_once(path: Path, taken: StreamyError) -> Iterator[None]:
+    """Hold an exclusive lock on `path` (created when missing), without waiting for it.
+
+    Raises:
+        StreamyError: ``taken``: somebody else holds it.
+        ConfigurationError: its file system has no locks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise taken from None
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path.parent} cannot be locked ({error.strerror}), so nothing would keep others "
+                "off: name a folder on a file system with locks"
+            ) from error
         yield
 
 

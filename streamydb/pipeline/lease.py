@@ -11,7 +11,6 @@ has lost the lease; docs/decisions.md says why that does no harm.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import socket
@@ -26,6 +25,7 @@ import msgspec
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.patience import StopRequestedError
+from streamydb.local.file_lock import lock_at_once
 from streamydb.records.formats import UNREADABLE
 
 __all__ = ["EXPIRES_S", "LOST_S", "Objects", "StoreLease", "locked"]
@@ -48,19 +48,10 @@ def locked(checkpoint: Path) -> Iterator[None]:
     """Lock a checkpoint folder, because two pipelines on one would destroy it.
 
     Raises:
-        ConfigurationError: another pipeline runs on it.
+        ConfigurationError: another pipeline runs on it, or it has no locks.
     """
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    with (checkpoint / _FOLDER).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _taken(str(checkpoint), "stop it first (`streamydb down`)") from None
-        except OSError as error:
-            raise ConfigurationError(
-                f"the checkpoint {checkpoint} cannot be locked ({error.strerror}), so nothing "
-                "would keep a second pipeline off: name a folder on a file system with locks"
-            ) from error
+    refusal = _taken(str(checkpoint), "stop it first (`streamydb down`)")
+    with lock_at_once(checkpoint / _FOLDER, refusal):
         yield
 
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from streamydb.backup.trim import Cut, cut, refusals, verify
 from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.digest import StateDigest
 from streamydb.columns.shards import ShardConfig
+from streamydb.errors import ConfigurationError
 from streamydb.kafka.reader import Span
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.log_end import mark_of
@@ -231,6 +234,19 @@ def test_a_checkpoint_is_held_and_put_aside(tmp_path: Path) -> None:
         assert put_aside(checkpoint) == tmp_path / "checkpoint.before-1"
     with standing_still(checkpoint):
         assert put_aside(checkpoint) == tmp_path / "checkpoint.before-2"
+
+
+def test_a_folder_without_locks_is_not_taken_for_one_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    for held in (standing_still(tmp_path / "checkpoint"), BackupFolder(tmp_path / "kept").alone()):
+        refused = pytest.raises(ConfigurationError, match=r"locked \(No locks available\)")
+        with refused, held:
+            pass
 
 
 def test_what_a_newer_release_needs_is_not_passed_over() -> None:
