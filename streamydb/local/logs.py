@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,7 @@ def keep_short() -> None:
 
 def _keep_short(log: Path) -> None:
     while True:
-        threading.Event().wait(_LOOK_S)
+        time.sleep(_LOOK_S)
         with contextlib.suppress(OSError):  # a full disk, say; it is tried again
             shorten(log)
 

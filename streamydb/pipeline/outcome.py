@@ -16,13 +16,13 @@ from streamydb.pipeline.jvm import JvmEndedError
 from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
+from streamydb.pipeline.session import LOCAL_DIR, LOCAL_DIRS
 
 __all__ = ["after_jvm", "wait"]
 
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
 _JVM_END_S = 3.0
-_LOCAL_DIRS = "spark.local.dir"
 
 
 def after_jvm(parts: Parts, error: Exception) -> int:
@@ -116,7 +116,7 @@ def _failed(running: RunningQuery, parts: Parts) -> int:
 def _spark_folders(query: StreamingQuery) -> list[Path]:
     """The folders of Spark's own files on this machine."""
     settings = query._jsq.sparkSession().conf()  # noqa: SLF001 - PySpark shows no session
-    told = os.environ.get("SPARK_LOCAL_DIRS") or settings.get(_LOCAL_DIRS, tempfile.gettempdir())
+    told = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
     return [Path(each) for each in told.split(",")]
 
 

@@ -26,8 +26,8 @@ from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
 
 __all__ = [
-    "STORE_SETTINGS", "SparkProcesses", "forget_defaults", "on_one_machine", "session",
-    "start_processes", "with_retries",
+    "LOCAL_DIR", "LOCAL_DIRS", "STORE_SETTINGS", "SparkProcesses", "forget_defaults",
+    "on_one_machine", "session", "start_processes", "with_retries",
 ]
 
 log = logging.getLogger("streamydb.pipeline")
@@ -48,8 +48,12 @@ _OUR_DAEMON: Final = "streamydb.pipeline.daemon"
 _OTHER_WORKERS: Final = frozenset({"spark.pyspark.python", "spark.python.use.daemon"})
 """Settings with which our daemon would not fork the workers."""
 
-_LOCAL_DIR: Final = "spark.local.dir"
-_LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
+LOCAL_DIR: Final = "spark.local.dir"
+"""Spark's setting: its folders for temporary files."""
+
+LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
+"""The same as a variable, which wins."""
+
 _LIBRARY: Final = "ROCKSDB_SHAREDLIB_DIR"
 """Names the folder into which RocksDB unpacks its library."""
 
@@ -138,7 +142,7 @@ def start_processes(
     if master is None:
         return SparkProcesses()
     settings = _settings(name, master, extra)
-    if _LOCAL.fullmatch(master) and _LOCAL_DIR not in settings and _LOCAL_DIRS not in os.environ:
+    if on_one_machine(master) and LOCAL_DIR not in settings and LOCAL_DIRS not in os.environ:
         _name_scratch()
     daemon = None
     if settings.get(_DAEMON) == _OUR_DAEMON and _OTHER_WORKERS.isdisjoint(settings):
@@ -158,7 +162,7 @@ def _name_scratch() -> None:
     except OSError as error:
         log.info("Spark keeps its temporary files where it does by default: %s", error)
         return
-    os.environ[_LOCAL_DIRS] = folder
+    os.environ[LOCAL_DIRS] = folder
     os.environ.setdefault(_LIBRARY, folder)
 
 

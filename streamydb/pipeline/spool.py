@@ -26,9 +26,9 @@ from pyspark import TaskContext
 from streamydb.columns.encoding import Part
 from streamydb.errors import StreamyError
 
-__all__ = ["LEAST_BYTES", "NO_SPOOL", "Spool", "SpoolError", "SpoolWriter"]
+__all__ = ["NO_SPOOL", "Spool", "SpoolError", "SpoolWriter"]
 
-LEAST_BYTES: Final = 1 << 16
+_LEAST_BYTES: Final = 1 << 16
 """A block of fewer bytes Spark copies in less time than it takes to make a file."""
 
 _MAGIC: Final = b"SDBF"
@@ -57,7 +57,7 @@ class Spool:
     """
 
     folder: Path | None = None
-    least: int = LEAST_BYTES
+    least: int = _LEAST_BYTES
 
     def writer(self) -> SpoolWriter:
         """Write blocks of one task; a context."""
