@@ -3,7 +3,8 @@
 Projections: interpreted in small micro-batches, compiled in large ones. Around each Python function
 Spark turns rows into another form. For that it writes a Java class in every task, and finds that it
 has compiled it before: writing it takes longer than interpreting some hundred rows, and a hundred
-thousand rows are turned faster by the class.
+thousand rows are turned faster by the class. A micro-batch that brings only feedback tells nothing
+of the load, so it changes nothing: after one backlog the next finds the classes compiled.
 
 With several shards, tasks: under little load one executes and one formats, under much as many as
 there are shards. A task costs some milliseconds of processor time, whatever it has to do. When
@@ -94,9 +95,10 @@ class AdaptiveSettings:
 
     def note(self, size: BatchSize) -> None:
         """Choose, after a micro-batch."""
-        few = size.records <= _INTERPRETED_RECORDS
+        if size.transactions:
+            few = size.records <= _INTERPRETED_RECORDS
+            self._choose(FACTORY_MODE, INTERPRETED if few else COMPILED)
         one = 0 < size.transactions <= _ONE_TASK_RECORDS and size.executing_us <= _ONE_TASK_US
-        self._choose(FACTORY_MODE, INTERPRETED if few else COMPILED)
         self._choose(SHUFFLE_PARTITIONS, "1" if one else str(self._shards))
 
     def _choose(self, name: str, value: str) -> None:

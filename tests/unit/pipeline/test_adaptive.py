@@ -22,10 +22,24 @@ def test_the_last_batch_decides_and_each_change_is_told_once() -> None:
     adaptive = AdaptiveSettings()
     adaptive.note(BatchSize(1, 1, 0))  # no query runs
     adaptive.follow(lambda name, value: told.append((name, value)), 1)
-    for records in (20, 30, 200_000, 150_000, 0):
+    for records in (20, 30, 200_000, 150_000, 1):
         adaptive.note(BatchSize(records, records, 100))
     modes = [INTERPRETED, COMPILED, INTERPRETED]
     assert told == [(FACTORY_MODE, mode) for mode in modes]
+
+
+def test_a_batch_without_transactions_tells_nothing_of_the_load() -> None:
+    settings: dict[str, str] = {}
+    adaptive = AdaptiveSettings()
+    adaptive.follow(settings.__setitem__, 8)
+    adaptive.note(BatchSize(1, 0, 0))
+    assert FACTORY_MODE not in settings, "a query begins as it was started"
+    for records, transactions, mode in (
+        (200_000, 200_000, COMPILED), (8, 0, COMPILED), (9, 1, INTERPRETED), (8, 0, INTERPRETED),
+        (10_001, 1, COMPILED), (10_000, 1, INTERPRETED),
+    ):
+        adaptive.note(BatchSize(records, transactions, 0))
+        assert settings[FACTORY_MODE] == mode, (records, transactions)
 
 
 def test_little_is_executed_by_one_task_and_much_or_nothing_by_one_for_each_shard() -> None:
