@@ -56,6 +56,10 @@ _SOURCE_OPTIONS: Final = {
 _PIECE_RECORDS: Final = 50_000
 """So many records of a partition are read at once at most, if there are several shards."""
 
+_PIECE_FETCH_BYTES: Final = 2 << 20
+"""Of such a piece so much is fetched at once. What is fetched beyond its end is fetched in vain, as
+another task reads on from there."""
+
 _FEEDBACK_SHARDS: Final = 4
 """The feedback of so many shards is read by one task."""
 
@@ -148,6 +152,7 @@ def _input(
     if shards > 1:
         # Several tasks then read a partition; the sorter puts their pieces in order of offset.
         limits["maxRecordsPerPartition"] = str(_PIECE_RECORDS)
+        limits["kafka.max.partition.fetch.bytes"] = str(_PIECE_FETCH_BYTES)
     if start is not None:
         limits["startingOffsets"] = start.starting_offsets(names.transactions)
     transactions = _source(spark, config, names.transactions, limits)
