@@ -58,9 +58,12 @@ READABLE: Final = frozenset({1, FORMAT})
 
 def records_blocks(
     table: Columns, homes: Iterable[tuple[Array, Columns]],
-    last: Sequence[tuple[int, int, int, str]] = (),
+    last: Sequence[tuple[int, int, int, str]] = (), *, hashes: bool = False,
 ) -> Iterator[list[Part]]:
-    """Compiled records for every shard, each with its own home part, without the keys' hashes.
+    """Compiled records for every shard, each with its own home part.
+
+    ``hashes``: those of the keys, too. To move them costs more than to compute them again, unless
+    all shards read one and the same part.
 
     Yields the parts of each block; what all shards get is one of them, the same object.
 
@@ -71,7 +74,8 @@ def records_blocks(
     """
     rest = {name: child for name, child in table.children.items() if name != "home"}
     arrays = Columns(table.cols, table.texts, rest).flatten()
-    del arrays["keys.hash"]
+    if not hashes:
+        del arrays["keys.hash"]
     id1 = arrays.pop("id1")
     shared = narrowed(arrays)
     shared.stored = [b"".join(shared.stored)]
@@ -91,7 +95,8 @@ def open_records(arrays: dict[str, Array]) -> Columns:
     table.cols["id1"] = np.zeros(len(counts), np.uint64)
     table.cols["id1"][np.flatnonzero(counts)] = home.cols.pop("id1")
     keys = table.children["keys"][1]
-    keys.cols["hash"] = hash_ragged(keys.texts["key"], KEY_SEED)
+    if "hash" not in keys.cols:
+        keys.cols["hash"] = hash_ragged(keys.texts["key"], KEY_SEED)
     return table
 
 

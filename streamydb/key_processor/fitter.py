@@ -19,11 +19,15 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import next_pace
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.records.begins import VALUES_BOUNDED, Begins
+from streamydb.sorter.last_plan import LastPlan, Planned
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 
-__all__ = ["PlanFitter"]
+__all__ = ["LAST_PLAN", "PlanFitter"]
 
 Fitted = tuple[Plan, npt.NDArray[np.int64], Granter]
+
+LAST_PLAN: Final = LastPlan()
+"""Of this process; it spares work, and nothing depends on it."""
 
 _PACE_MIN: Final = 16
 """Fewest records that are released again after a plan was cut by its values."""
@@ -49,9 +53,7 @@ class PlanFitter:
         ``begins``: from where on values are bounded.
         """
         meta, keys = self._meta, records.children["keys"][1]
-        valid = records.cols["kind"] != p.REJECTED
-        earlier = earlier_with_same_id(records.cols["id0"], valid)
-        plan = plan_transactions(records, earlier, meta.config.shards)
+        plan, earlier = LAST_PLAN.of(records, meta.config.shards, _planned)
         first = int(records.cols["part"][0]), int(records.cols["off"][0])
         bounded = begins.holds(VALUES_BOUNDED, *first)
         granter = Granter(self._shard, meta.config.shards, self._values, self._ids, bounded)
@@ -81,3 +83,10 @@ class PlanFitter:
     def _bound(self) -> int:
         """Bytes of the values that a plan may touch."""
         return (self._meta.shape or FIRST_SHAPE).values_bytes_max
+
+
+def _planned(records: Columns, procs: int) -> Planned:
+    """Plan records for partitions."""
+    valid = records.cols["kind"] != p.REJECTED
+    earlier = earlier_with_same_id(records.cols["id0"], valid)
+    return plan_transactions(records, earlier, procs), earlier

@@ -21,6 +21,7 @@ from streamydb.backup.start import Starter
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.fitter import LAST_PLAN
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
@@ -112,7 +113,7 @@ class Parser:
         yield from parse_transactions(
             partitions, offsets, append_ms, values, config.shards,
             whole=config.grouping == "single", constraints=config.constraints,
-            rulings=self._rulings,
+            rulings=self._rulings, hashes=self._spool.folder is not None,
         )
 
 
@@ -263,6 +264,7 @@ class Executor:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this task, execute them, and give the records out."""
         _Settling.begin()
+        LAST_PLAN.forget()  # all shards have planned
         read = self._spool.read
         blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards

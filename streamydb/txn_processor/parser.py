@@ -38,12 +38,13 @@ class Routed:
 def parse_transactions(
     partitions: Array, offsets: Array, append_ms: Array,
     values: Sequence[bytes | None] | Ragged, shards: int, *, whole: bool = False,
-    constraints: bool = False, rulings: Rulings = NO_RULINGS,
+    constraints: bool = False, rulings: Rulings = NO_RULINGS, hashes: bool = False,
 ) -> Iterator[Routed]:
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
     ``constraints``: whether it was created for constraints. ``rulings``: as they are given.
+    ``hashes``: as `records_blocks` has them.
 
     Raises:
         UnruledFaults: our own code failed on records that nobody has ruled on.
@@ -61,7 +62,8 @@ def parse_transactions(
         )
     checks.parsed(table)
     last = last_reads(partitions, offsets, append_ms, values)
-    for shard, parts in enumerate(records_blocks(table, _homes(table, shards), last)):
+    blocks = records_blocks(table, _homes(table, shards), last, hashes=hashes)
+    for shard, parts in enumerate(blocks):
         yield Routed(shard, parts)
 
 

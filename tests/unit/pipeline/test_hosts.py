@@ -25,6 +25,7 @@ from streamydb.records.rulings import Fault, UnruledFaults
 from streamydb.txn_processor import core
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
+from streamydb.txn_processor.parser import parse_transactions
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
 
@@ -64,6 +65,18 @@ def offsets_by_shard(output: Iterator[pa.RecordBatch]) -> dict[int, list[int]]:
             table = open_records(open_block(block)[1])
             found[routes.index(token)] += table.cols["off"].tolist()
     return found
+
+
+def test_hashes_are_the_same_whether_they_travel_or_not() -> None:
+    places = np.zeros(40, np.int32), np.arange(40), np.full(40, 9)
+    tables = []
+    for hashes in (False, True):
+        routed = list(parse_transactions(*places, transactions(40), 2, hashes=hashes))
+        arrays = open_block(routed[1].block)[1]
+        assert ("keys.hash" in arrays) is hashes
+        tables.append({n: each.tobytes() for n, each in open_records(arrays).flatten().items()})
+    assert tables[0] == tables[1]
+    assert any(tables[0]["keys.hash"])
 
 
 @pytest.mark.parametrize("rows", [1, 7, 500])

@@ -1,0 +1,66 @@
+"""The plan that this process has made last.
+
+Every shard makes the same plan. Where there are more shards than cores, one process runs the tasks
+of several shards one after the other, and the first of them plans for all. A plan is a pure
+function of the records, so what is kept is only spared work: it is used if all that a plan depends
+on is equal, array by array, and made anew otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from streamydb.columns.table import Array, Columns
+from streamydb.sorter.planner import Ints, Plan
+
+__all__ = ["LastPlan"]
+
+Planned: TypeAlias = tuple[Plan, Ints]
+"""A plan, and for each transaction the one before with the same id."""
+
+_Maker = Callable[[Columns, int], Planned]
+
+
+class LastPlan:
+    """One plan, with the records that it is of, and who made it."""
+
+    def __init__(self) -> None:
+        """Nothing is kept yet."""
+        self._kept: tuple[object, int, list[Array], Planned] | None = None
+
+    def forget(self) -> None:
+        """Free the memory of what is kept: some 100 bytes a transaction."""
+        self._kept = None
+
+    def of(self, records: Columns, procs: int, make: _Maker) -> Planned:
+        """Return the plan of some records; nobody may change it.
+
+        ``make`` is called if it is not kept. A plan for one partition is not worth keeping, as no
+        other shard asks for it, and one with ranges depends on more than is compared.
+        """
+        ranges = records.children.get("ranges")
+        if procs == 1 or (ranges is not None and len(ranges[1])):
+            return make(records, procs)
+        read, kept = _read(records), self._kept
+        if (
+            kept is not None
+            and kept[:2] == (make, procs)
+            and all(map(np.array_equal, kept[2], read))
+        ):
+            return kept[3]
+        planned = make(records, procs)
+        self._kept = make, procs, read, planned
+        return planned
+
+
+def _read(records: Columns) -> list[Array]:
+    """All that a plan depends on; the hashes of the keys follow from their texts."""
+    counts, keys = records.children["keys"]
+    texts = keys.texts["key"]
+    return [
+        records.cols["kind"], records.cols["id0"], counts, keys.cols["write"], texts.offsets,
+        texts.data,
+    ]
