@@ -102,7 +102,7 @@ class InMemory:
                     offsets = self.offset + part[start:end]
                     found = parse_transactions(
                         np.zeros(len(offsets), np.int32), offsets, offsets // 100,
-                        _own(values, start, end), shards,
+                        _own(values, start, end), shards, hashes=True,
                     )
                     _route(found, blocks)
         self.offset += len(payloads)
