@@ -131,7 +131,8 @@ class KafkaSource:
         if count > self._partitions:
             raise self._error(
                 f"it had {self._partitions} partitions and has {count} now. The changes of a key "
-                "must stay in one partition: make the database anew with that many"
+                "must stay in one partition: see docs/operations.md, 'The changes were given "
+                "partitions'"
             )
 
     def _ends(self, failure: Failure) -> list[tuple[int, int]]:

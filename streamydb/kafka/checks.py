@@ -17,11 +17,13 @@ from streamydb.kafka.admin import (
     describe_topics,
 )
 from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, ContactedAdmin, administrator
+from streamydb.kafka.creation import changes_begun, log_id
+from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
 from streamydb.limits import PARTITIONS_MAX
 
-__all__ = ["Severity", "TopicProblem", "check", "mend"]
+__all__ = ["Severity", "TopicProblem", "changes_grew", "check", "mend"]
 
 Severity = Literal["error", "warning"]
 """An error keeps the database from starting, a warning does not."""
@@ -77,8 +79,27 @@ def check(
         problems += _check_settings(names, topic, bootstrap)
         problems += _check_copies(topic, brokers, bootstrap)
     problems += _check_partitions(names, found, shards)
+    if {names.transactions, names.changes} <= found.keys():
+        problems += _check_changes(client_config, names)
     problems += _check_brokers(admin)
     return problems
+
+
+def changes_grew(topic: str, begun: int, present: int) -> TopicProblem:
+    """Return the problem of changes that were given more partitions.
+
+    Kafka takes none away. Only a topic that is made anew has the changes of a key in one partition.
+    """
+    what = (
+        f"it began with {begun} partitions and has {present}: the changes of a key would no longer "
+        "stay in one partition, and readers would wait for what nobody writes there"
+    )
+    fix = (
+        f"stop its pipelines, delete {topic}, run `streamydb create` with "
+        f"STREAMYDB_CHANGES_PARTITIONS={begun}, then `streamydb rebuild`; see docs/operations.md, "
+        "'The changes were given partitions'"
+    )
+    return TopicProblem(topic, what, fix)
 
 
 def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> list[TopicProblem]:
@@ -190,6 +211,17 @@ def _check_partitions(
         "created with; else stop the pipeline, delete the topic and run `streamydb create "
         f"--database {names.database} --shards {shards}`",
     )
+
+
+def _check_changes(
+    client_config: Mapping[str, str], names: TopicNames
+) -> Iterator[TopicProblem]:
+    """Check that the changes have the partitions that they began with, if that is known."""
+    known = recall(client_config, names.database, log_id(client_config, names.database)).changes
+    for topic, present in changes_begun(client_config, names.database).items():
+        begun = known.get(topic, present)
+        if begun != present:
+            yield changes_grew(names.changes, begun, present)
 
 
 def _check_brokers(admin: ContactedAdmin) -> Iterator[TopicProblem]:

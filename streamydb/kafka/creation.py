@@ -35,6 +35,7 @@ from streamydb.limits import PARTITIONS_MAX
 __all__ = [
     "add_connect",
     "add_shared",
+    "changes_begun",
     "create",
     "delete",
     "describe",
@@ -78,9 +79,11 @@ def create(
     _create_missing(admin, missing)
     _await_metadata(admin, plans)
     refuse_differences(plans, describe_topics(admin, [plan.name for plan in missing]))
-    if names.transactions not in found:
-        log = log_id(client_config, database)
-        record(client_config, database, Founding(log=log, partitions=partitions))
+    if not {names.transactions, names.changes} <= found.keys():
+        log, changes = log_id(client_config, database), changes_begun(client_config, database)
+        founded = None if names.transactions in found else partitions
+        facts = Founding(log=log, partitions=founded, changes=changes)
+        record(client_config, database, facts)
     return names
 
 
@@ -240,9 +243,20 @@ def existing(client_config: Mapping[str, str], names: Iterable[str]) -> list[str
 
 def log_id(client_config: Mapping[str, str], database: str) -> str:
     """Return Kafka's id of the database's log: another log of that name has another one."""
-    admin, name = administrator(client_config), TopicNames(database).transactions
+    return _identity(client_config, TopicNames(database).transactions)[0]
+
+
+def changes_begun(client_config: Mapping[str, str], database: str) -> dict[str, int]:
+    """Return Kafka's id of the topic of the changes, and how many partitions it has now."""
+    return dict([_identity(client_config, TopicNames(database).changes)])
+
+
+def _identity(client_config: Mapping[str, str], name: str) -> tuple[str, int]:
+    """Kafka's id of a topic, and how many partitions it has."""
+    admin = administrator(client_config)
     asked = admin.describe_topics(TopicCollection([name]))
-    return str(answers(asked, "describe")[name].topic_id)
+    found = answers(asked, "describe")[name]
+    return str(found.topic_id), len(found.partitions)
 
 
 def describe(client_config: Mapping[str, str], database: str) -> dict[str, TopicDescription]:

@@ -4,7 +4,7 @@ them.
 `<db>.founding` holds small JSON records. Each names facts; for each fact the first record that
 names it holds, so that two who write at the same time agree. Records of another log of that name
 are passed over. Beside the facts lies where each rule begins (`records.begins`), rule by
-rule alike.
+rule alike, and how many partitions the changes began with, topic by topic.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         constraints: whether it was created for constraints.
         grouping: of the first pipeline; another pipeline may have another one.
         begins: from where in the log on the rules hold that releases have added.
+        changes: partitions that the topic of the changes began with, by Kafka's id of it: one that
+            was made anew may have others.
         format: of the record.
     """
 
@@ -54,6 +56,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     constraints: bool | None = None
     grouping: str | None = None
     begins: Begins = NOWHERE
+    changes: dict[str, int] = msgspec.field(default_factory=dict)
     format: int = FORMAT
 
     def known(self) -> dict[str, Any]:
@@ -64,8 +67,9 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     def completed(self, other: Founding) -> Founding:
         """Return these facts, completed by those of another one."""
         begins = self.begins.completed(other.begins)
+        changes = {**other.changes, **self.changes}
         return msgspec.structs.replace(
-            self, **{**other.known(), **self.known()}, begins=begins
+            self, **{**other.known(), **self.known()}, begins=begins, changes=changes
         )
 
 

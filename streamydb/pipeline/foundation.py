@@ -34,7 +34,7 @@ _BINDING: Final = ("partitions", "id_window", "digest_interval")
 
 def founded(
     settings: Settings, checkpoint: Path, known_log: str, log_topic: TopicDescription,
-    results: TopicDescription,
+    results: TopicDescription, changes: Mapping[str, int],
 ) -> tuple[Settings, Begins]:
     """Return the settings, completed by the founding facts, and where rules begin in the log.
 
@@ -44,6 +44,7 @@ def founded(
         known_log: Kafka's id of the log.
         log_topic: the log.
         results: the topic of the results.
+        changes: Kafka's id of the topic of the changes, and how many partitions it has.
 
     Raises:
         ConfigurationError: the checkpoint is another database's; an option contradicts a fact, or
@@ -59,6 +60,7 @@ def founded(
         for told in _told(connection, database, known_log):
             known = known.completed(told)
     facts = begun(settled(settings, known, log_topic), log_topic, results)
+    facts = facts.completed(Founding(log=known_log, changes=dict(changes)))
     holds = record(connection, database, facts)
     if holds != before:
         log.info("recorded what the database was founded with: %s", holds.known())

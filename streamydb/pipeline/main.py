@@ -16,6 +16,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import add_shared, check, describe, log_id
 from streamydb.kafka.admin import TopicDescription
+from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.reader import ReadingError
@@ -31,6 +32,7 @@ from streamydb.pipeline.desk import Desk, note_told
 from streamydb.pipeline.failures import explain
 from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.foundation import founded
+from streamydb.pipeline.growth import GrowthWatch
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.launch import SparkLaunch
 from streamydb.pipeline.markers import MarkerLoop
@@ -130,7 +132,7 @@ def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
     topic, desk = parts.patience.ask(lambda: _rulings(found))
     checkpoint.push()
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
-    announcer = _announcer(found)
+    changes, announcer = _changes(found), _announcer(found)
     spark.streams.addListener(
         ProgressListener(
             parts.status, parts.metrics, coordinator.note, announcer.announce,
@@ -152,8 +154,11 @@ def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
         FeedbackKeeper(
             config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
         ),
+        GrowthWatch(config.settings.client_config(), changes.name, changes.partitions) as growth,
     ):
-        code = wait(queries, parts, lambda: coordinator.failure or checkpoint.lost)
+        code = wait(
+            queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
+        )
     coordinator.stop()
     spark.stop()
     if code == 0:
@@ -189,7 +194,10 @@ def _find(config: PipelineConfig) -> _Found:
     if shards is None:
         settings = settings.model_copy(update={"shards": topics[names.feedback].partitions})
     results = topics[names.results]
-    settings, begins = founded(settings, config.checkpoint, known_log, log_topic, results)
+    settings, begins = founded(
+        settings, config.checkpoint, known_log, log_topic, results,
+        changes_begun(client, settings.database),
+    )
     config = replace(config, settings=settings)
     database = recorded_config(config.checkpoint, settings, settings.partitions, config.name)
     require_same_log(config.checkpoint, known_log)

@@ -7,6 +7,7 @@ from json import loads
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from msgspec.structs import replace
 
 from streamydb.kafka import (
     Founding,
@@ -27,7 +28,7 @@ from streamydb.kafka import (
 )
 from streamydb.kafka.admin import change_settings, describe_topics
 from streamydb.kafka.clients import MESSAGES, administrator, appender
-from streamydb.kafka.creation import existing
+from streamydb.kafka.creation import changes_begun, existing
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.records.begins import Begins
 from streamydb.testing.database import wait_for
@@ -177,6 +178,22 @@ def test_shards_and_feedback_partitions_must_agree(client: Client, database: str
     assert mend(client, [problem]) == [problem]
 
 
+def test_changes_keep_the_partitions_that_they_began_with(client: Client, database: str) -> None:
+    name = create(client, database).changes
+    admin = administration(client)
+    admin.create_partitions([NewPartitions(name, 6)])[name].result(30)
+    wait_for(lambda: describe(client, database)[name].partitions == 6, "its growth")
+    (problem,) = check(client, database)
+    assert (problem.topic, problem.severity) == (name, "error")
+    assert "it began with 4 partitions and has 6" in problem.what
+    assert "STREAMYDB_CHANGES_PARTITIONS=4, then `streamydb rebuild`" in problem.fix
+    assert mend(client, [problem]) == [problem]
+    admin.delete_topics([name], operation_timeout=30)[name].result(30)
+    wait_for(lambda: name not in describe(client, database), "the topic to be gone")
+    create(client, database)
+    assert check(client, database) == []
+
+
 def test_growing(client: Client, database: str) -> None:
     names = create(client, database, partitions=2)
     grow(client, database, 2)
@@ -193,10 +210,12 @@ def test_growing_what_is_missing(client: Client, database: str) -> None:
 
 def test_what_it_was_founded_with_stays(client: Client, database: str) -> None:
     create(client, database, partitions=2)
-    log = log_id(client, database)
-    assert recall(client, database, log) == Founding(log=log, partitions=2)
-    asked = Founding(log=log, partitions=5, id_window=7)
-    assert record(client, database, asked) == Founding(log=log, partitions=2, id_window=7)
+    log, changes = log_id(client, database), changes_begun(client, database)
+    assert [*changes.values()] == [4]
+    founded = Founding(log=log, partitions=2, changes=changes)
+    assert recall(client, database, log) == founded
+    asked = Founding(log=log, partitions=5, id_window=7, changes=dict.fromkeys(changes, 5))
+    assert record(client, database, asked) == replace(founded, id_window=7)
     places = Begins({"a rule": {0: 4}}), Begins({"a rule": {0: 9}, "another": {}})
     for begins in places:
         record(client, database, Founding(log=log, begins=begins))
@@ -217,6 +236,7 @@ def test_a_log_of_an_earlier_release_is_noted_before_it_grows(
     wait_for(lambda: existing(client, [names.founding]) == [], "the topic to be gone")
     log = log_id(client, database)
     assert recall(client, database, log) == Founding(log=log)
+    assert check(client, database) == [], "nobody knows what the changes began with"
     grow(client, database, 3)
     assert recall(client, database, log).partitions == 1
 

@@ -48,6 +48,8 @@ class Database:
         self.truth: dict[str, Any] = {}
         self.told: list[dict[str, Any]] = []
         self.begins: Begins | None = None
+        self.changes = {"the first": 2}
+        self.changes_began: dict[str, int] = {}
         self._let_others_write(monkeypatch)
         self._noise()
 
@@ -90,6 +92,11 @@ class Database:
         self.records += self.dice.choice([0, 0, 5])
         if self.dice.random() < 0.3:
             self.partitions += 1
+        ((name, count),) = self.changes.items()
+        if self.dice.random() < 0.2:
+            self.changes = {name: count + 1}
+        elif self.dice.random() < 0.1:
+            self.changes = {f"made anew after {name}": 3}
         if self.dice.random() < 0.2:
             config = {name: self.truth.get(name, CHOICES[name][0]) for name in BINDING}
             config["partitions"] = self.truth.get("partitions", self.began)
@@ -110,7 +117,7 @@ class Database:
         self.kafka.failing = self.dice.choice([0.0, 0.0, 0.2])
         doubtful = self._doubtful(given, checkpoint)
         try:
-            found, begins = founded(given, checkpoint, "log", log, results)
+            found, begins = founded(given, checkpoint, "log", log, results, self.changes)
         except Died:
             return
         except ConfigurationError as error:
@@ -121,6 +128,7 @@ class Database:
             self.truth = self._holds()
         assert not doubtful, "nobody can know how many partitions there were"
         assert begins == self._begun(), "rules begin where the first record says"
+        self._note_changes()
         assert {name: getattr(found, name) for name in BINDING} == {
             name: self.truth[name] for name in BINDING
         }
@@ -149,6 +157,13 @@ class Database:
         assert self.begins in (None, found)
         self.begins = found
         return found
+
+    def _note_changes(self) -> None:
+        """What each topic of the changes began with, by reading the records, never changes."""
+        known = topic.recall({"bootstrap.servers": "memory"}, "sim", "log").changes
+        assert self.changes.keys() <= known.keys()
+        assert known.items() >= self.changes_began.items()
+        self.changes_began = known
 
     def _holds(self) -> dict[str, Any]:
         """What was recorded first, by reading the records one by one; nothing ever changes."""
@@ -209,10 +224,12 @@ def test_a_checkpoint_of_another_database_or_log_founds_none(
     recorded_config(tmp_path, Settings(database="sim", id_window=20), 1)
     require_same_log(tmp_path, "log")
     given = Settings(database=database, bootstrap="memory:9092")
-    topics = [TopicDescription(name, 1, 1, {}, (0,), (0,)) for name in ("log", "results")]
+    log_topic, results = (
+        TopicDescription(name, 1, 1, {}, (0,), (0,)) for name in ("log", "results")
+    )
     with pytest.raises(ConfigurationError, match=told):
-        founded(given, tmp_path, log, *topics)
+        founded(given, tmp_path, log, log_topic, results, {})
     assert kafka.topics[names.founding][0].records == []
     anew = given.model_copy(update={"id_window": 50})
-    found, _ = founded(anew, tmp_path / "anew", log, *topics)
+    found, _ = founded(anew, tmp_path / "anew", log, log_topic, results, {})
     assert found.id_window == 50
