@@ -126,7 +126,8 @@ def pipelines_elsewhere(target: Target) -> list[Seen] | None:
 
     own = target.place.incarnations()
     try:
-        return [one for one in seen(target.connection, target.database) if one.pipeline not in own]
+        found = seen(target.connection, target.database, own)
+        return [one for one in found if one.pipeline not in own]
     except (ReadingError, TopicsError):
         return None
 

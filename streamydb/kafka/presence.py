@@ -3,13 +3,16 @@
 A pipeline that leads beats there every 250 ms while somebody follows, and every ten seconds when it
 is alone; one that follows speaks every second. Reading is all that this needs, so whoever may read
 the topic learns the same, from any machine. Pipelines of 0.1.0 that are alone say nothing.
+
+Brokers stamp what is said, and this machine's clock may differ from theirs. So by times alone
+nobody counts as silent: one that should have spoken is listened for, as long as a beat may take.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,13 +22,20 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.records.control import Beat, Following, LeaderClaim, Message, decode_message
 
-__all__ = ["PRESENT_S", "Seen", "heard", "seen"]
+if TYPE_CHECKING:
+    from confluent_kafka import Message as Record
+
+__all__ = ["PRESENT_S", "Seen", "doubtful", "heard", "seen"]
 
 PRESENT_S: Final = 30.0
 """For how long a pipeline counts as running after it was heard: three beats of one that is alone.
 """
 
 _WINDOW_RECORDS: Final = 2_000
+_LISTEN_S: Final = 12.0
+"""A pipeline that is alone beats within so many seconds."""
+_DOUBT_S: Final = 3_600.0
+"""Who was silent for longer, by the clocks, does not run: no clock is so far ahead."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,39 +68,95 @@ def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Se
     Args:
         said: messages of the control topic in order, each with its append time.
         log: Kafka's id of the log; messages about an earlier log of that name do not count.
-        now_ms: the time.
+        now_ms: the time; what was said up to `PRESENT_S` after it was said just now.
+    """
+    last, newest = _last(said, log, now_ms)
+    present = [one for one in last if abs(one.age_s) <= PRESENT_S]
+    told = [_shown(one) for one in present if not _is_deposed(one, newest)]
+    return sorted(told, key=lambda one: (one.role != "leading", one.name, one.pipeline))
+
+
+def doubtful(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> set[str]:
+    """Return the pipelines that may run though they were not heard: a clock may be wrong.
+
+    Args:
+        said: as for `heard`, like the others.
+        log: likewise.
+        now_ms: likewise.
+    """
+    last, newest = _last(said, log, now_ms)
+    silent = [one for one in last if abs(one.age_s) > PRESENT_S and one.age_s <= _DOUBT_S]
+    return {one.pipeline for one in silent if not _is_deposed(one, newest)}
+
+
+def _last(
+    said: Iterable[tuple[int, Message]], log: str, now_ms: int
+) -> tuple[list[Seen], int]:
+    """What each pipeline said last, with an age below zero if that lies ahead; and the highest
+    epoch that anybody led in.
     """
     last: dict[str, Seen] = {}
     newest = 0
     for append_ms, message in said:
         if message.log != log or not isinstance(message, LeaderClaim | Beat | Following):
             continue
-        age_s = max(0, now_ms - append_ms) / 1000
         leads = not isinstance(message, Following)
         newest = max(newest, message.epoch if leads else 0)
         last[message.pipeline] = Seen(
-            name=message.name, pipeline=message.pipeline, epoch=message.epoch, age_s=age_s,
-            role="leading" if leads else "following",
+            name=message.name, pipeline=message.pipeline, epoch=message.epoch,
+            age_s=(now_ms - append_ms) / 1000, role="leading" if leads else "following",
             resolved=getattr(message, "resolved", 0), ready=getattr(message, "ready", leads),
         )  # fmt: skip
-    present = [one for one in last.values() if one.age_s <= PRESENT_S]
-    deposed = [one for one in present if one.role == "leading" and one.epoch < newest]
-    told = [one for one in present if one not in deposed]
-    return sorted(told, key=lambda one: (one.role != "leading", one.name, one.pipeline))
+    return [*last.values()], newest
 
 
-def seen(connection: Mapping[str, str], database: str) -> list[Seen]:
+def _is_deposed(one: Seen, newest: int) -> bool:
+    return one.role == "leading" and one.epoch < newest
+
+
+def _shown(one: Seen) -> Seen:
+    return msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
+
+
+def seen(
+    connection: Mapping[str, str], database: str, own: Collection[str] = ()
+) -> list[Seen]:
     """Read the end of the control topic: who was heard lately.
+
+    It listens for some seconds if a pipeline was silent by the clocks, and may be speaking all the
+    same.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: its name.
+        own: pipelines that the caller knows about; they are not listened for.
 
     Raises:
         ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
         TopicsError: Kafka does not answer.
     """
-    said: list[tuple[int, Message]] = []
+    log = log_id(connection, database)
     with TopicReader(connection, TopicNames(database).control) as reader:
-        for record in reader.last(_WINDOW_RECORDS):
-            try:
-                said.append((record.timestamp()[1], decode_message(record.value())))
-            except RecordError:
-                continue
-    return heard(said, log_id(connection, database), time.time_ns() // 1_000_000)
+        said = _messages(reader.last(_WINDOW_RECORDS))
+        missed = doubtful(said, log, _now_ms()).difference(own)
+        until_s = time.monotonic() + _LISTEN_S
+        while missed and time.monotonic() < until_s:
+            later = _messages(reader.batch())
+            missed -= {message.pipeline for _, message in later}
+            said += [(_now_ms(), message) for _, message in later]
+    return heard(said, log, _now_ms())
+
+
+def _messages(records: Iterable[Record]) -> list[tuple[int, Message]]:
+    """The messages among records, each with its append time."""
+    said: list[tuple[int, Message]] = []
+    for record in records:
+        try:
+            said.append((record.timestamp()[1], decode_message(record.value())))
+        except RecordError:
+            continue
+    return said
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -7,7 +7,7 @@ import os
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -18,8 +18,16 @@ from streamydb.cli.common import Failure
 from streamydb.kafka import presence
 from streamydb.kafka.presence import PRESENT_S, Seen, heard
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
-from streamydb.records.control import Audited, Beat, Following, LeaderClaim, Message
+from streamydb.records.control import (
+    Audited,
+    Beat,
+    Following,
+    LeaderClaim,
+    Message,
+    encode_message,
+)
 from streamydb.settings import Settings
+from tests.support.memory_kafka import Record
 
 doctor, status_command, up = (
     import_module(f"streamydb.cli.{name}") for name in ("doctor", "status", "up")
@@ -69,6 +77,80 @@ def test_the_highest_epoch_leads_even_if_it_is_silent_now() -> None:
     assert [one.pipeline for one in heard(both, "log", NOW_MS)] == ["new"]
     silent = [at(PRESENT_S + 1, beat("new", epoch=2)), at(0, beat("old", epoch=1))]
     assert heard(silent, "log", NOW_MS) == []
+
+
+class Control:
+    """A control topic, its brokers' clock, and that of this machine, which is wrong by some time.
+
+    Args:
+        wrong_s: by how much it is ahead; below zero: behind.
+        past: what was said before.
+        beats: the pipelines that beat every ten seconds, from some seconds after now on.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, wrong_s: float, past: list[tuple[int, Message]],
+        beats: dict[str, float],
+    ) -> None:
+        self.listened_s = 0.0
+        self._past, self._beats = past, beats
+        clock = SimpleNamespace(
+            time_ns=lambda: int(NOW_MS + 1000 * (wrong_s + self.listened_s)) * 1_000_000,
+            monotonic=lambda: self.listened_s,
+        )
+        monkeypatch.setattr(presence, "time", clock)
+        monkeypatch.setattr(presence, "log_id", lambda *_: "log")
+        monkeypatch.setattr(presence, "TopicReader", lambda *_: self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def last(self, _: int) -> list[Record]:
+        return [record(*said) for said in self._past]
+
+    def batch(self) -> list[Record]:
+        before, self.listened_s = self.listened_s, self.listened_s + 0.1
+        ends = (before, self.listened_s)
+        due = [n for n, at in self._beats.items() if len({(end - at) // 10 for end in ends}) == 2]
+        return [record(NOW_MS + int(1000 * self.listened_s), beat(name)) for name in due]
+
+    def who(self, *own: str) -> list[str]:
+        return [one.pipeline for one in presence.seen({}, "bank", own)]
+
+
+def record(append_ms: int, message: Message) -> Record:
+    return Record(0, 0, append_ms, None, encode_message(message))
+
+
+@pytest.mark.parametrize("wrong_s", [-86_400, -300, -25, 0, 25, 300])
+def test_a_wrong_clock_hides_no_pipeline_that_runs(
+    monkeypatch: pytest.MonkeyPatch, wrong_s: int
+) -> None:
+    control = Control(monkeypatch, wrong_s, [at(1, beat("a"))], {"a": 9.0})
+    assert control.who() == ["a"]
+    assert presence.seen({}, "bank")[0].age_s < PRESENT_S
+
+
+@pytest.mark.parametrize(("wrong_s", "ended_s"), [(-300, 100), (-86_400, 40_000), (300, 40)])
+def test_a_wrong_clock_shows_no_pipeline_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch, wrong_s: int, ended_s: int
+) -> None:
+    past = [at(ended_s + 9, beat("new", epoch=2)), at(ended_s, beat("old", epoch=1))]
+    control = Control(monkeypatch, wrong_s, past, {})
+    assert control.who() == []
+    assert 10 < control.listened_s < 13, "a beat of one that is alone would have come"
+
+
+@pytest.mark.parametrize(("age_s", "own"), [(40, ["a"]), (7200, [])])
+def test_nobody_listens_for_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, age_s: int, own: list[str]
+) -> None:
+    control = Control(monkeypatch, 0, [at(age_s, beat("a"))], {})
+    assert control.who(*own) == []
+    assert control.listened_s == 0
 
 
 @pytest.fixture
