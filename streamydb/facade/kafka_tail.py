@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import RecordError
 from streamydb.facade.ports import LogFaultError, LogUnavailableError
+from streamydb.kafka.changes import HOPELESS
 from streamydb.kafka.clients import (
     FOLLOWING,
     PARTITION_EOF,
@@ -24,6 +26,7 @@ from streamydb.kafka.clients import (
 )
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.librdkafka import Failure
 from streamydb.settings import Settings
 
 __all__ = ["TopicFollower", "at_end", "offsets_at", "receive", "run_in", "spans"]
@@ -40,6 +43,8 @@ _BATCH: Final = 20_000
 _HANDED_MAX: Final = 4
 """Batches that wait until the event loop takes them."""
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
+_NO_RIGHT: Final = "; grant the facade the rights of its role (`streamydb acls`)"
+_LOG: Final = logging.getLogger(__name__)
 
 _Rows = TypeVar("_Rows")
 _T = TypeVar("_T")
@@ -141,7 +146,8 @@ class TopicFollower(Generic[_Rows]):
     """Reads a topic in a thread of its own until closed.
 
     Partitions that the topic is given later are read from their beginning, half a minute after they
-    came at the latest.
+    came at the latest. While a partition cannot be read (a right was taken away, the topic is
+    gone), that is a fault; it goes on when it can be read again.
 
     Args:
         settings: the connection.
@@ -172,8 +178,10 @@ class TopicFollower(Generic[_Rows]):
         self._failed: BaseException | None = None
         self._positions = dict(starts)  # up to where the event loop knows that records were read
         self._reached = dict(starts)  # up to where the thread has read
-        self._counted_s = monotonic()
+        self._counted_s = self._asked_s = monotonic()
         self._moved = asyncio.Event()
+        self._unreadable: dict[int, KafkaError] = {}
+        self._refusal: str | None = None
         self.fault: str | None = None
         self._connection = settings.client_config()
         self._admin: ContactedAdmin | None = None
@@ -186,11 +194,13 @@ class TopicFollower(Generic[_Rows]):
         """Wait until `prepare` has had all records before the ends; call it in the event loop.
 
         Raises:
-            LogFaultError: nothing is read any more.
+            LogFaultError: nothing is read any more, or not now.
         """
         while any(self._positions[number] < end for number, end in ends.items()):
             if self._failed is not None:
                 raise LogFaultError(self._told(self._failed))
+            if self._refusal is not None:
+                raise LogFaultError(self._refusal)
             await self._moved.wait()
 
     def partitions(self) -> tuple[int, ...]:
@@ -217,6 +227,7 @@ class TopicFollower(Generic[_Rows]):
     def _read_some(self) -> None:
         """Read what is there, or wait for it, and hand it over."""
         records, failures = self._reader.take(_BATCH, _POLL_S)
+        self._judge({*records.partitions.tolist()}, failures)
         if self.fault is not None:
             self._probe()
         ends = (records.offsets + 1).tolist()
@@ -227,8 +238,36 @@ class TopicFollower(Generic[_Rows]):
             self._hand_over(self._prepare(records), reached)
         elif reached:
             self._call(self._reach, reached)
-        if monotonic() - self._counted_s > _GROWTH_S:
+        if self._refusal is not None:
+            self._ask_again()
+        elif monotonic() - self._counted_s > _GROWTH_S:
             self._read_new()
+
+    def _judge(self, readable: set[int], failures: list[Failure]) -> None:
+        """Note which partitions cannot be read; a record or an end shows that one can."""
+        readable |= {n for error, n, _ in failures if error.code() == PARTITION_EOF}
+        lost = {n: error for error, n, _ in failures if error.code() in HOPELESS}
+        known = self._unreadable.items()
+        kept = {n: error for n, error in known if n not in readable and (n >= 0 or not readable)}
+        self._unreadable = {**kept, **lost}
+        why = next(iter(self._unreadable.values()), None)
+        refusal = None if why is None else self._refused(why)
+        if refusal != self._refusal:
+            _LOG.warning("%s", refusal or f"{self._topic} can be read again")
+            self._refusal = self.fault = refusal
+            self._call(self._reach, {})  # nobody waits on for what is not read
+
+    def _refused(self, error: KafkaError) -> str:
+        """The fault that an error is: in the library's own words, which name no address."""
+        right = _NO_RIGHT if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
+        return f"{self._topic} cannot be read ({KafkaError(error.code()).str()}){right}"
+
+    def _ask_again(self) -> None:
+        """Begin to read anew, now and then: the library tells an error once, and an end likewise.
+        """
+        if monotonic() - self._asked_s > _PROBE_S:
+            self._asked_s = monotonic()
+            self._reader.assign(self._topic, self._reached)
 
     def _told(self, failed: BaseException) -> str:
         """The fault that an error is; the text of a `RecordError` shows nothing of the record."""
@@ -288,7 +327,7 @@ class TopicFollower(Generic[_Rows]):
         """Find out whether Kafka answers again."""
         with suppress(KafkaException):
             self._partitions_now()
-            self.fault = None
+            self.fault = self._refusal
 
     def _read_new(self) -> None:
         """Also read the partitions that the topic has been given."""

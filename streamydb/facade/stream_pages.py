@@ -15,6 +15,7 @@ import msgspec
 
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
+from streamydb.facade.ports import LogFaultError
 from streamydb.records.emission import partition_of, place_of
 
 __all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "fresh"]
@@ -101,7 +102,8 @@ class StreamFeed:
         ``ts_ms``: the commit timestamp of the place, if it is known and has no offset.
 
         Raises:
-            LogUnavailableError: Kafka does not answer, or there are no streams.
+            LogUnavailableError: Kafka does not answer, there are no streams, or they cannot be
+                followed now.
             ProblemError: overloaded (too many read old records).
         """
         await self.start()
@@ -117,6 +119,8 @@ class StreamFeed:
             if place.offset < self._floors[partition]:  # so long that it is not kept any more
                 return _page(place, [], more=True)
             rows, more = self._latest(place, key, bounds)
+        if not rows and (fault := self._source.fault()) is not None:
+            raise LogFaultError(fault)
         return _page(place, rows, more=more)
 
     async def _old(

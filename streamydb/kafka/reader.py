@@ -99,10 +99,7 @@ class TopicReader:
         topic = found.topics[self.topic]
         if topic.error is not None:
             if topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise ReadingError(
-                    f"this user may not read {self.topic} at {self._bootstrap}: grant it the "
-                    "rights of its role (`streamydb acls`)"
-                )
+                raise self._forbidden()
             raise TopicMissingError(
                 f"topic {self.topic} does not exist at {self._bootstrap}; create the database "
                 "with `streamydb create`, or name another one with --database"
@@ -124,7 +121,11 @@ class TopicReader:
         )
 
     def batch(self, timeout_s: float = POLL_S) -> list[Message]:
-        """The next records of all assigned partitions, each partition's in order; may be empty."""
+        """The next records of all assigned partitions, each partition's in order; may be empty.
+
+        Raises:
+            ReadingError: this user may not read them (any more), or the client has ended.
+        """
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -140,6 +141,8 @@ class TopicReader:
             elif error.code() == PARTITION_EOF:
                 number = _known(message.partition())
                 positions[number] = max(positions[number], _known(message.offset()))
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise self._forbidden()
             elif error.fatal():
                 raise self._unreachable(error)
         return records
@@ -231,6 +234,13 @@ class TopicReader:
         except KafkaException as error:
             raise self._unreachable(error) from error
         return Span(low, high)
+
+    def _forbidden(self) -> ReadingError:
+        """The error to raise when this user lacks the right."""
+        return ReadingError(
+            f"this user may not read {self.topic} at {self._bootstrap}: grant it the rights of its "
+            "role (`streamydb acls`)"
+        )
 
     def _unreachable(self, error: object) -> ReadingError:
         """The error to raise when the broker does not serve us."""

@@ -78,6 +78,7 @@ class MemoryStreams:
     Attributes:
         all: the records so far.
         peers: all those that have the same records.
+        ended: what is wrong, if something is.
     """
 
     def __init__(self, other: MemoryStreams | None = None) -> None:
@@ -85,6 +86,7 @@ class MemoryStreams:
         self.all: list[StreamRow] = [] if other is None else other.all
         self.peers: list[MemoryStreams] = [] if other is None else other.peers
         self.peers.append(self)
+        self.ended: str | None = None
         self._publish: Callable[[Sequence[StreamRow]], None] = lambda _: None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
@@ -111,8 +113,8 @@ class MemoryStreams:
         return found, found[-1].offset + 1 if len(found) == bounds.records_max else wanted.end
 
     def fault(self) -> str | None:
-        """Nothing is ever wrong."""
-        return None
+        """Return what is wrong."""
+        return self.ended
 
     def put(self, key: bytes, value: bytes) -> None:
         """Add a record."""

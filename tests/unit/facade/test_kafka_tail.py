@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streamydb.facade import kafka_tail
 from streamydb.facade.ports import LogFaultError
 from streamydb.facade.result_batch import batch_of
+from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
-from streamydb.kafka.librdkafka import Taken
+from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.records import Result, encode_result
 from streamydb.records.result import Source
 from streamydb.settings import Settings
@@ -167,6 +169,59 @@ async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch)
     tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, fail)
     await until(lambda: tail.fault is not None)
     assert tail.fault == "t cannot be followed (KeyError)"
+    await asyncio.to_thread(tail.close)
+
+
+class Forbidden(Columns):
+    """A reader whose right is taken away, and given back; both are told once."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.told: list[Failure] = []
+        self.allowed = True
+        self.assigned = 0
+
+    def assign(self, topic: str, positions: Mapping[int, int]) -> None:
+        super().assign(topic, positions)
+        self.assigned += 1
+        if self.assigned > 1 and self.allowed:
+            self.told.append(Failure(KafkaError(PARTITION_EOF), 0, positions[0]))
+
+    def take(self, count_max: int, wait_s: float) -> Taken:
+        told, self.told = self.told, []
+        return Taken(super().take(count_max, wait_s).records, told)
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "why"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, 0, r"authorization failed\); grant the facade"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, -1, r"authorization failed\); grant the facade"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, 0, r"Unknown topic or partition\)$"),
+    ],
+)
+@scenario
+async def test_a_tail_that_may_not_read_any_more_says_so_until_it_may(
+    monkeypatch: pytest.MonkeyPatch, code: int, number: int, why: str
+) -> None:
+    reader = Forbidden()
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(kafka_tail, "_PROBE_S", 0)
+    monkeypatch.setattr(kafka_tail.TopicFollower, "_partitions_now", lambda _: {0})
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
+    waits = asyncio.create_task(tail.passed({0: 1}))
+    await asyncio.sleep(0)
+    reader.allowed = False
+    reader.told.append(Failure(KafkaError(code), number, -1))
+    with pytest.raises(LogFaultError, match=f"t cannot be read .*{why}"):
+        async with asyncio.timeout(30):
+            await waits
+    assert tail.fault is not None
+    before = reader.assigned
+    await until(lambda: reader.assigned > before + 2)
+    assert tail.fault is not None, "Kafka answers, and still it may not read"
+    reader.allowed = True
+    await until(lambda: tail.fault is None)
     await asyncio.to_thread(tail.close)
 
 

@@ -18,6 +18,7 @@ from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Caller, Tokens
 from streamydb.facade.feed_ports import PageBounds
+from streamydb.facade.ports import LogFaultError
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.stream_pages import EmittedPage, StreamFeed, StreamPosition
 from streamydb.procedures.modules import compile_module
@@ -280,6 +281,23 @@ async def test_readers_wait_and_leave_nothing_behind() -> None:
     left.cancel()
     await asyncio.wait([left])
     assert feed.waiting == 0
+
+
+@scenario
+async def test_a_stream_that_cannot_be_followed_says_so() -> None:
+    """Who waits, and who asks for what there is; what is kept is still given."""
+    source = MemoryStreams()
+    feed = StreamFeed(source, 10_000, 4)
+    begin = (await feed.page(StreamPosition("a"), PAGE, 0)).place
+    source.put(*emitted("a", 2))
+    source.ended = "bank.streams cannot be read"
+    found = await feed.page(begin, PAGE, 0)
+    assert seqs_of(found) == [2]
+    for wait_s in (0, 0.001):
+        with pytest.raises(LogFaultError, match=r"bank\.streams cannot be read"):
+            await feed.page(found.place, PAGE, wait_s)
+    source.ended = None
+    assert (await feed.page(found.place, PAGE, 0)).values == []
 
 
 @scenario
