@@ -4,10 +4,11 @@ stopped by `down`.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from streamydb.cli.common import fail
+from streamydb.cli.common import EXIT_USAGE, fail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,12 +19,26 @@ if TYPE_CHECKING:
 HTTP_PORT = 8080
 """Where the facade listens, if nothing else does."""
 
-READY_S_MAX = 60.0
-"""How long the facade may take to be ready, in seconds."""
+PORT_VARIABLE = "STREAMYDB_SERVE_PORT"
+PORT_MAX = 65_535
 
 POLL_S = 0.1
 GRACE_S = 30.0
 """How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
+
+
+def wished_port(option: int | None) -> int | None:
+    """Return the port that the option names, or the variable; None: any will do.
+
+    Raises:
+        Failure: the variable holds no port.
+    """
+    text = os.environ.get(PORT_VARIABLE, "").strip()
+    if option is not None or not text:
+        return option
+    if not text.isdecimal() or int(text) > PORT_MAX:
+        fail(f"{PORT_VARIABLE}: {text!r} is no port from 0 to {PORT_MAX}", EXIT_USAGE)
+    return int(text) or None
 
 
 def refuse_taken(target: Target, port: int | None) -> None:
@@ -37,13 +52,16 @@ def refuse_taken(target: Target, port: int | None) -> None:
     if port is None or is_free(port) or target.place.facade_url() is not None:
         return
     fail(
-        f"another program has port {port}; choose another with --http-port, or leave it out: then "
-        "a free one is found. Nothing was started"
+        f"another program has port {port}; choose another with --http-port ({PORT_VARIABLE}), or "
+        "leave it out: then a free one is found. Nothing was started"
     )
 
 
-def start_front(target: Target, port: int | None, phases: Phases) -> str:
-    """Start read model and facade unless they run; the facade's address once it is ready."""
+def start_front(target: Target, port: int | None, phases: Phases, timeout_s: float) -> str:
+    """Start read model and facade unless they run; the facade's address once it is ready.
+
+    ``timeout_s``: how long it may take.
+    """
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
 
@@ -53,7 +71,7 @@ def start_front(target: Target, port: int | None, phases: Phases) -> str:
         phase.note("starting the read model and the facade")
         if processes.find(folder, READ_MODEL) is None:
             processes.start(folder, READ_MODEL, _command(target, "read-model"), environment)
-        while (url := _served(target, port, environment)) is None:
+        while (url := _served(target, port, environment, timeout_s)) is None:
             phase.note("another program took the port meanwhile")
         phase.outcome = url
     return url
@@ -98,7 +116,9 @@ def _command(target: Target, *words: str) -> list[str]:
     return [sys.executable, "-m", "streamydb.cli", name, *place, *options]
 
 
-def _served(target: Target, port: int | None, environment: dict[str, str]) -> str | None:
+def _served(
+    target: Target, port: int | None, environment: dict[str, str], timeout_s: float
+) -> str | None:
     """Start the facade unless it runs; its address once it is ready.
 
     None if somebody else took the port before it could, and no port is wished for: try again.
@@ -113,11 +133,12 @@ def _served(target: Target, port: int | None, environment: dict[str, str]) -> st
     url = target.place.facade_url()
     if url is None:
         chosen = _free_port(port)
-        command = _command(target, "serve", "--port", str(chosen))
+        waits = ["--timeout", f"{timeout_s:g}"]
+        command = _command(target, "serve", "--port", str(chosen), *waits)
         url = f"http://127.0.0.1:{chosen}"
         processes.start(target.place.folder, FACADE, command, environment)
         target.place.note_facade(url)
-    if _comes_up(target, url):
+    if _comes_up(target, url, timeout_s):
         return url
     if port is not None or is_free(_port_of(url)):
         log = processes.log_path(target.place.folder, FACADE)
@@ -134,7 +155,7 @@ def _free_port(wanted: int | None) -> int:
     return HTTP_PORT if is_free(HTTP_PORT) else free_port()
 
 
-def _comes_up(target: Target, url: str) -> bool:
+def _comes_up(target: Target, url: str, timeout_s: float) -> bool:
     """Wait until the facade is ready; False if it has ended.
 
     Raises:
@@ -156,8 +177,11 @@ def _comes_up(target: Target, url: str) -> bool:
             fail(f"the {READ_MODEL} ended.\n{end_of_log(READ_MODEL)}")
         return False
 
-    if not launcher.wait_until(settled, READY_S_MAX, POLL_S):
-        fail(f"the facade is not ready after {READY_S_MAX:.0f} s.\n{end_of_log(FACADE)}")
+    if not launcher.wait_until(settled, timeout_s, POLL_S):
+        fail(
+            f"the facade is not ready after {timeout_s:g} s (--timeout gives it longer).\n"
+            f"{end_of_log(FACADE)}"
+        )
     return processes.find(folder, FACADE) is not None
 
 

@@ -77,7 +77,8 @@ ResultTimeout = Annotated[
 ReadyTimeout = Annotated[
     float,
     typer.Option(
-        "--timeout", help="Seconds the pipeline may take to be ready.", callback=time_span
+        "--timeout", help="Seconds that pipeline and facade may each take to be ready.",
+        callback=time_span,
     ),
 ]
 

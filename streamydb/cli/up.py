@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -44,7 +44,8 @@ def up(
     http_port: Annotated[
         int | None,
         typer.Option(
-            "--http-port", help="Port of the REST facade (default: 8080, else free).",
+            "--http-port",
+            help="Port of the REST facade (env: STREAMYDB_SERVE_PORT; default: 8080, else free).",
             min=1, max=65535,
         ),
     ] = None,
@@ -63,18 +64,19 @@ def up(
 
     Starts what does not run already. `streamydb down` stops it.
     """
-    from streamydb.cli.front import refuse_taken
+    from streamydb.cli.front import refuse_taken, wished_port
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
 
     target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
     refuse_changes(target)
     if http:
+        http_port = wished_port(http_port)
         refuse_taken(target, http_port)
-    phases = Phases()
+    phases, front = Phases(), _Front(http_port, timeout) if http else None
     with undone_if_interrupted(target, phases):
         if _runs(target):
-            _go_on(target, http_port, phases, sync, connect=connect, http=http)
+            _go_on(target, front, phases, sync, connect=connect)
             _tell_running(target, json)
             return
         if not second:
@@ -83,27 +85,33 @@ def up(
         start_broker(target, port, phases)
         _start_pipeline(target, master, timeout, phases, sync)
         first = _first_transaction(target, phases)
-        _go_on(target, http_port, phases, None, connect=connect, http=http)
+        _go_on(target, front, phases, None, connect=connect)
     if json:
         print_json({**_facts(target), "already_running": False, "first_result": first})
     else:
         _tell_next(target)
 
 
+class _Front(NamedTuple):
+    """How the facade is started: at which port (None: any), and how long it may take."""
+
+    port: int | None
+    timeout_s: float
+
+
 def _go_on(
-    target: Target, http_port: int | None, phases: Phases, sync: bool | None, *,
-    connect: bool, http: bool,
+    target: Target, front: _Front | None, phases: Phases, sync: bool | None, *, connect: bool
 ) -> None:
-    """Do what is left when the pipeline runs: the durability that is wished for, the facade, and
-    the copy for Kafka Connect if it is wished for, or was once.
+    """Do what is left when the pipeline runs: the durability that is wished for, the facade unless
+    there is to be none, and the copy for Kafka Connect if it is wished for, or was once.
     """
     from streamydb import kafka
     from streamydb.cli.front import start_copy, start_front
 
     if sync is not None:
         kafka.set_sync(target.connection, target.database, on=sync)
-    if http:
-        start_front(target, http_port, phases)
+    if front is not None:
+        start_front(target, front.port, phases, front.timeout_s)
     if connect:
         kafka.add_connect(target.connection, target.database)
     start_copy(target, phases)

@@ -27,7 +27,7 @@ from streamydb.cli.undone import undone_if_interrupted
 from streamydb.cli.up import up
 from streamydb.kafka import creation
 from streamydb.local import processes
-from streamydb.local.folder import CONNECT, PIPELINE, READ_MODEL, DatabaseFolder
+from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL, DatabaseFolder
 
 
 class Ready(BaseHTTPRequestHandler):
@@ -62,11 +62,50 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
     processes.start(target.place.folder, READ_MODEL, ["sleep", "60"])
     try:
         with pytest.raises(Failure, match="the address cannot be listened on"):
-            front._served(target, stranger, {})
+            front._served(target, stranger, {}, 60)
         monkeypatch.setattr(front, "_free_port", lambda _: stranger)
-        assert front._served(target, None, {}) is None, "another port is to be tried"
+        assert front._served(target, None, {}, 60) is None, "another port is to be tried"
     finally:
         processes.stop(target.place.folder, READ_MODEL)
+
+
+def test_the_facade_may_take_as_long_as_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told, too: by itself it waits for a minute for the read model."""
+    target: Any = SimpleNamespace(place=DatabaseFolder(tmp_path, "bank"))
+    asked: list[tuple[str, ...]] = []
+
+    def command(_: Target, *words: str) -> list[str]:
+        asked.append(words)
+        return ["sleep", "60"]
+
+    monkeypatch.setattr(front, "_command", command)
+    processes.start(target.place.folder, READ_MODEL, ["sleep", "60"])
+    try:
+        with pytest.raises(Failure, match=r"not ready after 0\.3 s \(--timeout"):
+            front._served(target, None, {}, 0.3)
+        assert asked[0][-2:] == ("--timeout", "0.3")
+    finally:
+        processes.stop(target.place.folder, FACADE)
+        processes.stop(target.place.folder, READ_MODEL)
+
+
+def test_the_port_that_the_environment_names(
+    stranger: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text, port in ((str(stranger), stranger), ("", None), ("0", None)):
+        monkeypatch.setenv("STREAMYDB_SERVE_PORT", text)
+        assert front.wished_port(None) == port
+        assert front.wished_port(9) == 9
+    for text in ("http", "65536", "-1"):
+        monkeypatch.setenv("STREAMYDB_SERVE_PORT", text)
+        with pytest.raises(Failure, match=r"STREAMYDB_SERVE_PORT: .* is no port") as refused:
+            front.wished_port(None)
+        assert refused.value.code == EXIT_USAGE
+    monkeypatch.setenv("STREAMYDB_SERVE_PORT", str(stranger))
+    with pytest.raises(Failure, match=f"another program has port {stranger}"):
+        up(Named(home=tmp_path / "home"), Founding())
 
 
 def test_who_serves_a_port_is_known(stranger: int) -> None:
