@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, plain, print_json, stdout
+from streamydb.cli.common import EXIT_NO, plain, print_json, stdout, tick
 from streamydb.cli.options import Json, Named, Procedures, time_span
 from streamydb.cli.target import Target, find_target
 
@@ -117,15 +117,14 @@ def show(report: CheckReport) -> None:
         place = "" if found.partition is None else f" {found.partition}/{found.offset}"
         seq = "" if found.seq is None else f", seq {found.seq}"
         text = f"{found.kind}: {found.topic}{place}{seq}: {found.message}"
-        out.print(f"[red]✗[/red] {escape(text)}", soft_wrap=True)
+        out.print(f"{tick(out, good=False)} {escape(text)}", soft_wrap=True)
         for name, value in (("expected", found.expected), ("actual", found.actual)):
             if value is not None:
                 out.print(f"    {name:<8} {escape(plain(value))}", soft_wrap=True)
     if not report.caught_up and not report.ok:
         out.print("The pipeline has not caught up in time: is it running? (`streamydb status`)")
-    equal, different = "[green]✓ equal to the serial replay[/green]", "[red]✗ DIFFERENT[/red]"
-    verdict = equal if report.ok else different
-    out.print(verdict)
+    equal, different = "[green]equal to the serial replay[/green]", "[red]DIFFERENT[/red]"
+    out.print(f"{tick(out, good=report.ok)} {equal if report.ok else different}")
 
 
 def _table(report: CheckReport) -> Table:

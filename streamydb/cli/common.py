@@ -7,7 +7,11 @@ Exit codes: 0 done; 1 the command could not do its work (a message on standard e
 
 from __future__ import annotations
 
+import codecs
+import json
+import re
 import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -29,6 +33,9 @@ _SURROGATES = "surrogates not allowed"
 
 NO_UTF8 = "what was given is no UTF-8, so it can be no key, id, value or statement"
 
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_STRICT = {"strict", "surrogateescape"}
+
 _PIPE_COLUMNS = 100_000
 """Width of a table that goes into a file or a pipe: nothing in it is broken or cut."""
 
@@ -46,6 +53,11 @@ class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an excep
 
 class Commands(TyperGroup):
     """The command group: turns the package's own errors into messages and exit codes."""
+
+    def main(self, *arguments: Any, **named: Any) -> Any:
+        """Run the program; what a terminal or a file cannot show does not end it."""
+        show_what_can_be()
+        return super().main(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; errors of this package and of Kafka end as one message, no traceback."""
@@ -78,6 +90,27 @@ def _code(error: Exception) -> int | None:
     if isinstance(error, typer.Exit) or "Exit" in type(error).__name__:
         return None
     return EXIT_FAILED if module in {"streamydb", "confluent_kafka", "cimpl"} else None
+
+
+def show_what_can_be() -> None:
+    """Have characters that an encoding lacks (Latin-1, ASCII) be shown by their numbers."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors in _STRICT and not is_utf8(stream):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def is_utf8(stream: Any) -> bool:
+    """Return True if a stream takes every character; one without an encoding is no file."""
+    try:
+        return codecs.lookup(stream.encoding or "utf-8").name.startswith("utf")
+    except (AttributeError, LookupError):
+        return True
+
+
+def tick(console: Console, *, good: bool) -> str:
+    """Return the mark of what went well or not, as markup that the console can show."""
+    marks = ("+", "x") if console.options.ascii_only else ("✓", "✗")
+    return f"[green]{marks[0]}[/green]" if good else f"[red]{marks[1]}[/red]"
 
 
 def say_error(message: str) -> None:
@@ -115,13 +148,15 @@ def print_json(value: object) -> None:
     """Print one JSON value on one line of standard output, at once."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
-    sys.stdout.flush()
+    print_raw(msgspec.json.encode(value))
 
 
 def print_raw(line: bytes) -> None:
-    """Print a line of bytes that is JSON already, at once."""
-    sys.stdout.write(line.decode("utf-8", "backslashreplace") + "\n")
+    """Print a line of bytes that is JSON already, at once; it is JSON in every encoding."""
+    text = line.decode("utf-8", "backslashreplace")
+    if not is_utf8(sys.stdout):
+        text = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 

@@ -22,7 +22,7 @@ def lines(life: Life) -> Iterator[str]:
     """Yield them in the order of what happened."""
     yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {_time(life.order.ts_ms)}"
     yield "append"
-    yield from (f"  {_append(each)}" for each in life.appends)
+    yield from (f"  {_append(each, life.order.seq)}" for each in life.appends)
     if life.order.released_ms is not None:
         released = _time(life.order.released_ms)
         yield f"order\n  released when all partitions had passed it: {released}"
@@ -58,8 +58,11 @@ def lines(life: Life) -> Iterator[str]:
     yield from (f"  {part}: {why}" for part, why in life.unknown.items())
 
 
-def _append(each: Append) -> str:
-    done = "executed" if each.executed else f"a copy, seq {each.seq}"
+def _append(each: Append, own: int) -> str:
+    """A record with its fate; ``own``: the seq of the transaction itself."""
+    done = "executed"
+    if not each.executed:
+        done = "not executed" if each.seq == own else f"a copy, seq {each.seq}"
     code = f" ({each.code})" if each.code and not each.executed else ""
     appended = "" if each.appended_ms is None else f", appended {_time(each.appended_ms)}"
     times = "" if each.times == 1 else f", {each.times} times"

@@ -6,11 +6,12 @@ end.
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamydb.cli.common import stderr
+from streamydb.cli.common import is_utf8, stderr, tick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,22 +66,23 @@ class Phases:
         try:
             yield phase
         except BaseException:
-            self._end("[red]✗[/red]", phase)
+            self._end(phase, good=False)
             raise
-        self._end("[green]✓[/green]", phase)
+        self._end(phase, good=True)
 
-    def _end(self, mark: str, phase: Phase) -> None:
+    def _end(self, phase: Phase, *, good: bool) -> None:
         """Print the line of a phase that has ended."""
         from rich.markup import escape
 
         text = _line(phase.title, phase.outcome, phase.seconds)
-        self.console.print(f"{mark} {escape(text)}", soft_wrap=True)
+        self.console.print(f"{tick(self.console, good=good)} {escape(text)}", soft_wrap=True)
 
 
 def bar(done: int, total: int, width: int = _BAR_WIDTH) -> str:
     """A progress bar of plain characters."""
     filled = width if total <= 0 else min(width, done * width // total)
-    return "█" * filled + "░" * (width - filled)
+    full, empty = ("█", "░") if is_utf8(sys.stderr) else ("#", ".")
+    return full * filled + empty * (width - filled)
 
 
 def _shown(title: str, text: str, seconds: float) -> Text:

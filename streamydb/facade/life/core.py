@@ -43,7 +43,8 @@ Look = Callable[[Sequence[str]], Mapping[str, MetValue] | None]
 class Append(msgspec.Struct, kw_only=True):
     """One record of the log with the transaction's id.
 
-    ``times``: how often its result was written; more than once after a crash, alike.
+    ``executed``: no copy is, nor one that was rejected, or aborted by a ruling. ``times``: how often
+    its result was written; more than once after a crash, alike.
     """
 
     partition: int
@@ -166,13 +167,14 @@ def _appends(result: Result, evidence: Evidence) -> Iterator[Append]:
         source = told.result.duplicate or told.result.source
         found.setdefault((source.partition, source.offset), []).append(told)
     own = result.source.partition, result.source.offset
+    executed = result.status != "rejected" and result.code != errors.INTERNAL
     for (partition, offset), copies in found.items():
         first = copies[0].result
         place = first.duplicate or first
         yield Append(
             partition=partition, offset=offset, seq=place.seq, ts_ms=place.ts_ms,
             appended_ms=evidence.append_ms if (partition, offset) == own else None,
-            executed=(partition, offset) == own, code=first.code,
+            executed=executed and (partition, offset) == own, code=first.code,
             result_written_ms=copies[0].written_ms, times=len(copies),
         )
 

@@ -118,6 +118,13 @@ def test_what_kafka_does_not_keep_is_said(bank: Bank, monkeypatch: pytest.Monkey
     assert (gone.appends, "appends" in gone.unknown) == ([], True)
 
 
+def test_what_was_rejected_was_not_executed(bank: Bank) -> None:
+    bank.plan(bank.append(b'{"id": "odd", "what": 1}'), bank.append(put("even", "x", 1)))
+    odd, even = bank.life(1), bank.life(2)
+    assert [each.executed for each in (*odd.appends, *even.appends)] == [False, True]
+    assert "  0:0  not executed (invalid-transaction), appended " in "\n".join(lines(odd))
+
+
 def test_a_plan_that_is_too_large_has_no_group(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,10 +31,15 @@ const time = (read, name) => (plain(read, name) === null ? "not known" : moment(
 const key = (read) => visible(String(plain(read, "key")));
 const known = (read, name) => (plain(read, "hidden") ? "hidden" : text(read, name));
 
+function fate(append, life) {
+  if (plain(append, "executed")) return "";
+  return text(append, "seq") === text(life.get("order"), "seq") ? " (not executed)" : " (a copy)";
+}
+
 function shown(life) {
   const parts = [
     rows(life, "appends", "Appended", ["place", "seq", "appended", "result written", "times"], (each) => [
-      `${plain(each, "partition")}:${plain(each, "offset")}${plain(each, "executed") ? "" : " (a copy)"}`,
+      `${plain(each, "partition")}:${plain(each, "offset")}${fate(each, life)}`,
       text(each, "seq"), time(each, "appended_ms"), time(each, "result_written_ms"), text(each, "times")]),
     el("p", {}, order(life.get("order"))),
     el("p", {}, plan(life.get("plan"))),
