@@ -31,6 +31,7 @@ _SENTENCES: Final = {
         "`tools/blocking.py` wrote it from the package `awaiting`."
     ),
     "coroutines": "threads",
+    "in another task": "in another thread",
 }
 """What is said of coroutines only, and of threads."""
 
@@ -43,6 +44,7 @@ _PATTERNS: Final = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\bAwaitable, ", ""),
     (r"\banext\(", "next("),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\ba(iter_bytes|read|close)\(", r"\1("),
     (r"\baclose\b", "close"),
     (r"\bpush_async_callback\b", "callback"),

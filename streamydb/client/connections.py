@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +15,7 @@ from streamydb.client.errors import ClientError, ClosedError, ConnectionLostErro
 from streamydb.client.http import HttpRequest
 from streamydb.errors import ConfigurationError
 
-__all__ = ["HttpOptions", "build", "fault", "lost", "raise_if_closed"]
+__all__ = ["HttpOptions", "build", "fault", "lost", "raise_if_closed", "wake"]
 
 _CONNECT_S: Final = 5.0
 """How long a connection may take to make, or to become free."""
@@ -101,6 +103,20 @@ def raise_if_closed(client: httpx.Client | httpx.AsyncClient) -> None:
     """Raise `ClosedError` if httpx refuses to send because another thread has closed it."""
     if client.is_closed:
         raise ClosedError("The client is closed.") from None
+
+
+def wake(answer: httpx.Response) -> None:
+    """Have a thread that waits for more of an answer wait no longer, before the answer is closed.
+
+    To close a socket wakes nobody who waits for it. A coroutine is woken by the event loop.
+    """
+    stream = answer.extensions.get("network_stream")
+    if stream is None or answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
+        return
+    held = stream.get_extra_info("socket")
+    if isinstance(held, socket.socket):
+        with suppress(OSError):  # the other side has closed it
+            held.shutdown(socket.SHUT_RDWR)
 
 
 def _insecure(fault: ssl.SSLError) -> str:

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
 from streamydb.client.http import emissions, sql_answer, table
@@ -101,6 +102,7 @@ class DirectTransport:
         self._services = make_services(model, log, changes, settings, Tokens())
         self._on_close = on_close
         self._starting: asyncio.Task[None] | None = None
+        self._streams: WeakSet[DirectStream] = WeakSet()
 
     async def send(self, request: Request[Any]) -> Any:
         """Perform a request, within its time and the margin that a connection would have."""
@@ -147,7 +149,9 @@ class DirectTransport:
             await self._services.reader.admit(request.since, "since")
             feed.admit(request.since)
             pause_s = self._services.settings.heartbeat_s
-            return DirectStream(feed.batches(request.since, pause_s), wanted)
+            stream = DirectStream(feed.batches(request.since, pause_s), wanted)
+            self._streams.add(stream)
+            return stream
 
     async def close(self) -> None:
         """End all parts, whatever one of them raises; what was appended is in the log before."""
@@ -162,6 +166,8 @@ class DirectTransport:
                     stack.push_async_callback(part.stop)
             stack.push_async_callback(services.queries.stop)
             stack.push_async_callback(services.statements.stop)
+            for stream in tuple(self._streams):
+                stack.push_async_callback(stream.close)
 
     def _is_connected(self) -> bool:
         starting = self._starting
@@ -274,11 +280,13 @@ class DirectStream:
         """Give the changes in `batches` that are wanted."""
         self._batches = batches
         self._wanted = wanted
+        self._waits: asyncio.Future[ChangeBatch | str | None] | None = None
+        self._closed = False
 
     async def receive(self) -> list[Event]:
         """Wait for the next batch."""
         with _translated():
-            batch = await anext(self._batches, _ENDED)
+            batch = await self._next()
         if isinstance(batch, str):
             raise ConnectionLostError(batch)
         if batch is None:
@@ -287,8 +295,24 @@ class DirectStream:
         return [*(decode_event(event.data) for event in wanted), Progress(batch.resolved)]
 
     async def close(self) -> None:
-        """End it."""
+        """End it; who waits for a batch waits no longer."""
+        self._closed = True
+        if self._waits is not None:
+            self._waits.cancel()
+            await asyncio.wait([self._waits])
         await self._batches.aclose()
+
+    async def _next(self) -> ChangeBatch | str | None:
+        """The next batch, or why there will be none."""
+        self._waits = asyncio.ensure_future(anext(self._batches, _ENDED))
+        try:
+            return await self._waits
+        except asyncio.CancelledError:
+            if self._closed and self._waits.cancelled():
+                return _ENDED
+            raise
+        finally:
+            self._waits = None
 
 
 _ENDED: Final = "The stream of changes has ended."

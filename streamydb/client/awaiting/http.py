@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
+from weakref import ref
 
 import httpx
 
-from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed
+from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed, wake
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
@@ -25,6 +26,7 @@ class AsyncHttpTransport:
     ) -> None:
         """Connect when the first request is sent; `transport` stands in for the network."""
         self._client = httpx.AsyncClient(**options.arguments(), transport=transport)
+        self._streams: set[ref[AsyncHttpStream]] = set()
 
     async def send(self, request: Request[Any]) -> Any:
         """Perform a request."""
@@ -54,10 +56,16 @@ class AsyncHttpTransport:
             body = b"" if answer.is_success else answer.content
             raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
             stack.pop_all()
-        return AsyncHttpStream(answer)
+        stream = AsyncHttpStream(answer)
+        self._streams.add(ref(stream, self._streams.discard))
+        return stream
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; who waits for a stream waits no longer."""
+        for known in tuple(self._streams):
+            stream = known()
+            if stream is not None:
+                await stream.close()
         await self._client.aclose()
 
 
@@ -82,4 +90,5 @@ class AsyncHttpStream:
 
     async def close(self) -> None:
         """Close the connection."""
+        wake(self._answer)
         await self._answer.aclose()

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from streamydb.client.awaiting.driving import Perform, drive
 from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
+from streamydb.client.errors import ClosedError
 from streamydb.client.requests import Change, Open, Receive, Request
 from streamydb.client.watch_core import Watching
 
@@ -13,7 +14,10 @@ __all__ = ["AsyncWatch"]
 
 
 class AsyncWatch:
-    """The changes, as an iterator that connects again by itself; close it, or use `async with`."""
+    """The changes, as an iterator that connects again by itself; close it, or use `async with`.
+
+    It ends when it is closed, also while somebody waits for the next change in another task.
+    """
 
     def __init__(
         self, perform: Perform, transport: AsyncTransport, watching: Watching
@@ -23,6 +27,7 @@ class AsyncWatch:
         self._transport = transport
         self._watching = watching
         self._stream: AsyncStream | None = None
+        self._closed = False
 
     @property
     def seq(self) -> int | None:
@@ -44,19 +49,44 @@ class AsyncWatch:
 
     async def __anext__(self) -> Change:
         """Wait for the next change."""
-        return await drive(self._watching.next(), self._perform)
+        try:
+            return await drive(self._watching.next(), self._perform)
+        except ClosedError:
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise
 
     async def close(self) -> None:
-        """Close the stream."""
+        """End; who waits for a change waits no longer."""
+        self._closed = True
+        await self._leave()
+
+    async def _perform(self, request: Request[Any]) -> Any:
+        self._must_go_on()
+        stream = self._stream
+        if isinstance(request, Open):
+            await self._open(request)
+        elif isinstance(request, Receive) and stream is not None:
+            try:
+                return await stream.receive()
+            except Exception:
+                self._must_go_on()
+                raise
+        else:
+            return await self._others(request)
+
+    async def _open(self, request: Open) -> None:
+        await self._leave()
+        self._stream = await self._transport.open(request)
+        if self._closed:  # meanwhile
+            await self._leave()
+            self._must_go_on()
+
+    async def _leave(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             await stream.close()
 
-    async def _perform(self, request: Request[Any]) -> Any:
-        if isinstance(request, Open):
-            await self.close()
-            self._stream = await self._transport.open(request)
-            return None
-        if isinstance(request, Receive) and self._stream is not None:
-            return await self._stream.receive()
-        return await self._others(request)
+    def _must_go_on(self) -> None:
+        if self._closed:
+            raise ClosedError("The watch is closed.")

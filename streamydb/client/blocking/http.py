@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
+from weakref import ref
 
 import httpx
 
-from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed
+from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed, wake
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
@@ -24,6 +25,7 @@ class HttpTransport:
     def __init__(self, options: HttpOptions, transport: httpx.BaseTransport | None = None) -> None:
         """Connect when the first request is sent; `transport` stands in for the network."""
         self._client = httpx.Client(**options.arguments(), transport=transport)
+        self._streams: set[ref[HttpStream]] = set()
 
     def send(self, request: Request[Any]) -> Any:
         """Perform a request."""
@@ -53,10 +55,16 @@ class HttpTransport:
             body = b"" if answer.is_success else answer.content
             raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
             stack.pop_all()
-        return HttpStream(answer)
+        stream = HttpStream(answer)
+        self._streams.add(ref(stream, self._streams.discard))
+        return stream
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; who waits for a stream waits no longer."""
+        for known in tuple(self._streams):
+            stream = known()
+            if stream is not None:
+                stream.close()
         self._client.close()
 
 
@@ -81,4 +89,5 @@ class HttpStream:
 
     def close(self) -> None:
         """Close the connection."""
+        wake(self._answer)
         self._answer.close()

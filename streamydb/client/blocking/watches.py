@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from streamydb.client.blocking.driving import Perform, drive
 from streamydb.client.blocking.transports import Stream, Transport
+from streamydb.client.errors import ClosedError
 from streamydb.client.requests import Change, Open, Receive, Request
 from streamydb.client.watch_core import Watching
 
@@ -14,7 +15,10 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """The changes, as an iterator that connects again by itself; close it, or use `with`."""
+    """The changes, as an iterator that connects again by itself; close it, or use `with`.
+
+    It ends when it is closed, also while somebody waits for the next change in another thread.
+    """
 
     def __init__(self, perform: Perform, transport: Transport, watching: Watching) -> None:
         """Nothing is opened yet."""
@@ -22,6 +26,7 @@ class Watch:
         self._transport = transport
         self._watching = watching
         self._stream: Stream | None = None
+        self._closed = False
 
     @property
     def seq(self) -> int | None:
@@ -43,19 +48,44 @@ class Watch:
 
     def __next__(self) -> Change:
         """Wait for the next change."""
-        return drive(self._watching.next(), self._perform)
+        try:
+            return drive(self._watching.next(), self._perform)
+        except ClosedError:
+            if self._closed:
+                raise StopIteration from None
+            raise
 
     def close(self) -> None:
-        """Close the stream."""
+        """End; who waits for a change waits no longer."""
+        self._closed = True
+        self._leave()
+
+    def _perform(self, request: Request[Any]) -> Any:
+        self._must_go_on()
+        stream = self._stream
+        if isinstance(request, Open):
+            self._open(request)
+        elif isinstance(request, Receive) and stream is not None:
+            try:
+                return stream.receive()
+            except Exception:
+                self._must_go_on()
+                raise
+        else:
+            return self._others(request)
+
+    def _open(self, request: Open) -> None:
+        self._leave()
+        self._stream = self._transport.open(request)
+        if self._closed:  # meanwhile
+            self._leave()
+            self._must_go_on()
+
+    def _leave(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
 
-    def _perform(self, request: Request[Any]) -> Any:
-        if isinstance(request, Open):
-            self.close()
-            self._stream = self._transport.open(request)
-            return None
-        if isinstance(request, Receive) and self._stream is not None:
-            return self._stream.receive()
-        return self._others(request)
+    def _must_go_on(self) -> None:
+        if self._closed:
+            raise ClosedError("The watch is closed.")
