@@ -57,6 +57,15 @@ LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 _LIBRARY: Final = "ROCKSDB_SHAREDLIB_DIR"
 """Names the folder into which RocksDB unpacks its library."""
 
+_JAVA_TEMPORARY: Final = "-Djava.io.tmpdir="
+"""Names the JVM's folder for temporary files: libraries that it unpacks (lz4 knows no other place),
+and the sockets of Python workers.
+"""
+
+_SOCKET_BYTES: Final = 43
+_SOCKET_PATH_BYTES_MAX: Final = 103
+"""A socket is `.<36 characters>.sock` in that folder; longer paths than this can be none."""
+
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 """Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
 arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes lie idle.
@@ -143,7 +152,7 @@ def start_processes(
         return SparkProcesses()
     settings = _settings(name, master, extra)
     if on_one_machine(master) and LOCAL_DIR not in settings and LOCAL_DIRS not in os.environ:
-        _name_scratch()
+        settings = _in_scratch(settings)
     daemon = None
     if settings.get(_DAEMON) == _OUR_DAEMON and _OTHER_WORKERS.isdisjoint(settings):
         try:
@@ -155,15 +164,23 @@ def start_processes(
     return SparkProcesses(jvm, daemon)
 
 
-def _name_scratch() -> None:
-    """Have Spark keep its temporary files where a later start finds what this one may leave."""
+def _in_scratch(settings: dict[str, str]) -> dict[str, str]:
+    """Have Spark keep its temporary files where a later start finds what this one may leave.
+
+    Return the settings, with the JVM's folder for its own.
+    """
     try:
         folder = str(scratch_folder())
     except OSError as error:
         log.info("Spark keeps its temporary files where it does by default: %s", error)
-        return
+        return settings
     os.environ[LOCAL_DIRS] = folder
     os.environ.setdefault(_LIBRARY, folder)
+    options = settings.get(_DRIVER_OPTIONS, "")
+    path_bytes = len(os.fsencode(folder)) + 1 + _SOCKET_BYTES
+    if _JAVA_TEMPORARY in options or path_bytes > _SOCKET_PATH_BYTES_MAX:
+        return settings
+    return {**settings, _DRIVER_OPTIONS: f'{options} "{_JAVA_TEMPORARY}{folder}"'.strip()}
 
 
 def _prepare_environment(master: str | None) -> None:

@@ -50,6 +50,21 @@ def append(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
+def test_a_killed_broker_leaves_no_libraries_behind_for_long(private_broker: MakeBroker) -> None:
+    """It unpacks one for each kind of compression; the next start removes it."""
+    broker = private_broker().start()
+    folder = broker.home / "broker" / "tmp"
+    create(broker.bootstrap, "packed")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "lz4"})
+    producer.produce("packed", b"a" * 10_000)
+    assert producer.flush(60) == 0
+    broker.kill()
+    left = {path.name for path in folder.iterdir()}
+    assert any(name.startswith("liblz4") for name in left), left
+    broker.start()
+    assert not left & {path.name for path in folder.iterdir()}
+
+
 def high_watermark(bootstrap: str, topic: str) -> int:
     """Return the offset after the last record of partition 0."""
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "t"})

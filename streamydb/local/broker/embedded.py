@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,7 @@ class EmbeddedBroker:
         self.home = Path(home)
         self.properties = dict(properties or {})
         self._folder = self.home.resolve() / "broker"
+        self._temporary = self._folder / "tmp"
         self._wanted_port = port
         self._port = port or self._earlier_port()
         self._heap_mb = heap_mb
@@ -227,6 +229,7 @@ class EmbeddedBroker:
             self._jars = jar_cache.resolve("broker")
         options = config.jvm_options(self._heap_mb, self._folder / "log4j2.xml")
         if main == _MAIN:
+            options += [f"-Djava.io.tmpdir={self._temporary}"]
             options += class_data.java_options("broker", self._jars)
         path = jar_cache.class_path(self._jars)
         return [str(find_java().path), *options, "-cp", path, main, *arguments]
@@ -249,6 +252,8 @@ class EmbeddedBroker:
 
     def _launch(self) -> None:
         self.log_file.write_bytes(b"")
+        shutil.rmtree(self._temporary, ignore_errors=True)  # a kill leaves libraries there
+        self._temporary.mkdir(exist_ok=True)
         command = self._java(_MAIN, str(self._folder / "server.properties"))
         console = self._folder / "console.log"
         self._process = LocalProcess("broker", command, console, folder=self._folder)

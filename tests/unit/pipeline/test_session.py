@@ -117,6 +117,33 @@ def test_spark_keeps_its_temporary_files_where_the_next_start_finds_them(
     assert os.environ.get("ROCKSDB_SHAREDLIB_DIR") == (str(tmp_path) if named else None)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "used"),
+    [
+        ("t", "-Da=b", '-Da=b "-Djava.io.tmpdir={}"'), ("a b", "", '"-Djava.io.tmpdir={}"'),
+        ("t", "-Djava.io.tmpdir=/mine", "-Djava.io.tmpdir=/mine"), ("t" * 99, "-Da=b", "-Da=b"),
+    ],
+)
+def test_the_jvm_unpacks_libraries_where_the_next_start_finds_them(
+    name: str, options: str, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless somebody names another folder, or no socket could lie there."""
+    started: list[dict[str, str]] = []
+    folder = Path("/tmp") / name  # noqa: S108 - nothing is made there
+    monkeypatch.setattr(session, "EarlyDaemon", lambda _: None)
+    monkeypatch.setattr(session, "EarlyJvm", lambda _, settings: started.append(settings))
+    monkeypatch.setattr(session, "scratch_folder", lambda: folder)
+    monkeypatch.setattr(session, "sweep", lambda: None)
+    monkeypatch.setattr(session, "resolve", lambda _: [])
+    monkeypatch.setattr(session, "java_options", lambda *_: [])
+    for variable in ("SPARK_LOCAL_DIRS", "ROCKSDB_SHAREDLIB_DIR"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    session.start_processes("bank", "local[2]", {"spark.driver.extraJavaOptions": options})
+    (settings,) = started
+    assert settings["spark.driver.extraJavaOptions"] == used.format(folder)
+
+
 def test_a_daemon_that_cannot_be_started_early_is_started_by_spark(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
