@@ -71,8 +71,7 @@ def up(
     target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
     refuse_changes(target)
     if http:
-        http_port = wished_port(http_port)
-        refuse_taken(target, http_port)
+        refuse_taken(target, http_port := wished_port(http_port))
     phases, front = Phases(), _Front(http_port, timeout) if http else None
     with undone_if_interrupted(target, phases):
         if _runs(target):
@@ -93,7 +92,7 @@ def up(
 
 
 class _Front(NamedTuple):
-    """How the facade is started: at which port (None: any), and how long it may take."""
+    """The wishes for a facade: its port (None: any will do), and the time that it may take."""
 
     port: int | None
     timeout_s: float

@@ -92,8 +92,8 @@ def doubtful(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> set[
 def _last(
     said: Iterable[tuple[int, Message]], log: str, now_ms: int
 ) -> tuple[list[Seen], int]:
-    """What each pipeline said last, with an age below zero if that lies ahead; and the highest
-    epoch that anybody led in.
+    """Return the last word of each pipeline, with an age below zero if that lies ahead, and the
+    highest epoch that anybody led in.
     """
     last: dict[str, Seen] = {}
     newest = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import json
 import socket
@@ -15,19 +14,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.errors import SnapshotError
-from streamydb.facade.kafka_tail import TopicFollower, spans
-from streamydb.facade.ports import LogFaultError, LogUnavailableError
+from streamydb.facade.kafka_tail import spans
+from streamydb.facade.ports import LogUnavailableError
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
 from streamydb.kafka.admin import answers
 from streamydb.kafka.appender import TopicAppender
@@ -41,7 +33,6 @@ from streamydb.kafka.clients import (
     appender,
     reader,
 )
-from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import add_shared, existing
 from streamydb.kafka.producer import Producer
@@ -53,7 +44,6 @@ from streamydb.kafka.upkeep import drop_before
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
-from streamydb.testing.in_process import scenario, until
 from tests.support.secured import ADMIN, Authority, Secured, secret_of
 
 pytestmark = pytest.mark.timeout(180)
@@ -106,28 +96,6 @@ def drop(admin: dict[str, str], topics: set[str]) -> None:
     client = administrator(admin)  # kept until it has answered
     answers(client.delete_topics(sorted(topics)), "delete")
     wait_for(lambda: not existing(admin, topics), "the topics to be gone", 30)
-
-
-def append(connection: dict[str, str], topic: str) -> None:
-    """Append a record."""
-    with TopicAppender(connection, topic, SnapshotError) as appending:
-        appending.append(b"{}")
-
-
-def read_on(reader: TopicReader) -> None:
-    """Follow a topic for half a minute."""
-    for _ in range(300):
-        reader.batch()
-
-
-def revoke(admin: dict[str, str], topic: str, principal: str) -> None:
-    """Take all rights to a topic from a user."""
-    client = administrator(admin)
-    every = AclBindingFilter(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, None, AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    assert answers(client.delete_acls([every]), "revoke")[every]
 
 
 def read(settings: Settings, topic: str) -> KafkaError | None:
@@ -403,40 +371,6 @@ class TestRefusals:
                 return refused is None
 
             wait_for(is_in, "a broker that knows its new rights", 30)
-
-    @scenario
-    async def test_a_right_that_is_taken_away_while_a_topic_is_followed(
-        self, secured: Secured, as_role: Callable[[str], Settings]
-    ) -> None:
-        """A facade's fault, until it is granted again; the end of a command that follows."""
-        settings = as_role("facade")
-        topic = TopicNames(settings.database).results
-        admin = secured.settings(ADMIN, database=settings.database).client_config()
-        found: list[int] = []
-
-        def prepare(records: RecordColumns) -> list[int]:
-            return [*records.offsets.tolist()]
-
-        tail = TopicFollower(settings, topic, {0: 0}, prepare, found.extend)
-        reader = TopicReader(settings.client_config(), topic)
-        with reader:
-            reader.assign({0: 0})
-            await asyncio.to_thread(append, admin, topic)
-            await tail.passed({0: 1})
-            await asyncio.to_thread(revoke, admin, topic, "User:its-facade")
-            async with asyncio.timeout(60):
-                await until(lambda: tail.fault is not None)
-            assert "streamydb acls" in (tail.fault or "")
-            with pytest.raises(LogFaultError, match="streamydb acls"):
-                await tail.passed({0: 2})
-            with pytest.raises(ReadingError, match="may not read"):
-                await asyncio.to_thread(read_on, reader)
-        apply(admin, settings.database, "facade", "User:its-facade")
-        async with asyncio.timeout(60):
-            await until(lambda: tail.fault is None)
-            await asyncio.to_thread(append, admin, topic)
-            await until(lambda: found == [0, 1])
-        await asyncio.to_thread(tail.close)
 
     @pytest.mark.parametrize("serve", [ContactedProducer.flush, ContactedProducer.poll])
     def test_what_ends_an_appender_is_told_whichever_call_hears_of_it(

@@ -65,15 +65,14 @@ class AsyncWatch:
         self._must_go_on()
         stream = self._stream
         if isinstance(request, Open):
-            await self._open(request)
-        elif isinstance(request, Receive) and stream is not None:
-            try:
-                return await stream.receive()
-            except Exception:
-                self._must_go_on()
-                raise
-        else:
+            return await self._open(request)
+        if not isinstance(request, Receive) or stream is None:
             return await self._others(request)
+        try:
+            return await stream.receive()
+        except Exception:
+            self._must_go_on()
+            raise
 
     async def _open(self, request: Open) -> None:
         await self._leave()

@@ -64,15 +64,14 @@ class Watch:
         self._must_go_on()
         stream = self._stream
         if isinstance(request, Open):
-            self._open(request)
-        elif isinstance(request, Receive) and stream is not None:
-            try:
-                return stream.receive()
-            except Exception:
-                self._must_go_on()
-                raise
-        else:
+            return self._open(request)
+        if not isinstance(request, Receive) or stream is None:
             return self._others(request)
+        try:
+            return stream.receive()
+        except Exception:
+            self._must_go_on()
+            raise
 
     def _open(self, request: Open) -> None:
         self._leave()

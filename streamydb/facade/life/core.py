@@ -43,8 +43,8 @@ Look = Callable[[Sequence[str]], Mapping[str, MetValue] | None]
 class Append(msgspec.Struct, kw_only=True):
     """One record of the log with the transaction's id.
 
-    ``executed``: no copy is, nor one that was rejected, or aborted by a ruling. ``times``: how often
-    its result was written; more than once after a crash, alike.
+    ``executed``: no copy is, nor one that was rejected, or aborted by a ruling.
+    ``times``: how often its result was written; more than once after a crash, alike.
     """
 
     partition: int

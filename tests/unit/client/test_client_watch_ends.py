@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from streamydb.client import AsyncClient, Client, ClosedError, Session, connect, connect_async
+from streamydb.client import (
+    AsyncClient,
+    Client,
+    ClientError,
+    ClosedError,
+    Session,
+    connect,
+    connect_async,
+)
 from streamydb.client.portal import BlockingTransport, Portal
 from streamydb.facade import FacadeSettings
 from streamydb.facade.direct import DirectTransport
@@ -81,7 +89,7 @@ class Reader:
             self.taken += [None]
             for change in self._watch:
                 self.taken += [change.value]
-        except Exception as error:
+        except ClientError as error:
             self.raised = error
 
     def ended(self) -> bool:
@@ -125,10 +133,11 @@ def test_a_watch_whose_client_another_thread_closes_ends(client: Client) -> None
 async def test_the_same_for_tasks(kind: str, ends: str) -> None:
     async with awaiting(kind) as client, client.watch() as watch:
         taken: list[Any] = []
+        note = taken.append
 
         async def take() -> None:
             async for change in watch:
-                taken.append(change.value)
+                note(change.value)
 
         task = asyncio.create_task(take())
         await client.put("a", 1)
