@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,11 +17,18 @@ from streamydb.kafka.rulings import rulings
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.rulings import Rulings
 
-__all__ = ["BackupLog", "told_digests"]
+__all__ = ["BackupLog", "ToldState", "told_digests"]
 
 _PREFETCH_KB: Final = "65536"
 _LANE: Final = 16
 _MASK: Final = (1 << 64) - 1
+
+
+class ToldState(NamedTuple):
+    """The digest of the whole state that a pipeline told, and when the first shard told its own."""
+
+    digest: str
+    told_ms: int
 
 
 class BackupLog:
@@ -103,7 +110,7 @@ def _piece(partition: int, batch: list[Any]) -> Piece:
 
 def told_digests(
     connection: Mapping[str, str], database: str, interval: int, seqs: Container[int]
-) -> dict[int, dict[str, str]]:
+) -> dict[int, dict[str, ToldState]]:
     """Return the digests of the whole state that pipelines published: seq -> incarnation -> the sum
     over all shards.
 
@@ -116,17 +123,20 @@ def told_digests(
     Raises:
         ReadingError: Kafka does not answer.
     """
-    found: dict[tuple[int, str], dict[int, StateDigest]] = {}
+    found: dict[tuple[int, str], dict[int, tuple[StateDigest, int]]] = {}
     with TopicReader(connection, TopicNames(database).digests) as reader:
         for record in reader.whole():
             digest = _digest(record.value() or b"")
             if digest is not None and digest.interval == interval and digest.seq in seqs:
                 pipeline = (record.key() or b"").rpartition(b"/")[2].decode("utf-8", "replace")
-                found.setdefault((digest.seq, pipeline), {})[digest.shard] = digest
-    told: dict[int, dict[str, str]] = {}
+                shards = found.setdefault((digest.seq, pipeline), {})
+                shards[digest.shard] = digest, record.timestamp()[1]
+    told: dict[int, dict[str, ToldState]] = {}
     for (seq, pipeline), shards in found.items():
-        if len(shards) == next(iter(shards.values())).shards:
-            told.setdefault(seq, {})[pipeline] = _sum(shards.values())
+        digests = [digest for digest, _ in shards.values()]
+        if len(digests) == digests[0].shards:
+            told_ms = min(told_ms for _, told_ms in shards.values())
+            told.setdefault(seq, {})[pipeline] = ToldState(_sum(digests), told_ms)
     return told
 
 
@@ -137,7 +147,7 @@ def _digest(value: bytes) -> StateDigest | None:
         return None
 
 
-def _sum(digests: Any) -> str:
+def _sum(digests: Iterable[StateDigest]) -> str:
     low = high = 0
     for digest in digests:
         high, low = high + int(digest.state[:_LANE], 16), low + int(digest.state[_LANE:], 16)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
-from streamydb.columns.blocks import role_block
+from streamydb.columns.blocks import open_block, role_block
 from streamydb.columns.digest import StateDigest
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
@@ -36,7 +36,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
-__all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "replay"]
+__all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "StateAfter", "replay"]
 
 EVERYTHING: Final = 1 << 60
 """As `until`: as far as the log goes."""
@@ -44,6 +44,13 @@ EVERYTHING: Final = 1 << 60
 _INCARNATION: Final = "replay"
 _LIFE: Final = Life("replay", PlanShape(records_max=100_000))
 _meta = msgspec.msgpack.Decoder(ShardState).decode
+
+
+class StateAfter(NamedTuple):
+    """The state right after a transaction: its digest, and when the transaction was committed."""
+
+    digest: str
+    ts_ms: int
 
 
 class FileBlobs:
@@ -86,7 +93,7 @@ class LogReplay:
 
     Attributes:
         seq: the last executed transaction.
-        digests: those of the intervals that ended, of the whole state, by seq.
+        digests: those of the whole state at the ends of intervals, by seq.
     """
 
     def __init__(
@@ -106,7 +113,8 @@ class LogReplay:
         self._life = msgspec.structs.replace(_LIFE, begins=rulings.begins)
         self.positions = Positions({} if start is None else start.about.positions)
         self.seq = 0 if start is None else start.about.seq
-        self.digests: dict[int, str] = {}
+        self.digests: dict[int, StateAfter] = {}
+        self._times: dict[int, int] = {}
         for name, data in () if start is None else start_blobs(start, self._config, 0):
             self._blobs.put(name, data)
         role = role_block(_INCARNATION, leads=False, covered=until)
@@ -131,11 +139,20 @@ class LogReplay:
         before, granted = self.seq, []
         for emitted in shard.step(inbox):
             granted.append(emitted.block)
+            self._note_times(emitted.block)
             self.seq = max(self.seq, emitted.seq)
         processor = TransactionProcessor(self._config, 1, 1, self._modules, self._rulings)
         for item in processor.step(granted):
             self._take(item)
         return bool(self._inbox) or self.seq > before
+
+    def _note_times(self, block: bytes) -> None:
+        """Note when the transactions are committed after which there is a digest."""
+        header, arrays = open_block(block)
+        if header["kind"] == "grant":
+            seqs, times = arrays["txns.seq"], arrays["txns.ts"]
+            ends = np.flatnonzero(seqs % self._config.digest_interval == 0)
+            self._times.update(zip(seqs[ends].tolist(), times[ends].tolist(), strict=True))
 
     def _take(self, item: o.Rows | o.Records) -> None:
         if not isinstance(item, o.Records):
@@ -146,7 +163,8 @@ class LogReplay:
         elif item.topic == o.DIGESTS:
             for value in item.values.tolist():
                 digest = msgspec.json.decode(value, type=StateDigest)
-                self.digests[digest.seq] = digest.state
+                ts_ms = self._times.pop(digest.seq)
+                self.digests[digest.seq] = StateAfter(digest.state, ts_ms)
 
     def close(self) -> None:
         """Let go of the values' file, so that its folder can be removed."""

@@ -16,7 +16,7 @@ import pytest
 
 from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, restore
 from streamydb.backup import needs as told_needs
-from streamydb.backup.kafka import BackupLog, told_digests
+from streamydb.backup.kafka import BackupLog, ToldState, told_digests
 from streamydb.backup.log_end import require_same_end
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece, Positions
@@ -371,4 +371,5 @@ def test_of_all_digests_that_were_told_only_the_wanted_ones_are_held(
                 kafka.append("bank.digests", 0, value, f"{shard}/{seq}/{pipeline}".encode())
     kafka.append("bank.digests", 0, b"no digest")
     found = told_digests(CONNECTION, "bank", 10, {20, 50, 55})
-    assert found == {seq: {"a": f"{2 * seq:032x}"} for seq in (20, 50)}
+    told_ms = kafka.now_ms
+    assert found == {seq: {"a": ToldState(f"{2 * seq:032x}", told_ms)} for seq in (20, 50)}
