@@ -4,6 +4,8 @@ Keys of a board, under its prefix:
 - `member/<id>`: [score, bucket].
 - `at/<path>/<id>`: present for each member; its version is when the member arrived there, its value
   the place among those that arrived in the same transaction.
+- `order/<path>`: who arrived there, in order: a list for each transaction. In a database that was
+  made from a snapshot, versions do not tell.
 - `count/<beginning of a path>`: members below it.
 - `arrivals/<score>`: how often this score was reached; it gives the bucket.
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final
 
 from streamydb.client import (
@@ -196,11 +198,12 @@ class BoardCore:
         seq = (yield from read([prefix])).seq
         counts = {entry.key: entry for entry in (yield from scan(prefix, seq))}
         unused: list[list[Entry]] = []
-        for arrived in (yield from scan(self.prefix + "arrivals/", seq)):
-            key = self._count(arrived.key.removeprefix(self.prefix + "arrivals/"))
-            count = counts.get(key, Entry(key, None, 0, 0))
-            if not count.value:
-                unused.append([arrived, count])
+        for part in ("order/", "arrivals/"):  # a score that begins anew begins with no list
+            for kept in (yield from scan(self.prefix + part, seq)):
+                key = self._count(kept.key.removeprefix(self.prefix + part))
+                count = counts.get(key, Entry(key, None, 0, 0))
+                if not count.value:
+                    unused.append([kept, count])
         # Counters last: those of scores are checked with the arrivals at them.
         unused += [[entry] for entry in counts.values() if entry.value == 0]
         deleted = 0
@@ -251,6 +254,7 @@ class BoardCore:
     ) -> None:
         """Take members from where they were, and put them where they will be."""
         counts: dict[str, int] = {}
+        arrived: dict[str, list[str]] = {}
         for number, (member, score) in enumerate(moving.items()):
             if member in plan.before:
                 old = path_of(*plan.before[member])
@@ -265,16 +269,20 @@ class BoardCore:
             atomic.put(self._at(new, member), number)
             atomic.put(self._member(member), [score, bucket])
             counts[new] = counts.get(new, 0) + 1
+            arrived.setdefault(new, []).append(member)
+        for path, members in arrived.items():
+            atomic.append(self._order(path), members)
         for beginning, by in changed(counts).items():
             atomic.add(self._count(beginning), by, min=0)
 
     def _standing(self, member: str, stored: list[int], seq: int) -> Flow[Standing]:
         """The rank of a member that is there."""
         path = path_of(stored[0], stored[1])
-        ahead = yield from read([self._count(each) for each in siblings_before(path)], at=seq)
-        beside = _in_order((yield from scan(self._at(path, ""), seq)))
+        before, order = [self._count(each) for each in siblings_before(path)], self._order(path)
+        shown = yield from read([*before, order], at=seq)
+        beside = self._in_order((yield from scan(self._at(path, ""), seq)), shown[order])
         place = [self._parts(entry)[1] for entry in beside].index(member)
-        return Standing(member, stored[0], sum(n or 0 for n in ahead.values()) + place + 1)
+        return Standing(member, stored[0], sum(shown[key] or 0 for key in before) + place + 1)
 
     def _standings(self, first: int, count: int, seq: int) -> Flow[list[Standing]]:
         """Members by rank, at a snapshot."""
@@ -312,9 +320,12 @@ class BoardCore:
             last = self._parts(found[-1])[0]
             found = [entry for entry in found if self._parts(entry)[0] != last]
             found += yield from scan(self._at(last, ""), seq)
+        buckets = [(p, list(b)) for p, b in groupby(found, key=lambda e: self._parts(e)[0])]
+        wanting = [self._order(path) for path, bucket in buckets if len(bucket) > 1]
+        orders = (yield from read(wanting, at=seq)) if wanting else {}
         ordered: list[Entry] = []
-        for _, bucket in groupby(found, key=lambda entry: self._parts(entry)[0]):
-            ordered += _in_order(list(bucket))
+        for path, bucket in buckets:
+            ordered += self._in_order(bucket, orders.get(self._order(path)))
         return [
             Standing(self._parts(entry)[1], score_of(self._parts(entry)[0]), ahead + place)
             for place, entry in enumerate(ordered[:wanted], 1)
@@ -345,6 +356,9 @@ class BoardCore:
     def _count(self, beginning: str) -> str:
         return f"{self.prefix}count/{beginning}"
 
+    def _order(self, path: str) -> str:
+        return f"{self.prefix}order/{path}"
+
     def _arrivals(self, score: int) -> str:
         return f"{self.prefix}arrivals/{score_digits(score)}"
 
@@ -353,10 +367,20 @@ class BoardCore:
         path, _, member = entry.key.removeprefix(self.prefix + "at/").partition("/")
         return path, member
 
+    def _in_order(self, bucket: list[Entry], order: list[list[str]] | None) -> list[Entry]:
+        """The members of one bucket by their arrival.
 
-def _in_order(bucket: list[Entry]) -> list[Entry]:
-    """The members of one bucket by their arrival."""
-    return sorted(bucket, key=_arrival)
+        Their versions tell it, unless they all were put anew from a snapshot: then their order is
+        another one than that of the list. Those who arrived under a release that kept no list are
+        not in it.
+        """
+        told = {name: n for n, name in enumerate(chain.from_iterable(order or []))}
+        places = {entry.key: told.get(self._parts(entry)[1], -1) for entry in bucket}
+        ordered = sorted(bucket, key=_arrival)
+        listed = [place for entry in ordered if (place := places[entry.key]) >= 0]
+        if listed == sorted(listed):
+            return ordered
+        return sorted(ordered, key=lambda entry: places[entry.key])
 
 
 def _arrival(entry: Entry) -> tuple[int, Any]:
