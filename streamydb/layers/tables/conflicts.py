@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from streamydb.layers.tables.assigning import assigned, given, names_row, sees_whole
 from streamydb.layers.tables.errors import ConstraintViolationError, StatementInvalidError, place_of
 from streamydb.layers.tables.parsing import DIALECT, only, unsupported
-from streamydb.layers.tables.reading import ROW, Reader, StoredRow
+from streamydb.layers.tables.reading import ROW, ROWID, Reader, StoredRow
 from streamydb.layers.tables.schema import Index, Row, Table
 from streamydb.layers.tables.writing import Writer
 
@@ -109,12 +110,15 @@ class Conflicts:
         old = [stored[key] for key, _ in met]
         where = node.args.get("where")
         condition = "true" if where is None else self._own(where.this).sql(DIALECT)
-        mine = self._reader.lay_out_rows(self._table, [row.values for row in old])
-        other = self._reader.lay_out_rows(self._table, [row for _, row in met])
+        said = [where, *(part.expression for part in node.expressions)]
+        whole = sees_whole(said, self._table, self._alias, _EXCLUDED)
+        number = ROWID if whole else ROW
+        mine = self._laid_out([row.values for row in old], whole=whole)
+        other = self._laid_out([row for _, row in met], whole=whole)
         alias = exp.to_identifier(self._alias, quoted=True).sql(DIALECT)
-        shown = ", ".join([f"{alias}.{ROW}", *cells])
-        joined = f"{mine} as {alias} join {other} as {_EXCLUDED} using ({ROW})"
-        behind = f"where {condition} order by {ROW}"
+        shown = ", ".join([f"{alias}.{number}", *cells])
+        joined = f"{mine} as {alias} join {other} as {_EXCLUDED}"
+        behind = f"on {alias}.{number} = {_EXCLUDED}.{number} where {condition} order by 1"
         sql = f"select {shown} from {joined} {behind}"  # noqa: S608 - DuckDB is shut off
         answer = self._reader.bench.ask(sql, node)
         if len(answer.columns) != 1 + len(cells):
@@ -125,15 +129,17 @@ class Conflicts:
         ]
         return [old[number] for number, *_ in answer.rows], changed
 
+    def _laid_out(self, rows: Sequence[Row], *, whole: bool) -> str:
+        reader = self._reader
+        return (reader.lay_out_whole if whole else reader.lay_out_rows)(self._table, rows)
+
     def _assignments(self, node: exp.OnConflict) -> tuple[list[str], list[str]]:
-        names, cells = [], []
-        for part in node.expressions:
-            column = self._table.column(part.this.name) if isinstance(part, exp.EQ) else None
-            if column is None:
-                raise unsupported(part)
-            names.append(column.name)
-            cells.append(column.kind.cast(self._own(part.expression).sql(DIALECT)))
-        return names, cells
+        columns = assigned(self._table, node.expressions)
+        cells = [
+            column.kind.cast(self._own(given(part.expression, column)).sql(DIALECT))
+            for part, column in zip(node.expressions, columns, strict=True)
+        ]
+        return [column.name for column in columns], cells
 
     def _own(self, node: exp.Expr) -> exp.Expr:
         """An expression where a column without a table is one of the row that is there."""
@@ -141,6 +147,7 @@ class Conflicts:
             raise unsupported(found, "DO UPDATE takes no queries.")
         made = node.copy()
         for column in list(made.find_all(exp.Column)):
-            if not column.table:
+            rows = any(names_row(column, self._table, a) for a in (self._alias, _EXCLUDED))
+            if not column.table and not rows:
                 column.set("table", exp.to_identifier(self._alias, quoted=True))
         return made

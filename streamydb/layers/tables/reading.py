@@ -175,7 +175,7 @@ class Reader:
             if node is target:
                 written = list(self.rows(table, chosen))
                 values = [row.values for row in written]
-                show(node, (self._lay_out_whole if whole else self.lay_out_rows)(table, values))
+                show(node, (self.lay_out_whole if whole else self.lay_out_rows)(table, values))
                 continue
             if place not in done:
                 rows = [list(row.values.values()) for row in self.rows(table, chosen)]
@@ -197,7 +197,7 @@ class Reader:
         numbered = [[*row.values(), number] for number, row in enumerate(rows)]
         return self.bench.lay_out([*shape(table), (ROW, "BIGINT")], numbered)
 
-    def _lay_out_whole(self, table: Table, rows: Sequence[Row]) -> str:
+    def lay_out_whole(self, table: Table, rows: Sequence[Row]) -> str:
         """Put rows into a table of the workbench, which numbers them aside; return its name."""
         values = [list(row.values()) for row in rows]
         return self.bench.lay_out(shape(table), values, settled=True)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from streamydb.layers.tables.altering import Alterations
+from streamydb.layers.tables.assigning import assigned, cast, default_of, given, sees_whole
 from streamydb.layers.tables.conflicts import Conflicts
 from streamydb.layers.tables.defining import Catalog
 from streamydb.layers.tables.definitions import column_definition
@@ -24,7 +25,7 @@ from streamydb.layers.tables.parsing import DIALECT, only, too_deep, unsupported
 from streamydb.layers.tables.reading import ROW, ROWID, Reader, StoredRow, shape, show
 from streamydb.layers.tables.schema import Column, Row, Table
 from streamydb.layers.tables.transaction import Overlay, Transaction
-from streamydb.layers.tables.types import FINITE, INTEGERS
+from streamydb.layers.tables.types import INTEGERS
 from streamydb.layers.tables.workbench import Answer, Workbench
 from streamydb.layers.tables.writing import Writer
 from streamydb.sql.answers import python_value
@@ -175,26 +176,26 @@ class Statement:
         else:
             query = self._selected(source, columns)
         names = [column.name for column in columns]
-        given = [dict(zip(names, row, strict=True)) for row in query.rows]
+        rows = [dict(zip(names, row, strict=True)) for row in query.rows]
         missing = [column for column in table.columns if column not in columns]
-        defaults = self._defaults(table, missing, len(given))
-        return [{**other, **row} for other, row in zip(defaults, given, strict=True)]
+        defaults = self._defaults(table, missing, len(rows))
+        return [{**other, **row} for other, row in zip(defaults, rows, strict=True)]
 
     def _values(self, node: exp.Insert, source: exp.Expr, columns: list[Column]) -> Answer:
         """The rows of VALUES, each value as one of its column."""
         if not isinstance(source, exp.Values):
             raise unsupported(node.args["with_"], "Write WITH behind INSERT INTO and its columns.")
         made = source.copy()
-        for row, given in zip(made.expressions, source.expressions, strict=True):
+        for row, written in zip(made.expressions, source.expressions, strict=True):
             if not isinstance(row, exp.Tuple):
-                raise unsupported(given)
+                raise unsupported(written)
             if len(row.expressions) != len(columns):
                 raise StatementInvalidError(
                     f"There are {len(row.expressions)} values for {len(columns)} columns.",
-                    place_of(given),
+                    place_of(written),
                 )
             cells = [
-                _cast(_default(column) if _is_default(cell) else cell, column)
+                cast(given(cell, column), column)
                 for cell, column in zip(row.expressions, columns, strict=True)
             ]
             row.set("expressions", cells)
@@ -218,7 +219,7 @@ class Statement:
         """The defaults of columns, computed for each row, in the order of the table's columns."""
         if not columns or not count:
             return [dict.fromkeys((c.name for c in table.columns), None) for _ in range(count)]
-        cells = ", ".join(_cast(_default(column), column).sql(DIALECT) for column in columns)
+        cells = ", ".join(cast(default_of(column), column).sql(DIALECT) for column in columns)
         found = self._bench.ask(f"select {cells} from range({count})")  # noqa: S608 - as above
         empty = dict.fromkeys((column.name for column in table.columns), None)
         names = [column.name for column in columns]
@@ -242,11 +243,9 @@ class Statement:
     def _update(self, node: exp.Update) -> Result:
         only(node, "this", "expressions", "from_", "where", "returning", "with_")
         table = self._reader.table(node.this)
-        columns = [self._assigned(table, part) for part in node.expressions]
-        if len({column.name for column in columns}) < len(columns):
-            raise StatementInvalidError("A column is set twice.", place_of(node.expressions[0]))
+        columns = assigned(table, node.expressions)
         cells = [
-            _cast(_default(column) if _is_default(part.expression) else part.expression, column)
+            cast(given(part.expression, column), column)
             for part, column in zip(node.expressions, columns, strict=True)
         ]
         old, answers = self._matching(node, cells, [node.args.get("from_")])
@@ -260,16 +259,6 @@ class Statement:
         made = writer.write(table, old, new)
         writer.finish()
         return self._returned(node, table, _alias(node.this), made)
-
-    def _assigned(self, table: Table, part: exp.Expr) -> Column:
-        if not isinstance(part, exp.EQ) or not isinstance(part.this, exp.Column):
-            raise unsupported(part)
-        column = table.column(part.this.name)
-        if column is None or part.this.table:
-            raise StatementInvalidError(
-                f"Column {part.this.sql(DIALECT)} is none of table {table.name}.", place_of(part)
-            )
-        return column
 
     def _delete(self, node: exp.Delete) -> Result:
         only(node, "this", "using", "where", "returning", "with_")
@@ -285,7 +274,7 @@ class Statement:
     ) -> tuple[list[StoredRow], list[tuple[Any, ...]]]:
         """The rows that a statement means, each once, with values computed for each."""
         target, alias = node.this.copy(), _alias(node.this)
-        whole = _sees_whole([*cells, node.args.get("where")], self._reader.table(target), alias)
+        whole = sees_whole([*cells, node.args.get("where")], self._reader.table(target), alias)
         number = exp.column(ROWID if whole else ROW, table=alias, quoted=True)
         query = exp.Select(expressions=[number, *(cell.copy() for cell in cells)])
         query.set("from_", exp.From(this=target))
@@ -355,34 +344,6 @@ def _alias(target: exp.Expr) -> str:
     table = target.this if isinstance(target, exp.Schema) else target
     name: str = table.alias_or_name
     return name
-
-
-def _sees_whole(parts: Sequence[exp.Expr | None], table: Table, alias: str) -> bool:
-    """Return True if parts of a statement may see whole rows of its table: `to_json(t)`."""
-    for node in (node for part in parts if part is not None for node in part.walk()):
-        if isinstance(node, exp.Columns | exp.Star):
-            return True
-        named = isinstance(node, exp.Column) and not node.table
-        if named and node.name.lower() == alias.lower() and table.column(node.name) is None:
-            return True
-    return False
-
-
-def _is_default(node: exp.Expr) -> bool:
-    named = isinstance(node, exp.Var | exp.Column) and node.name.upper() == "DEFAULT"
-    return named and not node.args.get("table")
-
-
-def _default(column: Column) -> exp.Expr:
-    from sqlglot import parse_one
-
-    return exp.Null() if column.default is None else parse_one(column.default, read=DIALECT)
-
-
-def _cast(node: exp.Expr, column: Column) -> exp.Expr:
-    kind = exp.DataType.build(column.type, dialect=DIALECT)
-    made = exp.Cast(this=node.copy(), to=kind)
-    return exp.Anonymous(this=FINITE, expressions=[made]) if column.kind.is_time else made
 
 
 def _result(answer: Answer, changed: int | None = None) -> Result:

@@ -161,3 +161,40 @@ def test_statements_that_see_whole_rows_see_no_number_of_them(tables: Tables) ->
         assert "one value" in str(refused(tables, sql))
     assert tables.sql("delete from t where columns(* exclude (j)) > 0 returning id").changed == 2
     assert tables.sql("select id from t").rows == ((2,),)
+
+
+def test_do_update_takes_defaults_and_whole_rows_as_update_does(tables: Tables) -> None:
+    tables.sql("create table t (id int primary key, n int default 6 + 1, j json, d date)")
+    tables.sql("insert into t values (1, 1, null, null), (2, 2, null, null)")
+    rows = "(1, 10, null, null), (3, 30, null, null)"
+    insert = f"insert into t as o values {rows} on conflict (id) do update set"
+    for update in ("n = default, d = default", "n = DEFAULT, d = excluded.d"):
+        assert tables.sql(f"{insert} {update} returning id, n").rows == ((1, 7), (3, 30))
+        tables.sql("delete from t where id = 3")
+    other = {"id": 1, "n": 10, "j": None, "d": None}
+    for update, met in (
+        ("j = to_json(excluded)", other),
+        ("j = to_json(o), n = excluded.n", {**other, "n": 7}),
+        ("j = [to_json(EXCLUDED), o.n]", [other, 7]),
+        ("j = to_json(struct_pack(a := excluded.n, b := n))", {"a": 10, "b": 7}),
+        ("n = 0, j = '1' where to_json(o) = to_json(excluded)", None),
+    ):
+        tables.sql("update t set j = null, n = 7 where id = 1")
+        tables.sql(f"{insert} {update}")
+        assert tables.sql("select j from t order by id").rows[0][0] == met
+        tables.sql("delete from t where id = 3")
+    for wrong in ("n = 1, n = 2", "o.n = 1", "nothing = 1", "(n, d) = (1, null)"):
+        refused(tables, f"{insert} {wrong}")
+    assert tables.sql("select id, n from t order by id").rows == ((1, 7), (2, 2))
+
+
+def test_rows_are_not_mixed_up_by_a_column_named_as_their_numbers(tables: Tables) -> None:
+    tables.sql("create table t (id int primary key, ROWID int, j json)")
+    tables.sql("insert into t values (1, 1, null), (2, 0, null)")
+    for sql in (
+        "update t set j = to_json(t)",
+        "insert into t values (1, 5, null) on conflict (id) do update set j = to_json(excluded)",
+    ):
+        assert "cannot see whole rows" in str(refused(tables, sql))
+    tables.sql("update t set rowid = rowid + 1, j = (select count(*) from t) where rowid = 1")
+    assert tables.sql("select * from t order by id").rows == ((1, 2, 2), (2, 0, None))
