@@ -32,9 +32,12 @@ _INTERVAL_S: Final = 600.0
 
 def read_by_all(checkpoint: Path, topic: str) -> dict[int, int]:
     """Per partition, the offset up to which every batch that is still on record has read a topic.
+
+    The first batch of all may have to be read again while there is no other.
     """
     numbers = [int(p.name) for p in (checkpoint / "query/offsets").glob("*") if p.name.isdigit()]
-    return offsets_of(checkpoint, min(numbers)).get(topic, {}) if numbers else {}
+    first = min(numbers, default=0)
+    return offsets_of(checkpoint, first).get(topic, {}) if max(numbers, default=0) > 0 else {}
 
 
 class FeedbackKeeper:

@@ -12,7 +12,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError, TopicReader
-from streamydb.pipeline.repair import REBUILD, Resumption, mend, offsets_of
+from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
 from streamydb.sorter.log_end import LogEnd, mark_of
 
 __all__ = ["log_ends", "resume"]
@@ -68,7 +68,7 @@ def _resume(
             "same",
             ", ".join(found.moved[:5]), found.batch, found.again,
         )
-    done = offsets_of(checkpoint, found.batch) or {topic: begins}
+    done = offsets_of(checkpoint, found.batch) or {**begins_of(checkpoint), topic: begins}
     begun = offsets_of(checkpoint, found.batch + 1)
     feedback = names.feedback_of(database.name)
     _require_feedback(connection, feedback, done.get(feedback, {}), begun.get(feedback, {}))
@@ -155,14 +155,17 @@ def _require_log(
 def _require_feedback(
     connection: Mapping[str, str], topic: str, done: Mapping[int, int], begun: Mapping[int, int]
 ) -> None:
-    """Refuse to start without the feedback of a plan in flight, which would never be finished."""
+    """Refuse to start without the feedback of a plan in flight, which would never be finished.
+
+    A first batch reads from where the topic began; if that is not known, nothing has been read.
+    """
     try:
         with TopicReader(connection, topic) as reader:
             spans = {partition: reader.span(partition) for partition in {*done, *begun}}
     except TopicMissingError:
         spans = dict.fromkeys(done, Span(0, 0))
     for partition, span in sorted(spans.items()):
-        read = done.get(partition, 0)
+        read = done.get(partition, span.low)
         if span.low > read:
             raise ConfigurationError(
                 f"the feedback of this pipeline begins at offset {span.low} of {topic}-{partition},"

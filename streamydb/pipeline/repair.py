@@ -22,7 +22,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import write_whole
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["REBUILD", "Resumption", "mend", "offsets_of"]
+__all__ = ["REBUILD", "Resumption", "begins_of", "mend", "offsets_of"]
 
 REBUILD: Final = (
     "run `streamydb rebuild`: it sets the checkpoint aside and rebuilds from the log, or from a "
@@ -88,6 +88,19 @@ def offsets_of(checkpoint: Path, batch: int) -> dict[str, dict[int, int]]:
         if line.startswith("{"):
             for topic, offsets in msgspec.json.decode(line, type=dict[str, dict[str, int]]).items():
                 found[topic] = {int(number): offset for number, offset in offsets.items()}
+    return found
+
+
+def begins_of(checkpoint: Path) -> dict[str, dict[int, int]]:
+    """From which offsets the first batch reads, as Spark has noted: by topic, by partition."""
+    found: dict[str, dict[int, int]] = {}
+    for path in (checkpoint / "query" / "sources").glob("*/0"):
+        _, brace, text = path.read_bytes().partition(b"{")
+        try:
+            told = msgspec.json.decode(brace + text, type=dict[str, dict[int, int]])
+        except UNREADABLE:  # torn: Spark refuses it
+            continue
+        found |= told
     return found
 
 

@@ -112,6 +112,8 @@ class Sorted:
         return [Standing(member, s, rank) for rank, (member, (s, _)) in enumerate(order, 1)]
 
 
+Actions = list[tuple[str, str, int]]
+
 ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(["add", "set", "set", "remove", "tidy", "move"]),
@@ -121,7 +123,7 @@ ACTIONS = st.lists(
     min_size=1, max_size=25,
 )  # fmt: skip
 
-BEGINNINGS: st.SearchStrategy[list[tuple[str, str, int]]] = st.just([]) | st.permutations("abcdefg").map(
+BEGINNINGS: st.SearchStrategy[Actions] = st.just([]) | st.permutations("abcdefg").map(
     lambda members: [*(("set", member, 1) for member in members), ("move", "", 20)]
 )
 """Nobody is there; or all have the same score, in a database that was made from a snapshot."""
@@ -142,7 +144,7 @@ def moved(old: MemoryHost, new: MemoryHost, rows: int) -> MemoryHost:
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(ACTIONS, st.sampled_from([1, 2, 3, BUCKET_ARRIVALS]), BEGINNINGS)
 def test_ranks_are_those_of_the_sorted_list(
-    actions: list[tuple[str, str, int]], bucket: int, first: list[tuple[str, str, int]]
+    actions: Actions, bucket: int, first: Actions
 ) -> None:
     with ExitStack() as hosts, pytest.MonkeyPatch.context() as patched:
         host = hosts.enter_context(MemoryHost())

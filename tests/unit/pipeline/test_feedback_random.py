@@ -45,6 +45,8 @@ def test_what_is_old_and_was_read_is_deleted_and_nothing_else(
         oldest = oldest or read
         told = json.dumps({TOPIC: {str(q): at for q, at in read.items()}})
         files.update(with_sums(f"offsets/{number}", f"v1\n{{}}\n{told}".encode()))
+    if known == [0]:
+        oldest = {}  # the first batch may have to be read again
     written_to(tmp_path / "query", files)
 
     before = [list(part.records) for part in parts]

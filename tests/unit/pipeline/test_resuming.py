@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,8 @@ from streamydb.backup.start import Beginning
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.names import TopicNames
+from streamydb.pipeline import feedback
+from streamydb.pipeline.feedback import KEPT_MS, FeedbackKeeper
 from streamydb.pipeline.preparation import resume
 from tests.support.checkpoints import with_sums, written_to
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
@@ -68,3 +71,61 @@ def test_a_store_keeps_its_state_to_itself_and_is_not_mended(
     written_to(query, with_sums("offsets/1", (query / "offsets/0").read_bytes()))
     with pytest.raises(ConfigurationError, match=r"\(commits/0\)"):
         resume(CONNECTION, CONFIG, tmp_path, start, store)
+
+
+def ran(folder: Path, first: int, last: int) -> Path:
+    """A checkpoint with some batches, each of which has read the feedback of the one before."""
+    for batch in range(last + 1):
+        read = '{"bank.transactions":{"0":0}}\n{"bank.feedback":{"0":%d}}' % batch
+        files = with_sums(f"state/0/0/{batch + 1}.changelog", b"{}")
+        if batch >= first:
+            files |= with_sums(f"offsets/{batch}", f"v1\n{{}}\n{read}".encode())
+            files |= with_sums(f"commits/{batch}", b"v1\n{}")
+        written_to(folder / "query", files)
+    return folder
+
+
+def test_a_copy_whose_feedback_was_deleted_since_is_refused_and_what_helps_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create(NAMES.transactions)
+    part = kafka.create(NAMES.feedback)[0]
+    for _ in range(10):
+        kafka.append(NAMES.feedback, 0, b"block")
+        kafka.now_ms += KEPT_MS // 2
+    clock = SimpleNamespace(time_ns=lambda: kafka.now_ms * 10**6)
+    monkeypatch.setattr(feedback, "time", clock)
+    FeedbackKeeper(CONNECTION, NAMES.feedback, ran(tmp_path / "own", 8, 9))._drop()
+    assert part.low == 8, "that is older than a day"
+    assert resume(CONNECTION, CONFIG, tmp_path / "own", None) == {}
+    assert resume(CONNECTION, CONFIG, ran(tmp_path / "copy 8", 0, 8), None) == {}
+    for batch in range(8):
+        named = rf"up to {batch} only: what lies between was deleted. .* run `streamydb rebuild`"
+        with pytest.raises(ConfigurationError, match=named):
+            resume(CONNECTION, CONFIG, ran(tmp_path / f"copy {batch}", 0, batch), None)
+
+
+def test_a_rebuilt_pipeline_may_die_in_its_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the one before it fed back, the oldest was deleted; the rest is there until then."""
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create(NAMES.transactions)
+    part = kafka.create(NAMES.feedback)[0]
+    for _ in range(9):
+        kafka.append(NAMES.feedback, 0, b"of an earlier life")
+    part.trim(5)
+    read = b'v1\n{}\n{"bank.transactions":{"0":0}}\n{"bank.feedback":{"0":9}}'
+    files = {**with_sums("offsets/0", read), "sources/1/0": b'\0v1\n{"bank.feedback":{"0":5}}'}
+    written_to(tmp_path / "query", files)
+    clock = SimpleNamespace(time_ns=lambda: (kafka.now_ms + 2 * KEPT_MS) * 10**6)
+    monkeypatch.setattr(feedback, "time", clock)
+    FeedbackKeeper(CONNECTION, NAMES.feedback, tmp_path)._drop()
+    assert part.low == 5, "Spark reads it again"
+    assert resume(CONNECTION, CONFIG, tmp_path, None) == {}
+    part.trim(6)
+    with pytest.raises(ConfigurationError, match="run `streamydb rebuild`"):
+        resume(CONNECTION, CONFIG, tmp_path, None)

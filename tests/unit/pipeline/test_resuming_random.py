@@ -36,16 +36,21 @@ class Started:
         self.batch = query.start().batch
         self.ends: dict[int, tuple[Ends, Ends]] = {}
         log: Ends = dict(enumerate(self.begins))
-        feedback = dict.fromkeys(range(self.shards), 0)
+        feedback = dict.fromkeys(range(self.shards), dice.choice([0, 0, 4]))
         files = dict(query.files)
+        self.first: Ends | None = None
+        if dice.random() < 0.8:
+            self.first = dict(feedback)
+            told = json.dumps({NAMES.feedback: {str(q): at for q, at in feedback.items()}})
+            files["sources/1/0"] = b"\0v1\n" + told.encode()
         names = [name.removeprefix("offsets/") for name in query.files]
         for number in sorted(int(name) for name in names if name.isdigit()):
             log, feedback = self._later(log), self._later(feedback)
             self.ends[number] = log, feedback
-            told = [{topic: {str(q): at for q, at in ends.items()}} for topic, ends in (
+            read = [{topic: {str(q): at for q, at in ends.items()}} for topic, ends in (
                 (NAMES.transactions, log), (NAMES.feedback, feedback),
             )]  # fmt: skip
-            text = "\n".join(["v1", "{}", *map(json.dumps, told)])
+            text = "\n".join(["v1", "{}", *map(json.dumps, read)])
             files.update(with_sums(f"offsets/{number}", text.encode()))
         written_to(folder / "query", files)
         alone = not any(self.begins) and dice.random() < 0.5
@@ -102,12 +107,15 @@ def test_a_start_goes_on_if_nothing_is_lost(
 ) -> None:
     started = Started(seed, tmp_path)
     begins = dict(enumerate(started.begins)) if started.start else {}
-    log, feedback = started.ends.get(started.batch - 1, (begins, {}))
+    log, feedback = started.ends.get(started.batch - 1, (begins, started.first or {}))
     next_log, next_feedback = started.ends.get(started.batch, ({}, {}))
+    unknown = started.batch == 0 and started.first is None
     kafka = MemoryKafka(started.dice)
     kafka.install(monkeypatch)
     kafka.topics[NAMES.transactions] = parts = started.topic(log, next_log)
     kafka.topics[NAMES.feedback] = fed = started.topic(feedback, next_feedback)
+    if unknown:  # it begins with what there is
+        feedback = {q: part.low for q, part in enumerate(fed)}
     if fits(parts, log, next_log) and fits(fed, feedback, next_feedback):
         found = resume(CONNECTION, started.config, tmp_path, started.start)
         assert found == last_reads(parts, log)
