@@ -76,7 +76,7 @@ def test_a_store_keeps_its_state_to_itself_and_is_not_mended(
 def ran(folder: Path, first: int, last: int) -> Path:
     """A checkpoint with some batches, each of which has read the feedback of the one before."""
     for batch in range(last + 1):
-        read = '{"bank.transactions":{"0":0}}\n{"bank.feedback":{"0":%d}}' % batch
+        read = f'{{"bank.transactions":{{"0":0}}}}\n{{"bank.feedback":{{"0":{batch}}}}}'
         files = with_sums(f"state/0/0/{batch + 1}.changelog", b"{}")
         if batch >= first:
             files |= with_sums(f"offsets/{batch}", f"v1\n{{}}\n{read}".encode())
