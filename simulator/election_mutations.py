@@ -35,7 +35,7 @@ def _look_at_nobody() -> Any:
 
 def _claim_at_once() -> Any:
     """Election: one claims in silence, without saying so first and hearing itself."""
-    return mock.patch.object(Member, "_elect", lambda self, now: self._claim(now))
+    return mock.patch.object(Member, "_elect", lambda self, now: self.claim(now))
 
 
 def _claim_beside_a_leader() -> Any:

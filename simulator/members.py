@@ -58,7 +58,7 @@ class Earlier(Member):
         return [_plainly(action) for action in super().tick(now_ms)]
 
     def _elect(self, now_ms: int) -> list[Action]:
-        return self._claim(now_ms)
+        return self.claim(now_ms)
 
     def _is_wanted(self, now_ms: int) -> bool:
         silent_ms = now_ms - self.leader.heard_ms

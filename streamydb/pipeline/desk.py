@@ -102,8 +102,8 @@ class Desk:
         faults = faults_in(messages)
         if not faults:
             return False
+        self._topic.refresh()
         if not leads:
-            self._topic.refresh()
             self._waits = 0 if self._open(faults) < len(faults) else self._waits + 1
             if self._waits > _WAITS_MAX:
                 raise TooLate(faults[0])

@@ -106,6 +106,8 @@ class Coordinator:
         self._heard: deque[Message] = deque()  # what was not handled yet when a turn failed
         self._position = PipelinePosition(0, 0, 0)
         self._fresh = False
+        self._came_back = 0  # the mark of the own message that was read last
+        self._overtaken: int | None = None
         self._news = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-standby", daemon=True)
@@ -227,6 +229,8 @@ class Coordinator:
             self._heard.extend(self._topics.poll(0 if digests else wait_s))
         while self._heard:
             message = self._heard.popleft()
+            if message.pipeline == self._config.incarnation:
+                self._came_back = message.said_ms
             if isinstance(message, Audited):
                 self._sound.add(message.pipeline)
             wrong = member.disagreement(message)
@@ -242,6 +246,7 @@ class Coordinator:
             known = self._is_known(position)
             self._act(member.progress(position.resolved, position.read, _now_ms(), known=known))
         self._judge(position)
+        self._rise()
         if self._topics.silent:
             member.excuse(_now_ms())
         self._act(member.tick(_now_ms()))
@@ -314,6 +319,23 @@ class Coordinator:
         elif {me, other} <= self._sound and other == self._member.leader.pipeline:
             advice = "it does not lead, so it stops; `streamydb check` tells which one is wrong"
             self.failure = f"{self._alarm}, and so does the other's, but {advice}"
+
+    def _rise(self) -> None:
+        """Claim the lead again if somebody has led since of whom the topic says nothing any more.
+
+        A leader that stood still for a week does not hear of it, and its rulings would be void. It
+        waits for a message of its own: if the other one leads now, it has heard that by then.
+        """
+        member, now_ms = self._member, _now_ms()
+        if member.role != "leading" or self._rulings.epoch <= member.epoch:
+            self._overtaken = None
+        elif self._overtaken is None:
+            said = member.beat(now_ms)
+            self._overtaken = said.message.said_ms
+            self._act([said])
+        elif self._came_back >= self._overtaken:
+            member.led = self._rulings.epoch
+            self._act(member.claim(now_ms))
 
     def _tell(self) -> None:
         member, now_ms = self._member, _now_ms()

@@ -208,7 +208,7 @@ class Member:
         self._own.expect(self.covered, now_ms)
         led = self.leader.pipeline == self._me
         if led or (not self._standby and not self.leader.pipeline):
-            return self._claim(now_ms)
+            return self.claim(now_ms)
         if self._standby:
             return self._follow(now_ms)
         return [self._following(now_ms)]
@@ -241,7 +241,7 @@ class Member:
         if not self.is_ready(now_ms) or self.leader.pipeline == self._me:
             return []
         anyone = not message.to and not message.target
-        return [] if anyone and self._ahead(now_ms) else self._claim(now_ms)
+        return [] if anyone and self._ahead(now_ms) else self.claim(now_ms)
 
     def _hear_follower(self, message: Following, now_ms: int) -> list[Action]:
         if message.pipeline == self._me:
@@ -354,7 +354,7 @@ class Member:
         if self.role == "starting":
             listened = now_ms - self._began_ms > times.start
             if listened and self._has_heard_silence(now_ms):
-                return self._claim(now_ms)
+                return self.claim(now_ms)
         elif self._is_wanted(now_ms):
             return self._elect(now_ms)
         else:
@@ -378,7 +378,7 @@ class Member:
         if now_ms - self._said_ms <= self._times.silence:
             return []
         if not self._followed and self.leader.pipeline in ("", self._me):
-            return self._claim(now_ms)
+            return self.claim(now_ms)
         self.role, self._wish = "following" if self._followed else "starting", None
         return self._tell(now_ms)
 
@@ -441,7 +441,7 @@ class Member:
         patience_ms = times.defer * (2 if any(other.wants for other in ahead) else 1)
         if ahead and now_ms - wish.since_ms < patience_ms:
             return self._tell(now_ms)
-        return self._claim(now_ms)
+        return self.claim(now_ms)
 
     def _rank(self, now_ms: int) -> Rank:
         return Rank(self.is_ready(now_ms), self._own.resolved, self._sender["name"], self._me)
@@ -471,15 +471,15 @@ class Member:
         """Have the shards write nothing, unless they write on until the new leader's have."""
         return [Play(leads=False, covered=self.covered)] if self._writes_until_ms is None else []
 
-    def _claim(self, now_ms: int) -> list[Action]:
+    def claim(self, now_ms: int) -> list[Action]:
+        """Say that it leads from now on; it does when it reads that."""
         self.role, self._said_ms, self._wish = "claiming", now_ms, None
         said_ms, epoch = self._own.say(now_ms), max(self.leader.epoch, self.led) + 1
         return [Say(LeaderClaim(**self._sender, epoch=epoch, said_ms=said_ms))]
 
     def beat(self, now_ms: int) -> Say:
         """Say that it leads, and how far it is."""
-        own = self._own
-        self._said_ms, self._beaten = now_ms, own.resolved
+        own, self._said_ms, self._beaten = self._own, now_ms, self._own.resolved
         executed = own.resolved if own.reported else -1
         return Say(
             Beat(

@@ -123,7 +123,7 @@ def test_a_leader_is_above_all_that_have_ruled_though_what_they_said_is_kept_no_
     found.begin()
     if standby:
         assert (member.role, ruled.fences) == ("following", [57])
-        found._act(member._claim(0))
+        found._act(member.claim(0))
         found._turn()
     assert (member.role, member.epoch, ruled.fences) == ("leading", 58, [57, 58])
     for epoch in ruled.fences:
