@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
@@ -57,7 +58,7 @@ from streamydb.facade.ports import (
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import ReadPoint
+from streamydb.facade.reads import ReadPoint, in_thread
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery as Asked
@@ -212,13 +213,11 @@ class DirectTransport:
 
     async def _scan(self, request: Scan) -> Page:
         with await self._snapshot(request) as snapshot:
-            found = snapshot.scan(
-                prefix=request.prefix,
-                start=request.start,
-                end=request.end,
-                after=request.cursor,
-                limit=request.limit + 1,
-            )
+            scan = partial(
+                snapshot.scan, prefix=request.prefix, start=request.start, end=request.end,
+                after=request.cursor, limit=request.limit + 1,
+            )  # fmt: skip
+            found = await in_thread(scan)
             entries = [_stored(entry) for entry in found[: request.limit]]
             cursor = entries[-1].key if len(found) > request.limit else None
             return Page(snapshot.seq, entries, cursor)

@@ -139,8 +139,11 @@ class Snapshot(Scannable, Protocol):
         after: str | None,
         limit: int,
         bytes_max: int,
+        at_once: bool = False,
     ) -> JsonPage:
         """Return a page: at most ``limit`` entries, and ``bytes_max`` bytes of values, but one.
+
+        With ``at_once`` it is not `whole` if that takes long.
         """
 
     def __enter__(self) -> Self:

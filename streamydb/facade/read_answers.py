@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -131,10 +132,13 @@ async def answer_list(
     most = min(listed.limit, services.settings.page_entries_max)
     with await services.reader.snapshot(wanted) as snapshot:
         seq = snapshot.seq
-        page = await _reading(
-            snapshot.scan_json, most, prefix=place.prefix, start=place.start, end=place.end,
+        scan = partial(
+            snapshot.scan_json, prefix=place.prefix, start=place.start, end=place.end,
             after=place.after or None, limit=most, bytes_max=services.settings.answer_bytes_max,
         )  # fmt: skip
+        page = scan(at_once=True) if most <= _AT_ONCE else None
+        if page is None or not page.whole:  # many keys that have been deleted lie before it
+            page = await in_thread(scan)
     following = b"null"
     if page.last is not None:
         next_place = Cursor(seq, place.prefix, place.start, place.end, page.last)

@@ -151,7 +151,10 @@ def _read_once(model: ReadModel) -> None:
     with suppress(StreamyError), model.snapshot() as snapshot:
         snapshot.get("-")
         snapshot.get_json(["-"], 1)
-        snapshot.scan_json(prefix="", start=None, end=None, after=None, limit=1, bytes_max=1)
+        for at_once in (True, False):
+            snapshot.scan_json(
+                prefix="", start=None, end=None, after=None, limit=1, bytes_max=1, at_once=at_once
+            )
 
 
 def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:

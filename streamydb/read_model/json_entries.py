@@ -28,10 +28,13 @@ from streamydb.read_model.rows import (
 from streamydb.read_model.scanning import begun, filled
 from streamydb.txn_processor.json_writer import ESCAPED_BYTES, put_character, put_number
 
-__all__ = ["TOO_LARGE", "named_as_json", "page_as_json"]
+__all__ = ["TOO_LARGE", "UNFINISHED", "named_as_json", "page_as_json", "rows_as_json"]
 
 TOO_LARGE: Final = -2
 """In place of a number of entries: their values have too many bytes."""
+
+UNFINISHED: Final = -3
+"""In place of a number of entries: there are too many keys to pass at once."""
 
 _KEY: Final = np.frombuffer(b'{"key":', np.uint8)
 _VALUE: Final = np.frombuffer(b',"value":', np.uint8)
@@ -122,25 +125,36 @@ def named_as_json(
 
 @brief
 def page_as_json(
-    view: Ints, bounds: bytes, lengths: tuple[int, int], seq: int, most: int, bytes_max: int
+    view: Ints, bounds: bytes, lengths: tuple[int, int], seq: int, most: tuple[int, int, int]
 ) -> tuple[Bytes, int, int]:
-    """Items of a JSON array: entries that exist at ``seq``; how many; the last one's row.
+    """Items of a JSON array: entries that exist at ``seq``; see `rows_as_json`.
 
-    Instead of how many: `DAMAGED`. The row is `NONE` if no others follow. At least one is given,
-    and then as many as have ``bytes_max`` bytes of values together, and ``most``.
+    Instead of how many: `DAMAGED`; `UNFINISHED`.
     ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`;
-    ``lengths``: of both.
+    ``lengths``: of both. ``most``: entries, bytes of their values, keys to pass.
     """
+    entries, bytes_max, keys = most
     heads = np.empty((view[0], 3), np.int64)
-    rows = np.empty(most + 1, np.int64)
+    rows = np.empty(entries + 1, np.int64)
     first = start_of(bounds)
-    found = DAMAGED
+    stop = first + lengths[0], lengths[1]
+    found, more = DAMAGED, False
     if begun(view, heads, first, lengths[0], seq):
-        found = filled(view, heads, first + lengths[0], lengths[1], seq, rows)
-    if found == DAMAGED:
-        return np.empty(0, np.uint8), DAMAGED, NONE
+        found, more = filled(view, heads, stop, seq, rows, (0, keys))
+    if found == DAMAGED or more:
+        return np.empty(0, np.uint8), UNFINISHED if more else DAMAGED, NONE
+    return rows_as_json(rows[:found], entries, bytes_max)
+
+
+@brief
+def rows_as_json(rows: Ints, most: int, bytes_max: int) -> tuple[Bytes, int, int]:
+    """Items of a JSON array: the entries of rows; how many; the last one's row.
+
+    The row is `NONE` if no others follow. At least one is given, if there is one, and then as many
+    as have ``bytes_max`` bytes of values together, and ``most``.
+    """
     n, size, values = 0, 0, 0
-    while n < found:
+    while n < len(rows):
         values += _value_bytes(rows[n])
         if n > 0 and (values > bytes_max or n == most):
             break
@@ -153,4 +167,4 @@ def page_as_json(
             out[at] = c.COMMA
             at += 1
         at = _put_entry(out, at, rows[i])
-    return out[:at], n, rows[n - 1] if n < found else NONE
+    return out[:at], n, rows[n - 1] if n < len(rows) else NONE

@@ -14,10 +14,12 @@ class JsonPage(NamedTuple):
     Attributes:
         items: its entries as items of a JSON array, without the brackets.
         last: the last key, if others follow.
+        whole: False if nothing was read, because too many keys would have been passed at once.
     """
 
     items: bytes
     last: str | None
+    whole: bool = True
 
 
 class StoredEntry(Protocol):

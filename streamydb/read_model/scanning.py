@@ -1,4 +1,8 @@
-"""Kernels that scan the versions in the runs of a store; see `lookup`."""
+"""Kernels that scan the versions in the runs of a store; see `lookup`.
+
+A scan may meet any number of keys that do not exist at its seq. So it goes in steps of so many
+keys: nobody else runs while a kernel does.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,10 @@ import numpy as np
 
 from streamydb.columns.addresses import start_of
 from streamydb.columns.jit import brief, leaf
-from streamydb.columns.table import Bytes
 from streamydb.read_model.lookup import (
     BEHIND_ALL,
     DAMAGED,
     NONE,
-    gathered,
     part_place,
     place_of,
     row_in,
@@ -26,7 +28,7 @@ from streamydb.read_model.rows import (
     seq_of,
 )
 
-__all__ = ["begun", "filled", "scanned"]
+__all__ = ["advanced", "begun", "filled", "heads_at"]
 
 
 @leaf
@@ -111,38 +113,57 @@ def begun(view: Ints, heads: Ints, first: int, first_bytes: int, seq: int) -> bo
 
 
 @leaf
-def filled(view: Ints, heads: Ints, stop: int, stop_bytes: int, seq: int, out: Ints) -> int:
-    """Fill ``out`` with the rows that exist, up to a key; how many, or `DAMAGED`."""
-    n = 0
+def filled(
+    view: Ints, heads: Ints, stop: tuple[int, int], seq: int, out: Ints, step: tuple[int, int]
+) -> tuple[int, bool]:
+    """Fill ``out`` with the rows that exist; how many it has then, or `DAMAGED`; True if the step
+    has ended before that was done.
+
+    Args:
+        view: where to look.
+        heads: of the runs; they are moved on.
+        stop: address and length of the key to stop before; of no bytes: none.
+        seq: the snapshot.
+        out: rows.
+        step: how many it has already, and how many keys to pass at most.
+    """
+    n, keys = step
+    stop_at, stop_bytes = stop
     while n < len(out):
         first = _first(heads)
         if first == NONE:
             break
-        if stop_bytes > 0 and compare(key_of(first), key_bytes_of(first), stop, stop_bytes) >= 0:
+        if stop_bytes > 0 and compare(key_of(first), key_bytes_of(first), stop_at, stop_bytes) >= 0:
             break
+        if keys == 0:
+            return n, True
+        keys -= 1
         row = _newest(view, heads, first, seq)
         if row == DAMAGED:
-            return DAMAGED
+            return DAMAGED, False
         if row != NONE and not deleted(row):
             out[n] = row
             n += 1
-    return n
+    return n, False
 
 
 @brief
-def scanned(
-    view: Ints, bounds: bytes, first_bytes: int, stop_bytes: int, seq: int, limit: int
-) -> tuple[Bytes, Ints, Ints]:
-    """Keys and values that exist at ``seq``; see `gathered`. A single seq `DAMAGED`: they are.
-
-    ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`.
-    """
+def heads_at(view: Ints, bounds: bytes, first_bytes: int, seq: int) -> tuple[Ints, bool]:
+    """The heads of the runs at the beginning of a scan; False: damaged. ``bounds``: `advanced`."""
     heads = np.empty((view[0], 3), np.int64)
-    first = start_of(bounds)
-    rows = np.empty(max(1, limit), np.int64)
-    n = DAMAGED
-    if begun(view, heads, first, first_bytes, seq):
-        n = filled(view, heads, first + first_bytes, stop_bytes, seq, rows)
-    if n == DAMAGED:
-        rows[0], n = DAMAGED, 1
-    return gathered(rows[:n], True)
+    return heads, begun(view, heads, start_of(bounds), first_bytes, seq)
+
+
+@brief
+def advanced(
+    view: Ints, heads: Ints, bounds: bytes, lengths: tuple[int, int], out: Ints,
+    step: tuple[int, int, int],
+) -> tuple[int, bool]:
+    """Go on with a scan; see `filled`.
+
+    ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`;
+    ``lengths``: of both. ``step``: the seq; rows that there are already; keys to pass at most.
+    """
+    seq, n, keys = step
+    stop = start_of(bounds) + lengths[0], lengths[1]
+    return filled(view, heads, stop, seq, out, (n, keys))

@@ -12,11 +12,17 @@ import numpy as np
 from msgspec import structs
 
 from streamydb.columns.addresses import SPARE_BYTES, bytes_at
-from streamydb.read_model.json_entries import TOO_LARGE, named_as_json, page_as_json
-from streamydb.read_model.lookup import DAMAGED, NONE, find, first_end, found_many
+from streamydb.read_model.json_entries import (
+    TOO_LARGE,
+    UNFINISHED,
+    named_as_json,
+    page_as_json,
+    rows_as_json,
+)
+from streamydb.read_model.lookup import DAMAGED, NONE, find, first_end, found_many, gathered
 from streamydb.read_model.ports import JsonPage
 from streamydb.read_model.rows import Ints, key_bytes, pack_seq, row_named, unpack_row
-from streamydb.read_model.scanning import scanned
+from streamydb.read_model.scanning import advanced, heads_at
 from streamydb.read_model.times import commit_time
 
 if TYPE_CHECKING:
@@ -29,6 +35,8 @@ __all__ = ["Entry", "Snapshot", "Version"]
 _SPARE: Final = bytes(SPARE_BYTES)
 _PAGE: Final = 1_000
 _PARTS: Final = 64
+_STEP_KEYS = 2_048
+"""Keys that a scan passes at once, in less than a millisecond."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -187,10 +195,12 @@ class Snapshot:
         after: str | None = None,
         limit: int,
         bytes_max: int,
+        at_once: bool = False,
     ) -> JsonPage:
         """A page of a list as JSON: what `scan` finds, and at most ``bytes_max`` bytes of values.
 
-        The first entry is in it however large it is.
+        The first entry is in it however large it is. With ``at_once`` other threads wait, for less
+        than a millisecond; if that is not enough, the page is not `whole`.
 
         Raises:
             ValueError: ``limit`` is not positive.
@@ -202,27 +212,47 @@ class Snapshot:
         bounds = _bounds(prefix, start, end, after)
         if bounds is None:
             return JsonPage(b"", None)
-        self._id()
-        lengths = len(bounds[0]), len(bounds[1])
-        data, count, last = page_as_json(
-            self._view, b"".join(bounds) + _SPARE, lengths, self.seq, limit, bytes_max
-        )
+        if at_once:
+            self._id()
+            lengths, most = (len(bounds[0]), len(bounds[1])), (limit, bytes_max, _STEP_KEYS)
+            data, count, last = page_as_json(
+                self._view, b"".join(bounds) + _SPARE, lengths, self.seq, most
+            )
+        else:
+            rows = self._rows(*bounds, limit + 1)
+            self._id()
+            data, count, last = rows_as_json(rows, limit, bytes_max)
         if count == DAMAGED:
             raise self._store.damaged()
         name = row_named(last)[0].decode() if last != NONE else None
-        return JsonPage(data.tobytes(), name)
+        return JsonPage(data.tobytes(), name, count != UNFINISHED)
+
+    def _rows(self, first: bytes, stop: bytes, most: int) -> Ints:
+        """Rows that exist, from a key on, before another one (empty: to the end).
+
+        It passes some keys at a time, so that other threads go on.
+        """
+        bounds, lengths = first + stop + _SPARE, (len(first), len(stop))
+        rows = np.empty(most, np.int64)
+        self._id()
+        heads, more = heads_at(self._view, bounds, len(first), self.seq)
+        n = 0 if more else DAMAGED
+        while more:
+            self._id()
+            step = self.seq, n, _STEP_KEYS
+            n, more = advanced(self._view, heads, bounds, lengths, rows, step)
+        if n == DAMAGED:
+            raise self._store.damaged()
+        return rows[:n]
 
     def _scanned(self, first: bytes, stop: bytes, limit: int) -> list[Entry]:
         """Entries from a key on, before another one (empty: to the end)."""
+        rows = self._rows(first, stop, limit)
         self._id()
-        data, numbers, told = scanned(
-            self._view, first + stop + _SPARE, len(first), len(stop), self.seq, limit
-        )
+        data, numbers, told = gathered(rows, True)
         texts, start = data.tobytes(), 0
         found = []
         for key_end, end, seq, ts_ms in numbers.tolist():
-            if seq == DAMAGED:
-                raise self._store.damaged()
             key = texts[start:key_end].decode()
             found.append(Entry(key, texts[key_end:end], seq, ts_ms))
             start = end

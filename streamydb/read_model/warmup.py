@@ -89,7 +89,8 @@ def warm_up() -> None:
                 shown.get_many(keys)
                 shown.get_json(keys, _BYTES_MAX)
                 shown.scan(prefix="key/")
-                shown.scan_json(prefix="key/", limit=9, bytes_max=_BYTES_MAX)
+                for at_once in (True, False):
+                    shown.scan_json(limit=9, bytes_max=_BYTES_MAX, at_once=at_once)
                 shown.history(keys[0])
                 shown.first_end()
 

@@ -93,6 +93,7 @@ class MemorySnapshot:
         after: str | None = None,
         limit: int,
         bytes_max: int,
+        at_once: bool = False,  # noqa: ARG002 - the port
     ) -> JsonPage:
         """Return a page of a list as JSON."""
         found = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.looks import Looks
 from streamydb.facade.reads import ReadWaiter
 from streamydb.facade.stream_pages import StreamPosition
+from streamydb.read_model.ports import JsonPage
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryChanges, MemoryStreams
+from streamydb.testing.memory_model import MemoryEntry, MemorySnapshot
 
 
 def connect(database: MemoryDatabase, **limits: Any) -> InProcess:
@@ -296,3 +299,54 @@ async def test_a_page_of_a_stream_without_a_facade_takes_no_longer_than_it_may()
     await transport.send(Emissions("a.b", cursor, None, 5, 5 + 99))
     assert asked == [2 + MARGIN_S, 2 + MARGIN_S, 60, 60]
     await transport.close()
+
+
+@pytest.mark.parametrize("limit", [3, 500])
+@scenario
+async def test_a_long_scan_does_not_hold_up_other_requests(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on in a thread when too many deleted keys lie before what it looks for."""
+    database = MemoryDatabase()
+    whole, others = MemorySnapshot.scan_json, threading.Event()
+    in_loop: list[bool] = []
+
+    def scan(self: MemorySnapshot, *, at_once: bool = False, **given: Any) -> JsonPage:
+        in_loop.append(at_once)
+        if at_once:
+            return JsonPage(b"", None, whole=False)
+        assert others.wait(30)
+        return whole(self, **given)
+
+    async with connect(database) as client:
+        await client.request("PUT", "/v1/kv/a", b"1")
+        monkeypatch.setattr(MemorySnapshot, "scan_json", scan)
+        listing = asyncio.create_task(client.request("GET", f"/v1/kv?prefix=a&limit={limit}"))
+        await until(lambda: bool(in_loop) and not in_loop[-1])
+        assert (await client.request("GET", "/v1/kv/a")).body == b"1"
+        assert not listing.done()
+        others.set()
+        found = (await listing).json()
+    assert [entry["key"] for entry in found["entries"]] == ["a"]
+    assert in_loop == ([True, False] if limit == 3 else [False])
+
+
+@scenario
+async def test_a_long_scan_straight_over_kafka_holds_up_nobody_either(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = MemoryDatabase()
+    whole, others = MemorySnapshot.scan, threading.Event()
+
+    def scan(self: MemorySnapshot, **given: Any) -> list[MemoryEntry]:
+        assert others.wait(30)
+        return whole(self, **given)
+
+    monkeypatch.setattr(MemorySnapshot, "scan", scan)
+    direct = DirectTransport(database.model, database.log, database.changes)
+    asked = Scan("", None, None, 9, None, Freshness(None, "snapshot", None), 30)
+    scanning = asyncio.create_task(direct.send(asked))
+    await settle()
+    others.set()
+    assert (await scanning).entries == []
+    await direct.close()

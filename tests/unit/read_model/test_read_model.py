@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
+from typing import Any
+
 import pytest
 
 from streamydb.errors import (
@@ -22,6 +25,8 @@ from streamydb.read_model import (
     StoreBusyError,
     Version,
 )
+from streamydb.read_model import snapshot as snapshots
+from streamydb.read_model.scanning import advanced
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import (
     encode_resolved,
@@ -266,3 +271,39 @@ def test_errors_are_ours() -> None:
     assert issubclass(ReadModelError, StreamyError)
     for kind in (SnapshotGone, SnapshotAhead, ChangesExpiredError, SourceError, StoreBusyError):
         assert issubclass(kind, ReadModelError)
+
+
+def test_a_scan_past_many_deleted_keys_lets_others_go_on(
+    model: ReadModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower, too, which removes from the file what the scan has yet to pass."""
+    nothing_superfluous(monkeypatch)
+    topic, seqs = MemoryTopic(1), count(1)
+    keys = [f"job/{n:05}" for n in range(5_000)]
+    for key in keys:
+        write(topic, 0, next(seqs), key, "1")
+    for key in keys[:-1]:
+        write(topic, 0, next(seqs), key, None)
+    resolve(topic, 9_999)
+    follow(model, topic)
+    steps: list[int] = []
+
+    def step(*given: Any) -> tuple[int, bool]:
+        seq = next(seqs)
+        write(topic, 0, seq, keys[-1], "2")
+        resolve(topic, seq)
+        follow(model, topic, retention_s=0)
+        steps.append(given[-1][2])
+        found: tuple[int, bool] = advanced(*given)
+        return found
+
+    monkeypatch.setattr(snapshots, "advanced", step)
+    with model.snapshot() as snapshot:
+        assert not snapshot.scan_json(limit=9, bytes_max=99, at_once=True).whole
+        assert snapshot.scan() == [Entry(keys[-1], b"1", 5_000, 50_000)]
+        assert steps == [2_048] * 3
+        page = snapshot.scan_json(limit=9, bytes_max=99)
+        assert page.items == b'{"key":"job/04999","value":1,"version":5000,"ts_ms":50000}'
+    assert model.oldest() > 9_999
+    with model.snapshot() as snapshot:
+        assert snapshot.scan_json(limit=9, bytes_max=99, at_once=True).whole

@@ -32,6 +32,8 @@ from streamydb.read_model import (
     runs,
     store,
 )
+from streamydb.read_model import snapshot as snapshots
+from streamydb.read_model.ports import JsonPage
 from streamydb.records import (
     Change,
     ChangeOrigin,
@@ -387,10 +389,11 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History,
 @given(
     prefix=st.one_of(st.just(""), KEYS), start=BOUNDS, end=BOUNDS, after=BOUNDS,
     limit=st.integers(0, 30), share=st.floats(0, 1), room=st.integers(0, 300),
+    keys=st.sampled_from([1, 2, 7, 2_048]),
 )  # fmt: skip
 def test_scans_show_what_lies_between_their_bounds(
     scanned: tuple[History, Reader], prefix: str, start: str | None, end: str | None,
-    after: str | None, limit: int, share: float, room: int,
+    after: str | None, limit: int, share: float, room: int, keys: int,
 ) -> None:  # fmt: skip
     history, reader = scanned
     seq = int(share * history.seq)
@@ -402,10 +405,20 @@ def test_scans_show_what_lies_between_their_bounds(
         and (end is None or entry.key.encode() < end.encode())
         and (after is None or entry.key.encode() > after.encode())
     ]
-    with reader.model.snapshot(seq) as snapshot:
+    with (
+        reader.model.snapshot(seq) as snapshot,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(snapshots, "_STEP_KEYS", keys)
         found = snapshot.scan(prefix=prefix, start=start, end=end, after=after, limit=limit)
-        page = snapshot.scan_json(
-            prefix=prefix, start=start, end=end, after=after, limit=limit + 1, bytes_max=room
+        page, at_once = (
+            snapshot.scan_json(
+                prefix=prefix, start=start, end=end, after=after, limit=limit + 1, bytes_max=room,
+                at_once=at_once,
+            )
+            for at_once in (False, True)
         )
     assert found == expected[:limit]
     assert page == in_memory(expected).scan_json(limit=limit + 1, bytes_max=room)
+    assert at_once in (page, JsonPage(b"", None, whole=False))
+    assert at_once.whole or keys < len(ODD_KEYS)

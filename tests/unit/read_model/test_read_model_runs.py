@@ -10,11 +10,11 @@ import pytest
 
 from streamydb.columns.table import Bytes
 from streamydb.read_model import runs as module
-from streamydb.read_model.lookup import NONE, find, find_each, first_end, found_many
+from streamydb.read_model.lookup import NONE, find, find_each, first_end, found_many, gathered
 from streamydb.read_model.merging import sorted_rows
 from streamydb.read_model.rows import Ints, Row, pack_row
 from streamydb.read_model.runs import Runs
-from streamydb.read_model.scanning import scanned
+from streamydb.read_model.scanning import advanced, heads_at
 from tests.support.read_model import Held, held, nothing_superfluous, small_parts
 
 SPARE = bytes(8)
@@ -91,13 +91,25 @@ class Versions:
         for seq in {self.horizon, self.seq, self.rng.randint(self.horizon, self.seq)}:
             self.check_at(seq)
 
+    def scan(self, first: bytes, stop: bytes, seq: int, limit: int) -> Ints:
+        """Rows between two keys, in steps of any size."""
+        view, bounds, out = self.runs.view(), first + stop + SPARE, np.empty(limit, np.int64)
+        heads, more = heads_at(view, bounds, len(first), seq)
+        n = 0
+        assert more
+        while more:
+            keys = self.rng.choice([1, 2, 10, 1 << 40])
+            before, lengths = n, (len(first), len(stop))
+            n, more = advanced(view, heads, bounds, lengths, out, (seq, n, keys))
+            assert n - before <= keys
+        return out[:n]
+
     def check_at(self, seq: int) -> None:
         """Compare what is read at a seq."""
         view, truth, rng = self.runs.view(), self.at(seq), self.rng
         first, stop = sorted([rng.choice(self.keys), rng.choice([*self.keys, b""])])
         limit = rng.choice([1, 3, 1000])
-        bounds = first + stop + SPARE
-        data, numbers, told = scanned(view, bounds, len(first), len(stop), seq, limit)
+        data, numbers, told = gathered(self.scan(first, stop, seq, limit), True)
         expected = sorted(k for k in truth if k >= first and (not stop or k < stop))[:limit]
         assert read(data, numbers) == [
             (key, *truth[key][1:3], truth[key].value) for key in expected
