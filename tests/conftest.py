@@ -19,6 +19,7 @@ from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.local.collector import keep_all
 from tests.support import stalest, tracing
 from tests.support.recording import OPTION, Recorder
+from tests.support.secured import SECURED
 from tools.long_tests import MARKS
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
@@ -94,7 +95,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     folder = os.environ.get(RUN_FOLDER)
     if _is_worker(config) or folder is None:
         return
-    stop_detached(Path(folder) / "home")
+    for home in (Path(folder) / "home", Path(folder) / SECURED / "home"):
+        stop_detached(home)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -152,9 +154,15 @@ def injected(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> str:
+def run_folder() -> Path:
+    """The folder of this run, for what all workers share."""
+    return Path(os.environ[RUN_FOLDER])
+
+
+@pytest.fixture(scope="session")
+def bootstrap(run_folder: Path) -> str:
     """The address of the broker that all workers of this run share; tests must not stop it."""
-    return start_detached(Path(os.environ[RUN_FOLDER]) / "home", heap_mb=512).bootstrap
+    return start_detached(run_folder / "home", heap_mb=512).bootstrap
 
 
 @pytest.fixture

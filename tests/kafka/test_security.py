@@ -44,7 +44,7 @@ from streamydb.kafka.upkeep import drop_before
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
-from tests.support.secured import ADMIN, Authority, Secured, secret_of
+from tests.support.secured import ADMIN, SECURED, Authority, Secured, secret_of, shared
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -52,15 +52,11 @@ TRANSACTION = {"id": "t1", "updates": [{"op": "put", "key": "k", "value": 1}]}
 SCRAM = "SCRAM-SHA-512"
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """One broker for all: TLS, both mechanisms, and nobody may do what was not granted."""
-    made = Secured(tmp_path_factory.mktemp("secured"), ["nobody"], acls=True)
-    made.broker.start()
-    made.add_scram(f"its-{role}" for role in ROLES)
-    made.add_scram(["weak"], "SCRAM-SHA-256")
-    yield made
-    made.broker.kill()
+@pytest.fixture(scope="session")
+def secured(run_folder: Path) -> Secured:
+    """One broker for all workers: TLS, both mechanisms, nobody may do what was not granted."""
+    scram = {**{f"its-{role}": SCRAM for role in ROLES}, "weak": "SCRAM-SHA-256"}
+    return shared(run_folder / SECURED, ["nobody"], scram)
 
 
 @pytest.fixture
@@ -160,13 +156,14 @@ class TestRoles:
         for topic in (names.results, names.changes, names.feedback, names.deadletters):
             assert refused(write(settings, topic)), topic
 
-    def test_read_model(self, as_role: Callable[[str], Settings]) -> None:
+    def test_read_model(self, as_role: Callable[[str], Settings], secured: Secured) -> None:
         settings = as_role("read-model")
         names = TopicNames(settings.database)
+        assert write(secured.settings(ADMIN), names.changes) is None
         source = KafkaSource(settings.client_config(), names.changes)
         found = source.describe()
         source.assign(dict.fromkeys(found.spans, 0))
-        assert not source.fetch(5).records
+        wait_for(lambda: len(source.fetch(1).records) > 0, "the record", 30)
         source.close()
         assert refused(read(settings, names.transactions))
         for topic in names.all():

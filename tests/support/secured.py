@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from streamydb.local.broker import EmbeddedBroker
+from streamydb.local.broker import EmbeddedBroker, find_broker
+from streamydb.local.broker.record import write_record
+from streamydb.local.file_lock import file_lock, write_whole
 from streamydb.settings import Settings
 
 ADMIN = "admin"
+SECURED = "secured"
+"""Where the broker lies, in the folder of a run, that all of its tests may share."""
 DAY = dt.timedelta(days=1)
 
 
@@ -42,20 +46,24 @@ class Issued:
 
 
 class Authority:
-    """Signs certificates."""
+    """Signs certificates; the one of a folder is the same for all processes."""
 
     def __init__(self, folder: Path, name: str = "test authority") -> None:
-        """Make the authority's own certificate."""
+        """Make the authority's own certificate, or take the one that the folder has."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.file, kept = folder / "authority.pem", folder / "authority.key"
+        if kept.exists():
+            self._key: Any = serialization.load_pem_private_key(kept.read_bytes(), None)
+            return
+        self._key = ec.generate_private_key(ec.SECP256R1())
         built = self._builder(self._name, self._key.public_key(), DAY, DAY).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
-        self.file = folder / "authority.pem"
         signed = built.sign(self._key, hashes.SHA256())
         self.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        kept.write_bytes(_in_pem(self._key))
 
     def issue(
         self,
@@ -73,13 +81,7 @@ class Authority:
         signed = built.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
         issued = Issued(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         issued.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        issued.key.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
+        issued.key.write_bytes(_in_pem(key))
         return issued
 
     def _builder(
@@ -143,7 +145,7 @@ class Secured:
     def settings(self, user: str, mechanism: str = "PLAIN", **more: Any) -> Settings:
         """The settings of a user; `more` wins."""
         password = self.folder / f"{user}.password"
-        password.write_text(secret_of(user) + "\n")
+        write_whole(password, f"{secret_of(user)}\n".encode(), synced=False)
         given: dict[str, Any] = {
             "security_protocol": "SASL_SSL", "sasl_mechanism": mechanism, "sasl_username": user,
             "sasl_password_file": password, "ssl_ca_file": self.authority.file,
@@ -199,6 +201,27 @@ class Secured:
         }  # fmt: skip
 
 
+def shared(folder: Path, plain: Iterable[str], scram: Mapping[str, str]) -> Secured:
+    """The broker of a folder, for all processes; the first that asks for it starts it.
+
+    It checks what each user may do, and runs until somebody calls `stop_detached(folder / "home")`.
+
+    Args:
+        folder: where everything lies.
+        plain: users of PLAIN.
+        scram: other users, each with its mechanism.
+    """
+    with file_lock(folder / "shared.lock"):
+        found = Secured(folder, plain, acls=True)
+        broker = found.broker
+        if find_broker(broker.home) is None:
+            broker.start()
+            for user, mechanism in scram.items():
+                found.add_scram([user], mechanism)
+            write_record(broker.home, broker.release())
+    return found
+
+
 _ACLS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     # The controller's listener, which only the broker itself reaches, knows no users.
@@ -208,6 +231,12 @@ _ACLS = {
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _in_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def _one_line(path: Path) -> str:

@@ -125,7 +125,8 @@ def test_a_refused_write_keeps_its_connection_unless_much_would_have_to_be_read(
     database = MemoryDatabase()
     database.executing = False
     put = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
-    with served(database, in_flight_max=1, verdict_timeout_s=20) as (_, place):
+    with served(database, in_flight_max=1, verdict_timeout_s=20) as (server, place):
+        server.config.timeout_graceful_shutdown = 1  # the first one never gets its verdict
         with connected(place) as first, connected(place) as other:
             first.sendall(put % 1 + b"1")
             wait_for(lambda: len(database.log.records) == 1, "a transaction under way")

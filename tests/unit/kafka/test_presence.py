@@ -155,8 +155,9 @@ def test_nobody_listens_for_what_is_known(
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
-    """A database on a Kafka that answers, and who is heard in it."""
+    """A database on a Kafka that answers, but for its copy for Connect, and who is heard in it."""
     said = [ELSEWHERE]
+    monkeypatch.setattr("streamydb.kafka.reader.REQUEST_TIMEOUT_S", 0.1)
     monkeypatch.setattr(presence, "seen", lambda *_: said)
     monkeypatch.setattr(status_command, "_broker", lambda _: ("answers", 5))
     monkeypatch.setattr("streamydb.kafka.connection.listens", lambda _: True)
