@@ -163,7 +163,7 @@ class LogReplay:
         elif item.topic == o.DIGESTS:
             for value in item.values.tolist():
                 digest = msgspec.json.decode(value, type=StateDigest)
-                ts_ms = self._times.pop(digest.seq)
+                ts_ms = self._times.pop(digest.seq, 0)  # 0: it was executed before this replay
                 self.digests[digest.seq] = StateAfter(digest.state, ts_ms)
 
     def close(self) -> None:
