@@ -382,8 +382,11 @@ class _Admin(_Client):
     """An administration client."""
 
     def describe_topics(self, asked: Any) -> dict[str, Future[Any]]:
-        ids = self.kafka.ids
-        return {name: _done(SimpleNamespace(topic_id=ids[name])) for name in asked.topic_names}
+        ids, topics = self.kafka.ids, self.kafka.topics
+        return {
+            name: _done(SimpleNamespace(topic_id=ids[name], partitions=topics.get(name, [])))
+            for name in asked.topic_names
+        }
 
     def incremental_alter_configs(self, changes: list[Any]) -> dict[Any, Future[None]]:
         self.kafka.may_die()
