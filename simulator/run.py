@@ -26,6 +26,8 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import idwindow
 from streamydb.local.collector import no_collection
 from streamydb.records.begins import Begins
+from streamydb.sorter import planner
+from streamydb.txn_processor import outputs
 
 __all__ = ["Divergence", "SeedOutcome", "run_seed", "settle"]
 
@@ -61,6 +63,9 @@ _DEADLINES = ((0.0, 0.0), (0.3, 0.05), (0.9, 0.2))
 
 _SPANS_MS = (16, 100, 20_000)
 """How much commit time a table of ids with deadlines covers: production's, and shorter ones."""
+
+_LEAST_WEIGHTS, _TASK_ROWS = (*[1] * 6, 30, 3_000), (*[1] * 6, 7, 1_000)
+"""What a partition gets before one more is used, and a formatting task: production's, and less."""
 
 
 def run_seed(
@@ -102,6 +107,8 @@ def run_seed(
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
     spans = mock.patch.object(idwindow, "SPAN_MS", dice.choice(_SPANS_MS))
+    least = mock.patch.object(planner, "LEAST_WEIGHT", dice.choice(_LEAST_WEIGHTS))
+    task = mock.patch.object(outputs, "_TASK_ROWS", dice.choice(_TASK_ROWS))
     kind = Pair if pair else Cluster
     crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
@@ -112,7 +119,8 @@ def run_seed(
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        with no_collection(), _limits(workload), spans, failing() if faults else nullcontext():
+        faulty = failing() if faults else nullcontext()
+        with no_collection(), _limits(workload), spans, least, task, faulty:
             _break(members, seed, faults)
             back = Rollbacks(seed, members, 0.0 if faults else rollbacks)
             _drive(cluster, log, workload, rng, records, back)

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns import program as p
 from streamydb.columns.hashing import shift_of
 from streamydb.columns.interning import intern
 from streamydb.columns.jit import kernel, leaf
@@ -25,11 +26,19 @@ from streamydb.columns.table import Bytes, Columns, starts_of
 from streamydb.sorter import checks
 from streamydb.sorter.ranges import PlanRanges, links_of, ranges_of
 
-__all__ = ["Plan", "earlier_with_same_id", "plan_transactions"]
+__all__ = ["LEAST_WEIGHT", "Plan", "earlier_with_same_id", "plan_transactions"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]
+
+LEAST_WEIGHT: Final = 3_000
+"""What a partition gets before one more is used, if there is so much. A transfer weighs 3: itself
+and its keys. Each partition costs a block from and to every shard, whatever it has to do.
+"""
+
+_PYTHON_WEIGHT: Final = 100
+"""Of a transaction that Python executes, beside its keys. So few of them are spread, too."""
 
 _NO_LINKS: Final = np.empty((0, 2), np.int64)
 
@@ -155,17 +164,21 @@ def _components(
 
 
 @kernel
-def _pack_groups(order: Ints, weight: Ints, procs: int) -> Ints:
+def _pack_groups(order: Ints, weight: Ints, procs: int, least: int) -> Ints:
     """Assign each group, largest first, to the least loaded partition (longest processing time
-    first).
+    first); one more partition is used when all have at least ``least``.
     """
     load = np.zeros(procs, np.int64)
     proc = np.empty(len(weight), np.int64)
+    used = 1
     for g in order:
         best = 0
-        for q in range(1, procs):
+        for q in range(1, used):
             if load[q] < load[best]:
                 best = q
+        if load[best] >= least and used < procs:
+            best = used
+            used += 1
         proc[g] = best
         load[best] += weight[g]
     return proc
@@ -185,7 +198,8 @@ def plan_transactions(released: Columns, earlier: Ints, procs: int) -> Plan:
         links = links_of(ranges, np.repeat(np.arange(n), counts)[first])
     group, groups = _components(key_starts, slot, keys.cols["write"], len(first), earlier, links)
     members = np.bincount(group, minlength=groups)
-    weight = members + np.bincount(group, weights=counts, minlength=groups).astype(np.int64)
-    proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs)
+    each = counts + np.where(released.cols["kind"] == p.GENERIC, _PYTHON_WEIGHT, 1)
+    weight = np.bincount(group, weights=each, minlength=groups).astype(np.int64)
+    proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs, LEAST_WEIGHT)
     plan = Plan(slot, first, proc[group], groups, int(members.max(initial=0)), ranges)
     return checks.planned(released, plan, procs)

@@ -53,6 +53,9 @@ FOLLOW_UPS: Final = 6
 ROWS_MAX: Final = 1 << 16
 """Records in one block: what they have beside their texts, some hundred bytes each, counts, too."""
 
+_TASK_ROWS: Final = 1_000
+"""So many results or changes of an executing partition, at least, go to a formatting task."""
+
 _READ_BYTES: Final = 24
 """Of a value in a result that is no text, with its marks."""
 
@@ -101,7 +104,7 @@ def formatted(item: Rows | Records, database: str) -> Records:
 
 
 def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Records]:
-    """All outputs of an outcome except feedback; the changes of one key keep one ``spread``.
+    """All outputs of an outcome except feedback; the changes of one key have one ``spread``.
 
     Changes come before results: a strong read waits for what results have told, so what they tell
     should be readable soon.
@@ -117,9 +120,14 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
 def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     told = np.flatnonzero(outcome.txns.cols["duplicate"] != WINDOW_DUPLICATE)
     sizes = _result_bytes(outcome)
-    for spread, rows in enumerate(np.array_split(told, spreads)):
+    for spread, rows in enumerate(np.array_split(told, _tasks(len(told), spreads))):
         for part in _in_blocks(rows, sizes):
             yield Rows(RESULTS, result_rows(outcome, part, _repeated(outcome, part)), spread)
+
+
+def _tasks(rows: int, spreads: int) -> int:
+    """How many of the formatting tasks get a part of so many rows: each costs a block."""
+    return min(spreads, max(1, rows // _TASK_ROWS))
 
 
 def _in_blocks(rows: Ints, sizes: Ints | None) -> Iterator[Ints]:
@@ -227,7 +235,7 @@ def _numbers(outcome: ExecutionOutcome) -> Parts | Ints:
 
 
 def removals(table: Columns, spreads: int) -> Iterator[Rows]:
-    """The changes of keys that have ended; those of one key have the ``spread`` of its others."""
+    """The changes of keys that have ended; the plan that tells of them writes none of these."""
     lane = _lanes(table.texts["key"], spreads)
     for spread in np.unique(lane).tolist():
         yield Rows(CHANGES, table.take(np.flatnonzero(lane == spread)), spread)
@@ -261,8 +269,9 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
         return
     index = _numbers(outcome)
     order, starts = np.arange(len(writes)), np.array([0, len(writes)])
-    if spreads > 1:
-        order, starts = _by_lane(_lanes(outcome.slot_keys, spreads), writes, spreads)
+    tasks = _tasks(len(writes), spreads)
+    if tasks > 1:
+        order, starts = _by_lane(_lanes(outcome.slot_keys, tasks), writes, tasks)
     sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,14 @@ from streamydb.columns.blocks import open_block, open_records
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
 from streamydb.columns.table import Array, Columns, Ragged, starts_of
-from streamydb.sorter.planner import Plan, _components, earlier_with_same_id, plan_transactions
+from streamydb.sorter import planner
+from streamydb.sorter.planner import (
+    LEAST_WEIGHT,
+    Plan,
+    _components,
+    earlier_with_same_id,
+    plan_transactions,
+)
 from streamydb.sorter.ranges import links_of
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
@@ -28,13 +36,22 @@ from streamydb.txn_processor.parser import parse_transactions
 
 @dataclass(frozen=True)
 class Txn:
-    """What a plan depends on: an id (None when the record is refused), keys, True if written, and
-    the keys in its ranges: those from one number up to another.
+    """What a plan depends on: an id (None when the record is refused), keys, True if written, the
+    keys in its ranges: those from one number up to another; and if Python executes it.
     """
 
     id: int | None
     keys: tuple[tuple[int, bool], ...]
     ranges: tuple[tuple[int, int], ...] = ()
+    python: bool = False
+
+    def kind(self) -> int:
+        """As the record's column has it."""
+        return p.REJECTED if self.id is None else p.GENERIC if self.python else p.SIMPLE
+
+    def weight(self) -> int:
+        """As it counts for a partition."""
+        return (100 if self.kind() == p.GENERIC else 1) + len(self.keys)
 
 
 @st.composite
@@ -44,7 +61,8 @@ def plans(draw: st.DrawFn) -> list[Txn]:
     ranges = st.lists(st.tuples(st.integers(0, 41), st.integers(0, 41)), max_size=2).map(tuple)
     some = st.one_of(st.just(()), ranges) if draw(st.booleans()) else st.just(())
     made = st.builds(
-        lambda name, touched, named: Txn(name, tuple(touched.items()), named), ids, keys, some
+        lambda name, touched, *others: Txn(name, tuple(touched.items()), *others),
+        ids, keys, some, st.booleans(),
     )
     return draw(st.lists(made, max_size=30))
 
@@ -58,7 +76,7 @@ def table_of(txns: Sequence[Txn]) -> Columns:
         "write": np.array([write for _, write in touched], np.uint8),
     }
     counts = np.array([len(txn.keys) for txn in txns], np.int64)
-    kinds = [p.REJECTED if txn.id is None else p.SIMPLE for txn in txns]
+    kinds = [txn.kind() for txn in txns]
     ids = np.array([txn.id or 0 for txn in txns], np.uint64)
     own: dict[str, Array] = {
         "kind": np.array(kinds, np.uint8), "id0": ids, "id1": ids,
@@ -78,8 +96,9 @@ def earlier_of(table: Columns) -> npt.NDArray[np.int64]:
     return earlier_with_same_id(table.cols["id0"], valid)
 
 
-def planned(table: Columns, procs: int) -> Plan:
-    return plan_transactions(table, earlier_of(table), procs)
+def planned(table: Columns, procs: int, least: int = 1) -> Plan:
+    with mock.patch.object(planner, "LEAST_WEIGHT", least):
+        return plan_transactions(table, earlier_of(table), procs)
 
 
 def naive_groups(txns: Sequence[Txn]) -> list[int]:
@@ -103,21 +122,27 @@ def naive_groups(txns: Sequence[Txn]) -> list[int]:
     return [numbers.setdefault(root(i), len(numbers)) for i in range(len(txns))]
 
 
-def naive_packing(txns: Sequence[Txn], group: Sequence[int], procs: int) -> list[int]:
-    """Heaviest group first, to the partition with the least so far."""
+def naive_packing(
+    txns: Sequence[Txn], group: Sequence[int], procs: int, least: int = 1
+) -> list[int]:
+    """Heaviest group first, to the partition with the least so far; one more is used when all have
+    at least ``least``.
+    """
     weight = Counter[int]()
     for number, txn in zip(group, txns, strict=True):
-        weight[number] += 1 + len(txn.keys)
-    load, proc = [0] * procs, dict[int, int]()
+        weight[number] += txn.weight()
+    load, proc = [0], dict[int, int]()
     for number in sorted(weight, key=lambda g: (-weight[g], g)):
+        if min(load) >= least and len(load) < procs:
+            load.append(0)
         proc[number] = load.index(min(load))
         load[proc[number]] += weight[number]
     return [proc[number] for number in group]
 
 
-def check(txns: Sequence[Txn], procs: int) -> None:
+def check(txns: Sequence[Txn], procs: int, least: int) -> None:
     table = table_of(txns)
-    plan, group = planned(table, procs), naive_groups(txns)
+    plan, group = planned(table, procs, least), naive_groups(txns)
     counts, keys = table.children["keys"]
     earlier = earlier_of(table)
     links = np.empty((0, 2), np.int64)
@@ -132,13 +157,13 @@ def check(txns: Sequence[Txn], procs: int) -> None:
     assert len(plan.proc) == len(txns)
     assert set(plan.proc.tolist()) <= set(range(procs))
     assert plan.procs() == sorted(set(plan.proc.tolist()))
-    assert plan.proc.tolist() == naive_packing(txns, group, procs)
+    assert plan.proc.tolist() == naive_packing(txns, group, procs, least)
 
 
 @settings(max_examples=60)
-@given(plans(), st.integers(2, 9))
-def test_groups_are_those_of_a_naive_union_find(txns: list[Txn], procs: int) -> None:
-    check(txns, procs)
+@given(plans(), st.integers(2, 9), st.sampled_from([1, 5, 120, 3_000]))
+def test_groups_are_those_of_a_naive_union_find(txns: list[Txn], procs: int, least: int) -> None:
+    check(txns, procs, least)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -153,7 +178,29 @@ def test_large_plans(seed: int) -> None:
         )
         for _ in range(n)
     ]
-    check(txns, rng.randint(2, 64))
+    check(txns, rng.randint(2, 64), rng.choice([1, 200, LEAST_WEIGHT]))
+
+
+@pytest.mark.parametrize(
+    ("count", "python", "used"),
+    [(999, False, 1), (1_000, False, 2), (2_001, False, 3), (8_000, False, 4), (29, True, 1),
+     (30, True, 2), (200, True, 4)],
+)  # fmt: skip
+def test_few_transactions_use_few_partitions(count: int, python: bool, used: int) -> None:
+    txns = [Txn(i, ((2 * i, True), (2 * i + 1, True)), python=python) for i in range(count + 1)]
+    plan = planned(table_of(txns), 4, LEAST_WEIGHT)
+    assert plan.procs() == list(range(used))
+
+
+def test_what_is_left_of_a_plan_with_one_large_group_uses_one_more_partition() -> None:
+    """Random transfers are like that: each partition would get a few of the others."""
+    large = [Txn(i, ((0, True), (1, True))) for i in range(5_000)]
+    plan = planned(table_of([*large, *(Txn(9_000 + i, ((9 + i, True),)) for i in range(99))]), 8)
+    assert plan.procs() == list(range(8))
+    plan = planned(
+        table_of([*large, *(Txn(9_000 + i, ((9 + i, True),)) for i in range(99))]), 8, LEAST_WEIGHT
+    )
+    assert np.bincount(plan.proc).tolist() == [5_000, 99]
 
 
 @given(plans(), st.integers(1, 9))
@@ -280,6 +327,8 @@ def test_compiled_records_are_planned_as_they_decode(seed: int) -> None:
     values, txns = compiled(seed)
     offsets = np.arange(len(values))
     table = compile_records(np.zeros(len(values), np.int32), offsets, offsets, values)
+    kinds = table.cols["kind"].tolist()
+    txns = [replace(txn, python=k == p.GENERIC) for txn, k in zip(txns, kinds, strict=True)]
     group = naive_groups(txns)
     plan = planned(table, 4)
     assert (plan.groups, plan.largest) == (len(set(group)), max(Counter(group).values()))
@@ -324,5 +373,5 @@ def test_ranges_that_overlap_are_one_group() -> None:
     writers = [Txn(i, ((i, True),)) for i in range(100)]
     chain = [Txn(1_000 + i, (), ((i, i + 2),)) for i in range(0, 99, 3)]
     chain += [Txn(2_000, (), ((0, 50),)), Txn(2_001, (), ((49, 100),))]
-    check([*writers, *chain], 5)
+    check([*writers, *chain], 5, 1)
     assert planned(table_of([*writers, *chain]), 5).groups == 1
