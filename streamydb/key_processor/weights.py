@@ -2,11 +2,15 @@
 
 A plan is granted every value that it touches once. A large value costs again whenever another
 transaction of the plan touches it, because it may come back in that one's result or change record.
+A small one costs a share of that: the outputs are written in blocks, so they may be more than is
+granted, but not without a bound.
 A value may be as large as the largest record that writes it; what appends and calls leave behind
 can be larger, which only their execution shows (`key_processor.withdrawals`).
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +28,9 @@ Ints = npt.NDArray[np.int64]
 COPIED_BYTES = 4_096
 """A larger value costs again."""
 
+_SHARE: Final = 8
+"""A smaller one costs this part of its bytes again."""
+
 
 @kernel
 def _affordable(
@@ -38,8 +45,8 @@ def _affordable(
             if not seen[s]:
                 seen[s] = True
                 total += sizes[s]
-            elif sizes[s] > copied and (write[k] != 0 or not system[s]):
-                total += sizes[s]
+            elif write[k] != 0 or not system[s]:
+                total += sizes[s] if sizes[s] > copied else sizes[s] // _SHARE
             if write[k] != 0 and records[i] > sizes[s]:
                 sizes[s] = records[i]
         if i > 0 and total > bound:
@@ -56,8 +63,9 @@ def affordable(released: Columns, plan: Plan, sizes: Ints, bound: int) -> int:
     """
     counts, keys = released.children["keys"]
     records = released.cols["size"].astype(np.int64)
-    small = max(sizes.max(initial=0), records.max(initial=0)) <= COPIED_BYTES
-    if not len(sizes) or (small and int(sizes.sum()) <= bound):
+    largest = max(int(sizes.max(initial=0)), int(records.max(initial=0)))
+    copies = len(keys) * largest // _SHARE
+    if largest <= COPIED_BYTES and int(sizes.sum()) + copies <= bound:
         return len(counts)
     texts = keys.texts["key"]
     system = texts.data[texts.offsets[plan.first]] == SYSTEM

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb.columns import program as p
@@ -49,6 +50,7 @@ from streamydb.txn_processor.run import DIGITS_MAX, Run, prepared
 __all__ = ["execute_grants"]
 
 _ANY: Final = Most()
+Ints = npt.NDArray[np.int64]
 
 def execute_grants(
     parts: Sequence[tuple[int, Columns, Columns]], modules: Modules = NO_MODULES,
@@ -83,7 +85,7 @@ def execute_grants(
     weighed = _to_be_weighed(run, over=over)
     longest = int(np.diff(program.key_starts).max(initial=0))
     new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
-    n, at, made, fits = len(txns), 0, 0, 0
+    n, at, total, fits, made = len(txns), 0, 0, 0, np.zeros(len(txns), np.int64)
     while at < n and not fits:
         at = execute_steps(at, program, run.values, new, notes, table)
         if at < n:
@@ -94,18 +96,18 @@ def execute_grants(
                 program.route[at] = BY_KERNEL
                 continue
             calls = _Calls(modules, rules.slot, see, rulings.begins)
-            made += _executed_in_time(run, at, calls, ending, too_much=too_much)
-            fits = most.fits(made, int(txns.cols["seq"][at]))
+            made[at] = _executed_in_time(run, at, calls, ending, too_much=too_much)
+            total += int(made[at])
+            fits = most.fits(total, int(txns.cols["seq"][at]))
             at += 1
             rules.send(at)
-    _special_aborts(run)
-    fits = fits or _fitting_repeats(run, made, most)
+    fits = _fitting(run, made, most) or fits or _concluded(run, int(made.sum()), most)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
     places = Places(txns) if ending is None else ending.places()
     return ExecutionOutcome(
         txns, places, run.values.slots, run.keys, run.homes, pool, program.status,
         notes.writes[: notes.counts[WRITES]], notes.reads[: notes.counts[READS]], run.special,
-        run.internal, run.unruled, joined(run.workflow), made, fits,
+        run.internal, run.unruled, joined(run.workflow), int(made.sum()), fits,
     )
 
 
@@ -132,10 +134,31 @@ def _special_rejections(run: Run) -> None:
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def _fitting_repeats(run: Run, made: int, most: Most) -> int:
-    """Return how many of the plan's first records fit, with the results of those that repeat one
-    that Python has executed; 0: all.
+def _fitting(run: Run, made: Ints, most: Most) -> int:
+    """Return how many of the plan's first records fit, by what each has ``made``; 0: all.
+
+    To that is added what the kernel's aborts tell of values that Python has made, as the weight of
+    the plan did not know them. (What reads such a value is executed by Python.)
     """
+    if not (most.bytes and run.extra):
+        return 0
+    sizes, first = np.array(list(map(len, run.extra))), len(run.pool)
+    seen = run.notes.fails[: run.notes.counts[FAILS]]
+    rows = seen[(seen["tag"] >= p.OPAQUE) & (seen["ref"] >= first)]
+    told = sizes[rows["ref"] - first]
+    np.add.at(made, rows["txn"], np.where(told <= limits.FAILED_VALUE_BYTES_MAX, told, 0))
+    total, seqs = np.cumsum(made), run.txns.cols["seq"]
+    for i in np.flatnonzero(total > most.bytes)[:2].tolist():  # the first record alone always fits
+        if (fits := most.fits(int(total[i]), int(seqs[i]))):
+            return fits
+    return 0
+
+
+def _concluded(run: Run, made: int, most: Most) -> int:
+    """Make the results of what the kernel aborted. Return how many of the plan's first records fit,
+    with those that repeat a result that Python has made; 0: all.
+    """
+    _special_aborts(run)
     if not most.bytes:
         return 0
     copies = np.flatnonzero(run.txns.cols["duplicate"] == PLAN_DUPLICATE)

@@ -19,7 +19,8 @@ __all__ = ["ExecutionOutcome", "Most"]
 class Most(NamedTuple):
     """The bytes that a partition of a plan may produce: values, results and emitted records.
 
-    Only transactions that Python executes count; the weight of the plan bounds the kernel's.
+    Transactions that Python executes count, and what the kernel's aborts tell of values that Python
+    has made; the weight of the plan bounds the rest.
     ``first``: the plan's first seq. ``bytes``: 0 for any number.
     """
 

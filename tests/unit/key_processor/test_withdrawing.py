@@ -15,6 +15,7 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.withdrawals import next_pace
+from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome as Executed
 from streamydb.txn_processor.outcome import Most
@@ -59,8 +60,13 @@ class Watched:
         monkeypatch.setattr(KeyTransactionProcessor, "_stands", standing)
 
 
-def ran(transactions: list[dict[str, Any]], shards: int) -> Cluster:
-    """A cluster that has executed these, all of them in the log before it begins."""
+def ran(
+    transactions: list[dict[str, Any]], shards: int, told: list[int] | None = None
+) -> Cluster:
+    """A cluster that has executed these, all of them in the log before it begins.
+
+    ``told`` gets the bytes of the results of each micro-batch.
+    """
     log = SimulatedLog(random.Random(1), 1)
     config = ShardConfig("sim", f"withdrawing {shards}", shards, 1, 1000)
     cluster = Cluster(config, log, random.Random(1), crashes=0.0)
@@ -68,7 +74,11 @@ def ran(transactions: list[dict[str, Any]], shards: int) -> Cluster:
     for transaction in transactions:
         log.append(json.dumps(transaction).encode())
     while cluster.behind():
+        before = len(cluster.written)
         cluster.batch(all_of_it=True)
+        if told is not None:
+            outputs = cluster.written[before:]
+            told.append(sum(len(w.value or b"") for w in outputs if w.topic == o.RESULTS))
     judge(cluster, log, SeedOutcome(0))
     return cluster
 
@@ -99,6 +109,44 @@ def test_values_that_a_plan_puts_count_where_it_touches_them(
     ran([puts(number) for number in range(200)], 1)
     assert seen.withdrawn == 0
     assert max(seen.plans) < 2 + BOUND // (2 * SIZE)
+
+
+@pytest.mark.fault(
+    37, "400 short transactions of one plan each read 10 kB, or fail on them, in small values",
+    "smaller plans, all told; the results of a micro-batch bounded",
+)  # fmt: skip
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("asked", ["reads", "ranges", "asserts"])
+def test_small_values_that_many_transactions_tell_count_again(shards: int, asked: str) -> None:
+    keys = [f"k{number}" for number in range(10)]
+    held = [{"op": "put", "key": key, "value": "x" * 1_000} for key in keys]
+    parts: dict[str, Any] = {"reads": keys if asked == "reads" else [{"range": {"prefix": "k"}}]}
+    if asked == "asserts":
+        parts = {"asserts": dict.fromkeys(keys, 0)}
+    others = [{"id": f"t{number}", **parts} for number in range(400)]
+    told: list[int] = []
+    ran([{"id": "held", "updates": held}, *others], shards, told)
+    assert sum(told) > 4_000_000
+    assert max(told) < 10 * BOUND
+
+
+@pytest.mark.fault(
+    37, "3000 short transactions fail on a value that grew in the same plan, and tell it",
+    "the plan is withdrawn and made smaller; the results of a micro-batch bounded",
+)  # fmt: skip
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_a_plan_makes_counts_again_where_the_kernel_tells_it(
+    shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Watched(monkeypatch)
+    update = {"op": "append", "key": "list", "value": "x" * 280}
+    grown = [{"id": f"a{number}", "updates": [update]} for number in range(3)]
+    others = [{"id": f"t{number}", "asserts": {"list": 0}} for number in range(3_000)]
+    told: list[int] = []
+    ran([*grown, *others], shards, told)
+    assert sum(told) > 20 * BOUND
+    assert max(told) < 10 * BOUND
+    assert seen.withdrawn >= shards
 
 
 def test_how_much_fits() -> None:
