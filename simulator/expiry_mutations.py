@@ -76,7 +76,7 @@ def tell_it_twice() -> Any:
 
 def keep_what_is_over() -> Any:
     """Expiry: what ends untouched stays in the values."""
-    return mock.patch.object(planning, "with_removed", lambda _ended, written: written)
+    return mock.patch.object(planning, "with_removed", lambda _ended, written: [written])
 
 
 def leave_to_the_kernel() -> Any:

@@ -24,7 +24,7 @@ from streamydb.columns import sizes
 from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.table import Columns
-from streamydb.key_processor import weights
+from streamydb.key_processor import values, weights
 from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
@@ -54,6 +54,7 @@ def small_limits() -> Iterator[None]:
         mock.patch.object(limits, "BLOCK_BYTES_MAX", _BLOCK_BYTES),
         mock.patch.object(o, "ROWS_MAX", _BLOCK_ROWS),
         mock.patch.object(weights, "COPIED_BYTES", 40),
+        mock.patch.object(values, "_DUE_KEYS", 3),
         mock.patch.object(sizes, "SMALL_BYTES", 16),
         mock.patch.object(sizes, "SMALL_COUNTS", 4),
         mock.patch.multiple(sizes, _BUCKETS=1 << 10, _PAGE=1 << 7),

@@ -171,8 +171,8 @@ class KeyTransactionProcessor:
             self._feedback.keep()
             return
         blocks = self._feedback.take()
-        ended = self._removals.take_ended(plan) if self._meta.expires else []
         if (plan.kept or plan.turns > 1) and not self._stands(plan):
+            self._removals.forget_ended(plan)
             return
         writes, verdicts = [empty_writes()], [empty_verdicts()]
         headers = []
@@ -185,9 +185,11 @@ class KeyTransactionProcessor:
         checks.fed(
             plan, headers, written, concluded, (self._shard, self._meta.config.shards)
         )
-        written = with_removed(ended, written)
-        self._meta.expires |= self._meta.ends
-        self._values.apply(written)
+        expires, self._meta.expires = self._meta.expires, self._meta.expires or self._meta.ends
+        self._values.apply_all(
+            lambda: with_removed(self._removals.ended(plan) if expires else (), written)
+        )
+        self._removals.forget_ended(plan)
         self._ids.conclude(concluded)
         yield from self._digest([*headers, {"deltas": plan.deltas}], concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)

@@ -9,7 +9,7 @@ plan is made, and leave the values when it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import removals_block
+from streamydb.columns.blocks import empty_writes, removals_block
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import OpenPlan
@@ -40,6 +40,8 @@ _ENDED: Final = "plan/ended"
 _MASK: Final = (1 << 64) - 1
 _REMOVAL_BYTES: Final = 250
 """Of a change that tells of a removal, without key and value."""
+_KEPT_BYTES: Final = 48
+"""Of a key that is kept, in memory, without its text."""
 
 
 def may_end(released: Columns) -> bool:
@@ -98,9 +100,9 @@ class Removals:
         ``bound`` bytes, about, or one removal. Return how many keys have ended, all in all.
         """
         cuts, size, last = [], 0, b""
-        ended: list[bytes] = []
+        ended = _Ended(self._blobs)
         for due in self._values.due(int(timeline.ts[-1])):
-            ended += [key for _, key in due]
+            ended.add([key for _, key in due])
             sizes = self._values.sizes(Ragged.of([key for _, key in due])).tolist()
             for (end, key), own in zip(due, sizes, strict=True):
                 if key in skip:
@@ -113,12 +115,11 @@ class Removals:
         self._turns = _Turns(timeline.packed(), skip, cuts)
         if cuts:
             self._blobs.put(_BLOB, msgspec.msgpack.encode(self._turns, order="deterministic"))
-        if ended:
-            self._blobs.put(_ENDED, pack(Columns({}, {"key": Ragged.of(ended)}).flatten()))
-        return len(ended)
+        return ended.close()
 
-    def take_ended(self, plan: OpenPlan) -> list[bytes]:
-        """Return the keys that had ended by the last commit time of a plan, when it was made.
+    def ended(self, plan: OpenPlan) -> Iterator[list[bytes]]:
+        """Yield the keys that had ended by the last commit time of a plan, when it was made, in
+        parts of some `BLOCK_BYTES_MAX`.
 
         The file of the values may be one plan ahead: to bring it back would build it anew.
 
@@ -126,14 +127,12 @@ class Removals:
             InvariantViolation: the state lacks them.
         """
         if plan.ended < 0:  # an earlier release made it
-            return [key for due in self._values.due(plan.ts) for _, key in due]
-        if not plan.ended:
-            return []
-        data = self._blobs.get(_ENDED)
-        if data is None:
-            raise InvariantViolation(f"the blob {_ENDED} is missing from the state")
-        self._blobs.delete(_ENDED)
-        return Columns.unflatten(unpack(data)[1]).texts["key"].tolist()
+            yield [key for due in self._values.due(plan.ts) for _, key in due]
+        yield from _Ended(self._blobs).parts(plan.ended)
+
+    def forget_ended(self, plan: OpenPlan) -> None:
+        """Keep these keys no more."""
+        _Ended(self._blobs).forget(plan.ended)
 
     def go_on(self, turn: int) -> None:
         """Go on with those of the plan in flight, if there are some; none are kept after the last
@@ -179,6 +178,54 @@ class Removals:
         return removed(keys, found, timeline, rows)
 
 
+class _Ended:
+    """The keys that end by the end of a plan, in blobs: there may be more than memory should hold.
+    """
+
+    def __init__(self, blobs: BlobStore) -> None:
+        """Keep them in ``blobs``."""
+        self._blobs = blobs
+        self._kept = self._parts = self._bytes = 0
+        self._open: list[bytes] = []
+
+    def add(self, keys: list[bytes]) -> None:
+        """Keep some more."""
+        self._open += keys
+        self._bytes += sum(map(len, keys)) + _KEPT_BYTES * len(keys)
+        if self._bytes > limits.BLOCK_BYTES_MAX:
+            self.close()
+
+    def close(self) -> int:
+        """Keep what was added; how many keys there are."""
+        if self._open:
+            data = pack(Columns({}, {"key": Ragged.of(self._open)}).flatten())
+            self._blobs.put(_part(self._parts), data)
+            self._kept, self._parts = self._kept + len(self._open), self._parts + 1
+            self._open, self._bytes = [], 0
+        return self._kept
+
+    def parts(self, count: int) -> Iterator[list[bytes]]:
+        """Yield so many keys, in parts."""
+        part = 0
+        while count > 0:
+            data = self._blobs.get(_part(part))
+            if data is None:
+                raise InvariantViolation(f"the blob {_part(part)} is missing from the state")
+            keys = Columns.unflatten(unpack(data)[1]).texts["key"].tolist()
+            yield keys
+            part, count = part + 1, count - len(keys)
+
+    def forget(self, count: int) -> None:
+        """Keep so many keys no more."""
+        for part, _ in enumerate(self.parts(count)):
+            self._blobs.delete(_part(part))
+
+
+def _part(number: int) -> str:
+    """The name of a blob of keys that end."""
+    return f"{_ENDED}/{number}" if number else _ENDED
+
+
 class _Turns(msgspec.Struct):
     """The turns of a plan's removals: its `Timeline`, the keys that others tell, and the
     names (`columns.scans`) with which all but the last one end.
@@ -202,13 +249,17 @@ def removed(keys: Ragged, values: Columns, timeline: Timeline, rows: Ints) -> Co
     return Columns(cols, texts)
 
 
-def with_removed(ended: Sequence[bytes], written: Columns) -> Columns:
-    """Return what a plan has written, and deletes of what has ended and was not written."""
-    if not ended:
-        return written
-    known = set(written.texts["key"].tolist())
-    gone = [key for key in ended if key not in known]
-    return Columns.concat([written, deletes(gone)]) if gone else written
+def with_removed(ended: Iterable[list[bytes]], written: Columns) -> Iterator[Columns]:
+    """Yield what a plan has written, and deletes of what has ended and was not written, in parts.
+    """
+    known: set[bytes] | None = None
+    for part in ended:
+        known = set(written.texts["key"].tolist()) if known is None else known
+        gone = [key for key in part if key not in known]
+        yield Columns.concat([written, deletes(gone)]) if gone else written
+        written = empty_writes()
+    if known is None:
+        yield written
 
 
 def deletes(keys: list[bytes]) -> Columns:

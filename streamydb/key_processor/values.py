@@ -13,7 +13,8 @@ that is overtaken while it does so by a worker with a later state gives up: nobo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -55,7 +56,9 @@ class Overtaken(StreamyError):  # noqa: N818 - what happened
 
 
 class ValuesState(msgspec.Struct):
-    """The index of the blobs: how many plans are applied, and the digest they lead to."""
+    """The index of the blobs: how many tables are applied, mostly one for each plan, and the digest
+    they lead to.
+    """
 
     applied: int = 0
     digest: str = ""
@@ -72,27 +75,45 @@ class ShardValues:
         self._blobs = blobs
         self._store = store
 
-    def apply(self, writes: Columns) -> None:
-        """Apply the writes of one plan, each key at most once, to the state and the file."""
+    def apply_all(self, tables: Callable[[], Iterable[Columns]]) -> None:
+        """Apply the writes of one plan, each key at most once, one table after the other.
+
+        ``tables``: gives them, the same ones whenever it is called. When the batch is repeated, the
+        file may be behind any of them.
+        """
+        ahead: list[Position] = []
+        position = self._at
+        if self._store.position() != position and len(list(islice(tables(), 2))) > 1:
+            for table in tables():
+                position = _behind(position, pack(table.flatten())) if len(table) else position
+                ahead.append(position)
+        for table in tables():
+            self.apply(table, ahead)
+
+    def apply(self, writes: Columns, ahead: Sequence[Position] = ()) -> None:
+        """Apply writes, each key at most once, to the state and the file.
+
+        ``ahead``: if the file is there, it has them, or gets them with what follows.
+        """
         if not len(writes):
             return
         data = pack(writes.flatten())
         state, before = self.state, self._at
-        chained = hashlib.blake2b(state.digest.encode() + data, digest_size=16).hexdigest()
-        reached = (state.applied + 1, chained)
-        if self._store.position() != reached:
+        reached = _behind(before, data)
+        done = {reached, *(position for position in ahead if position[0] > reached[0])}
+        if self._store.position() not in done:
             order = FileOrder.of(writes.texts["key"])
             checks.written(writes.texts["key"], order)
             items = items_of(writes.take(order.rows))
             attempt = 0
             while not self._store.apply(before, reached, *items):
-                if self._store.position() == reached:
+                if self._store.position() in done:
                     break
                 self._catch_up(attempt)
                 attempt += 1
         self._blobs.put(name := self._name(), data)
         state.applied, state.digest = reached
-        state.blobs.append(Blob(name, len(data), reached[0], reached[0], chained))
+        state.blobs.append(Blob(name, len(data), reached[0], reached[0], reached[1]))
         self._merge()
         checks.indexed(state.blobs, state.applied, state.digest)
 
@@ -315,6 +336,12 @@ class ShardValues:
         names = [f"{blob.name}/{part}" for part in range(blob.parts)] or [blob.name]
         for name in names:
             self._blobs.delete(name)
+
+
+def _behind(position: Position, data: bytes) -> Position:
+    """The position behind a blob of writes."""
+    chained = hashlib.blake2b(position[1].encode() + data, digest_size=16)
+    return position[0] + 1, chained.hexdigest()
 
 
 def _steps(blob: Blob) -> str:

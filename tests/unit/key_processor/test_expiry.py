@@ -20,7 +20,7 @@ from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor import expiry
+from streamydb.key_processor import expiry, values
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.txn_processor import outputs as o
@@ -101,9 +101,20 @@ def test_a_removal_is_told_once_at_the_first_seq_that_is_not_before_it(
 def test_a_million_keys_would_end_in_small_blocks(
     grouping: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All in one millisecond; here three thousand, in small blocks, a few hundred in a batch."""
+    """All in one millisecond; here three thousand, in small blocks, a few hundred in a batch; and
+    nobody holds them all at a time.
+    """
     monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 2_000)
+    monkeypatch.setattr(values, "_DUE_KEYS", 100)
     sizes = []
+    held: list[int] = []
+    apply = MemoryValues.apply
+
+    def applied(self_: MemoryValues, at: Position, reached: Position, *items: Any) -> bool:
+        held.append(len(items[1]))
+        return apply(self_, at, reached, *items)
+
+    monkeypatch.setattr(MemoryValues, "apply", applied)
     made = blocks.removals_block
 
     def block(changes: Columns) -> bytes:
@@ -131,6 +142,7 @@ def test_a_million_keys_would_end_in_small_blocks(
     if grouping == "planner":
         assert took > 5
         assert max(sizes) <= 100
+        assert max(held) <= 100
 
 
 @GROUPINGS
@@ -196,8 +208,13 @@ def test_a_check_of_a_range_sees_no_key_that_has_ended(
     assert {name: codes[name] for name in wanted} == wanted
 
 
-def test_a_repeated_batch_brings_no_file_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("block_bytes", "keys"), [(1, 1), (1 << 23, 4_096)])
+def test_a_repeated_batch_brings_no_file_back(
+    monkeypatch: pytest.MonkeyPatch, block_bytes: int, keys: int
+) -> None:
     """The file of a shard is one plan ahead then; its way back takes as long as all its keys."""
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", block_bytes)
+    monkeypatch.setattr(values, "_DUE_KEYS", keys)
     cleared: list[int] = []
     clear = MemoryValues.clear
 
