@@ -66,8 +66,8 @@ class KafkaStreams:
         return await run_in(self._executor, self._read, wanted, bounds)
 
     def fault(self) -> str | None:
-        """Return what is wrong, if something is."""
-        return None if self._tail is None else self._tail.fault
+        """Return what is wrong, if something is; an outage of Kafka is not: readers wait."""
+        return None if self._tail is None else self._tail.obstacle()
 
     def _ends(self) -> dict[int, int]:
         with closing(reader(self._settings.client_config(), FOLLOWING)) as consumer:

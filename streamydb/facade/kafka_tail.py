@@ -197,11 +197,13 @@ class TopicFollower(Generic[_Rows]):
             LogFaultError: nothing is read any more, or not now.
         """
         while any(self._positions[number] < end for number, end in ends.items()):
-            if self._failed is not None:
-                raise LogFaultError(self._told(self._failed))
-            if self._refusal is not None:
-                raise LogFaultError(self._refusal)
+            if (obstacle := self.obstacle()) is not None:
+                raise LogFaultError(obstacle)
             await self._moved.wait()
+
+    def obstacle(self) -> str | None:
+        """Return why no records come, if that is not only because Kafka does not answer."""
+        return self._refusal if self._failed is None else self._told(self._failed)
 
     def partitions(self) -> tuple[int, ...]:
         """The partitions that are read; call it in the event loop."""
@@ -267,7 +269,8 @@ class TopicFollower(Generic[_Rows]):
         """
         if monotonic() - self._asked_s > _PROBE_S:
             self._asked_s = monotonic()
-            self._reader.assign(self._topic, self._reached)
+            with suppress(KafkaException):
+                self._reader.assign(self._topic, self._reached)
 
     def _told(self, failed: BaseException) -> str:
         """The fault that an error is; the text of a `RecordError` shows nothing of the record."""

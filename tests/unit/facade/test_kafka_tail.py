@@ -216,12 +216,13 @@ async def test_a_tail_that_may_not_read_any_more_says_so_until_it_may(
     with pytest.raises(LogFaultError, match=f"t cannot be read .*{why}"):
         async with asyncio.timeout(30):
             await waits
-    assert tail.fault is not None
+    assert tail.fault == tail.obstacle()
     before = reader.assigned
     await until(lambda: reader.assigned > before + 2)
     assert tail.fault is not None, "Kafka answers, and still it may not read"
     reader.allowed = True
     await until(lambda: tail.fault is None)
+    assert tail.obstacle() is None
     await asyncio.to_thread(tail.close)
 
 
