@@ -96,8 +96,8 @@ class Machine:
             done.set()
         for each in beside:
             each.result()
-        for each in child.folders:
-            self.fill(each)
+        for folder in child.folders:
+            self.fill(folder)
 
     def fill(self, folder: Path) -> None:
         """What Spark writes, and what nobody should."""
