@@ -15,6 +15,7 @@ counters are added to blindly, so members do not conflict with each other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -233,8 +234,11 @@ class BoardCore:
         for member, score in moving.items():
             if score is not None:
                 arrivals.setdefault(self._arrivals(score), []).append(member)
-        shown = (yield from read(arrivals, consistency="session")) if arrivals else {}
+        left = Counter(plan.before[member] for member in moving if member in plan.before)
+        wanted = {*arrivals, *(key for place in left for key in self._about(place))}
+        shown = (yield from read(wanted, consistency="session")) if wanted else plan.shown
         buckets = {key: (shown[key] or 0) // BUCKET_ARRIVALS for key in arrivals}
+        emptied = self._emptied(left, shown)
 
         def build(atomic: Builder) -> None:
             for key in plan.shown:
@@ -243,10 +247,31 @@ class BoardCore:
                 low, more = buckets[key] * BUCKET_ARRIVALS, len(arrived)
                 atomic.add(key, more, min=low + more, max=low + more + BUCKET_ARRIVALS - 1)
             self._move(atomic, plan, moving, buckets)
+            for count in emptied:
+                atomic.check(count).delete(self._order(count.key.removeprefix(self._count(""))))
             if also is not None:
                 also(atomic)
 
         return (yield from commit(build))
+
+    def _about(self, place: tuple[int, int]) -> tuple[str, str]:
+        """The keys that tell how many are in a bucket, and whether more may arrive there."""
+        return self._count(path_of(*place)), self._arrivals(place[0])
+
+    def _emptied(self, left: Mapping[tuple[int, int], int], shown: Snapshot) -> list[Entry]:
+        """The counters of buckets that are left by all, and at which nobody will arrive any more.
+
+        Args:
+            left: the score and the bucket that members leave, and how many do.
+            shown: what is known about these buckets.
+        """
+        found = []
+        for place, members in left.items():
+            count, arrivals = self._about(place)
+            closed = place[1] < (shown[arrivals] or 0) // BUCKET_ARRIVALS
+            if closed and shown[count] == members:
+                found.append(shown.entries[count])
+        return found
 
     def _move(
         self, atomic: Builder, plan: _Plan, moving: Mapping[str, int | None],

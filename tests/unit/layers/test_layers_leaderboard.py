@@ -45,6 +45,20 @@ def assert_counted(host: MemoryHost) -> None:
     assert shown == dict(counts)
 
 
+def assert_listed(host: MemoryHost) -> None:
+    """Of each score there are lists for buckets with members, and perhaps for the last bucket."""
+    with host.connect() as client:
+        kept = {e.key.removeprefix("board/season/"): e.value for e in client.scan("board/season/")}
+    lists = {key.removeprefix("order/") for key in kept if key.startswith("order/")}
+    filled = {key.split("/")[1] for key in kept if key.startswith("at/")}
+    size = vars(board_core)["BUCKET_ARRIVALS"]
+    last = {
+        path_of(score_of(key.removeprefix("arrivals/")), (value - 1) // size)
+        for key, value in kept.items() if key.startswith("arrivals/")
+    }  # fmt: skip
+    assert filled <= lists <= filled | last
+
+
 def test_members_are_ranked_by_score_and_then_by_arrival(board: Any) -> None:
     assert board.top() == []
     assert [board.add("ann", 5), board.add("bob", 9), board.add("eve", 5)] == [5, 9, 5]
@@ -178,6 +192,18 @@ def test_ranks_are_those_of_the_sorted_list(
             within = [each for each in expected if each.score <= standing.score]
             assert board.between(-SCORE_MAX, standing.score) == within
         assert_counted(host)
+        assert_listed(host)
+
+
+def test_lists_of_those_who_arrived_do_not_pile_up(
+    host: MemoryHost, board: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_core, "BUCKET_ARRIVALS", 2)
+    board.set("eve", 5)
+    for turn in range(30):
+        board.change(set={"ann": 5 + turn % 2, "bob": 5 + turn % 3})
+        assert_listed(host)
+    assert_counted(host)
 
 
 def test_buckets_follow_each_other_in_the_order_of_arrival(host: MemoryHost, board: Any) -> None:
