@@ -42,6 +42,9 @@ class _Inference:
         self.result = Lists()
         self.writes = ListWrites(history)
         self.writers, self.own = self.writes.writers, self.writes.own
+        self.elements: dict[str, list[tuple[str, int]]] = {}
+        for (key, element), writer in self.writers.items():
+            self.elements.setdefault(key, []).append((element, writer))
         self.views: dict[str, list[View]] = {key: [] for key in self.writes.keys}
         for writer in self.own:
             told = history.operations[writer].told
@@ -75,10 +78,9 @@ class _Inference:
         """Committed transactions whose elements nobody saw: they come after all that was seen."""
         return [
             writer
-            for writer in sorted({w for (k, e), w in self.writers.items()
-                                  if k == key and e not in seen})
+            for writer in sorted({w for e, w in self.elements.get(key, ()) if e not in seen})
             if writer in self.result.nodes and not seen & set(self.own[writer][key])
-        ]  # fmt: skip
+        ]
 
     def _check_view(self, key: str, view: View) -> None:
         """Find elements that should not be there, and own ones that are not."""

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from streamydb.local.collector import keep_all
 from tests.support import stalest, tracing
 from tests.support.recording import OPTION, Recorder
 from tests.support.secured import SECURED
+from tests.support.shared import OnShared
 from tools.long_tests import MARKS
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
@@ -163,6 +165,15 @@ def run_folder() -> Path:
 def bootstrap(run_folder: Path) -> str:
     """The address of the broker that all workers of this run share; tests must not stop it."""
     return start_detached(run_folder / "home", heap_mb=512).bootstrap
+
+
+@pytest.fixture
+def database_on_shared(
+    bootstrap: str, run_folder: Path, tmp_path: Path
+) -> Callable[..., OnShared]:
+    """Make a database on that broker: `database_on_shared(shards=..., options=...)`."""
+    assert bootstrap
+    return partial(OnShared, tmp_path, run_folder / "home")
 
 
 @pytest.fixture

@@ -305,21 +305,31 @@ def test_a_topic_that_was_made_again_is_refused(feed: Feed, tmp_path: Path) -> N
 def test_a_follower_that_is_killed_again_and_again_loses_nothing(
     feed: Feed, tmp_path: Path
 ) -> None:
-    feed.load(20_000, keys=3000)
+    kill_again_and_again(feed, tmp_path, rounds=2, records=6_000)
+
+
+@pytest.mark.long
+def test_a_follower_with_many_records_is_killed_many_times(feed: Feed, tmp_path: Path) -> None:
+    kill_again_and_again(feed, tmp_path, rounds=8, records=20_000)
+
+
+def kill_again_and_again(feed: Feed, tmp_path: Path, rounds: int, records: int) -> None:
+    """Kill a follower in the middle of its records, start it again, compare it with another."""
+    feed.load(records, keys=3000)
     command = [
         sys.executable, "-m", "streamydb.cli", "read-model", "--database", feed.settings.database,
         "--bootstrap", feed.settings.bootstrap_servers, "--folder", str(tmp_path / "killed"),
         "--retention-seqs", "inf",
     ]  # fmt: skip
-    for _ in range(4):
+    for _ in range(rounds):
         process = LocalProcess("read-model", command, tmp_path / "log")
-        wait_until_at(feed.seq, tmp_path / "killed", feed)
-        feed.load(10_000, keys=3000)
+        wait_until_at(feed, tmp_path / "killed", process)
+        feed.load(records // 2, keys=3000)
         process.kill()
         assert process.exit_code == -signal.SIGKILL
     process = LocalProcess("read-model", command, tmp_path / "log")
     feed.load(1_000, keys=3000)  # the last one may have read all before: this one must
-    wait_until_at(feed.seq, tmp_path / "killed", feed)
+    wait_until_at(feed, tmp_path / "killed", process)
     assert process.stop(30) == 0
     with feed.open(tmp_path / "whole") as whole, feed.open(tmp_path / "killed") as killed:
         feed.follow(whole).close()
@@ -327,9 +337,9 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
         assert digests(killed) == digests(whole)
 
 
-def wait_until_at(seq: int, folder: Path, feed: Feed) -> None:
-    """Wait until another process has brought a read model to a seq."""
-    wait_for(lambda: seq_in(folder, feed) >= seq, f"seq {seq} in {folder}")
+def wait_until_at(feed: Feed, folder: Path, process: LocalProcess) -> None:
+    """Wait until another process has brought a read model to the last seq."""
+    process.wait_until(lambda: seq_in(folder, feed) >= feed.seq, 120)
 
 
 def seq_in(folder: Path, feed: Feed) -> int:

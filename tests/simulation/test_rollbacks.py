@@ -19,7 +19,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from tests.support.seeds import seeds
 
-SEEDS = seeds(6)
+SEEDS = seeds(4)
 
 
 @pytest.mark.fault(

@@ -20,60 +20,62 @@ CHUNKS = 60
 """Small ones, so that the processes of a run end at the same time."""
 CAUGHT_WITHIN = 40
 TRIED_FIRST = {
-    ("announced-turns", "planner"): (57, 60),
+    ("announced-turns", "planner"): (5, 120), ("announced-withdrawn", "planner"): (4, 60),
     ("cache", "planner"): (1, 300), ("cache", "single"): (6, 60),
-    ("cache-reads", "planner"): (8, 60), ("cache-reads", "single"): (6, 60),
-    ("cache-writes", "planner"): (6, 300), ("cache-writes", "single"): (33, 120),
+    ("cache-reads", "planner"): (11, 60), ("cache-reads", "single"): (6, 60),
+    ("cache-writes", "planner"): (8, 60), ("cache-writes", "single"): (33, 120),
     ("constraints-before", "planner"): (2, 60), ("constraints-before", "single"): (2, 60),
-    ("constraints-late", "planner"): (2, 60), ("constraints-late", "single"): (2, 60),
-    ("constraints-order", "planner"): (2, 60),
-    ("constraints-first", "planner"): (21, 60), ("constraints-first", "single"): (12, 60),
-    ("constraints-plan", "planner"): (2, 60), ("deadlines-blobs", "planner"): (4, 120),
+    ("constraints-begin", "planner"): (21, 60), ("constraints-begin", "single"): (15, 60),
+    ("constraints-first", "single"): (12, 60), ("constraints-late", "planner"): (2, 60),
+    ("constraints-late", "single"): (2, 60), ("constraints-order", "planner"): (2, 60),
+    ("constraints-plan", "planner"): (2, 60), ("deadlines-blobs", "planner"): (19, 60),
     ("deadlines-blobs", "single"): (37, 300), ("deadlines-identity", "single"): (2, 60),
+    ("expiry-calls-begin", "planner"): (6, 60), ("expiry-calls-begin", "single"): (6, 120),
     ("expiry-index", "planner"): (9, 300), ("expiry-index", "single"): (16, 300),
-    ("expiry-kernel", "planner"): (9, 60), ("expiry-kept", "planner"): (5, 60),
+    ("expiry-kept", "planner"): (9, 60), ("expiry-kernel", "planner"): (9, 60),
     ("expiry-late", "planner"): (4, 60), ("expiry-ranges", "planner"): (9, 60),
-    ("expiry-resolved", "single"): (3, 60), ("expiry-seen", "planner"): (12, 60),
-    ("expiry-sweep", "single"): (9, 60), ("expiry-twice", "planner"): (4, 60),
-    ("expiry-untold", "planner"): (5, 60), ("expiry-updates", "planner"): (5, 60),
+    ("expiry-resolved", "single"): (3, 60), ("expiry-seen", "planner"): (23, 60),
+    ("expiry-sweep", "single"): (9, 60), ("expiry-twice", "planner"): (9, 60),
+    ("expiry-untold", "planner"): (9, 60), ("expiry-updates", "planner"): (3, 60),
     ("expiry-updates", "single"): (2, 60), ("expiry-weighed", "planner"): (3, 60),
     ("feedback-attempt", "planner"): (1, 300), ("feedback-step", "single"): (5, 60),
-    ("lock-incomplete", "planner"): (5, 60), ("lock-open", "planner"): (2, 60),
+    ("lock-incomplete", "planner"): (2, 60), ("lock-open", "planner"): (2, 60),
     ("log-tail", "planner"): (3, 60), ("log-tail", "single"): (3, 60),
     ("planner-conflicts", "planner"): (2, 60), ("procedures-order", "single"): (2, 60),
-    ("procedures-version", "planner"): (8, 60), ("procedures-version", "single"): (1, 300),
+    ("procedures-version", "planner"): (6, 120), ("procedures-version", "single"): (1, 300),
     ("ranges-compiled", "planner"): (5, 60), ("ranges-crowds", "planner"): (2, 60),
-    ("ranges-crowds", "single"): (5, 60),
+    ("ranges-crowds", "single"): (5, 60), ("ranges-fence", "single"): (2, 60),
     ("ranges-grants", "planner"): (2, 60), ("ranges-grants", "single"): (2, 60),
     ("ranges-limit", "planner"): (4, 60), ("ranges-limit", "single"): (4, 60),
-    ("ranges-lock", "single"): (2, 60), ("ranges-fence", "single"): (2, 60),
-    ("ranges-locks", "planner"): (2, 60), ("ranges-locks", "single"): (2, 60),
-    ("ranges-planner", "planner"): (9, 60), ("ranges-writes", "planner"): (8, 60),
+    ("ranges-lock", "single"): (2, 60), ("ranges-locks", "planner"): (2, 60),
+    ("ranges-locks", "single"): (2, 60), ("ranges-planner", "planner"): (9, 60),
     ("ranges-scan", "planner"): (8, 60), ("ranges-scan", "single"): (3, 60),
-    ("ranges-writes", "single"): (7, 60),
+    ("ranges-writes", "planner"): (8, 60), ("ranges-writes", "single"): (7, 60),
     ("repeats-at-once", "planner"): (26, 60), ("repeats-untold", "planner"): (44, 60),
     ("rulings-early", "single"): (32, 60), ("rulings-fence", "planner"): (12, 60),
     ("rulings-known", "planner"): (20, 60), ("rulings-standby", "single"): (2, 60),
-    ("sorter-arrival", "single"): (2, 60),
-    ("sorter-offsets", "planner"): (3, 60), ("sorter-offsets", "single"): (3, 60),
-    ("sorter-watermark", "planner"): (9, 120), ("sorter-watermark", "single"): (2, 60),
-    ("standby-ahead", "planner"): (1, 300), ("standby-mixed", "planner"): (3, 120),
-    ("standby-mixed", "single"): (10, 120), ("unique-locks", "planner"): (2, 60),
-    ("unique-locks", "single"): (2, 60), ("unique-release", "planner"): (2, 120),
-    ("unique-release", "single"): (30, 120), ("values-begin", "planner"): (6, 120),
-    ("values-begin", "single"): (6, 60), ("values-cuts", "planner"): (5, 60),
-    ("values-limit", "planner"): (4, 60), ("values-limit", "single"): (4, 60),
-    ("values-made", "planner"): (15, 60), ("values-sizes", "planner"): (5, 60),
-    ("values-uncut", "planner"): (4, 60), ("values-withdrawn", "planner"): (2, 60),
-    ("workflows-copies", "single"): (1, 300), ("workflows-emissions", "planner"): (2, 60),
-    ("workflows-emissions", "single"): (1, 120), ("workflows-lock", "planner"): (6, 60),
-    ("workflows-violations", "planner"): (1, 300), ("workflows-violations", "single"): (15, 120),
+    ("sorter-arrival", "single"): (2, 60), ("sorter-offsets", "planner"): (3, 60),
+    ("sorter-offsets", "single"): (3, 60), ("sorter-watermark", "planner"): (9, 120),
+    ("sorter-watermark", "single"): (2, 60), ("standby-ahead", "planner"): (1, 300),
+    ("standby-mixed", "planner"): (28, 120), ("standby-mixed", "single"): (10, 120),
+    ("unique-locks", "planner"): (30, 120), ("unique-locks", "single"): (2, 60),
+    ("unique-release", "planner"): (12, 60), ("unique-release", "single"): (30, 120),
+    ("values-begin", "planner"): (6, 120), ("values-begin", "single"): (6, 60),
+    ("values-cuts", "planner"): (5, 60), ("values-limit", "planner"): (4, 60),
+    ("values-limit", "single"): (4, 60), ("values-made", "planner"): (1, 120),
+    ("values-sizes", "planner"): (5, 60), ("values-uncut", "planner"): (4, 60),
+    ("values-withdrawn", "planner"): (2, 60), ("workflows-copies", "single"): (10, 60),
+    ("workflows-emissions", "planner"): (2, 60), ("workflows-emissions", "single"): (1, 120),
+    ("workflows-lock", "planner"): (6, 60), ("workflows-violations", "planner"): (28, 60),
+    ("workflows-violations", "single"): (15, 120),
 }  # fmt: skip
 """A seed and a number of records that caught a mutation when this was written, for time only.
 
 The others are caught by seed 1 with few records.
 """
 _FEW, _MANY = 60, 300
+AFTER_IT = [*((1 + n, _FEW) for n in range(12)), *((1 + n, _MANY) for n in range(CAUGHT_WITHIN))]
+"""Tried if that one does not: most are caught by one of a few short seeds, whatever has changed."""
 
 
 @pytest.mark.fault(
@@ -202,7 +204,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
         return route
 
     monkeypatch.setattr(run, "_routes", to_python)
-    outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 1 + seeds(5))]
+    outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 1 + seeds(3))]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(left) > 25 * len(outcomes)
 
@@ -223,6 +225,6 @@ def test_mutations_are_caught(name: str, grouping: str) -> None:
                 constraints=found.constraints, deadlines=found.deadlines, large=found.large,
                 faults=found.faults, ranges=found.ranges, expiry=found.expiry,
             ).problems
-            for seed, records in (first, *((1 + n, _MANY) for n in range(CAUGHT_WITHIN)))
+            for seed, records in (first, *AFTER_IT)
         )  # fmt: skip
     assert caught, f"{MUTATIONS[name].patch.__doc__} went unnoticed for {CAUGHT_WITHIN} seeds"

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.client_session import connected, use
 from tests.support.faulty import resolved
+from tests.support.shared import OnShared
 from tests.support.stack import Stack
 from tests.support.tutorial import Reader, looking_on
 
@@ -106,9 +108,11 @@ def leaves_no_files_open(db: Database, batches: int) -> None:
 @pytest.mark.fault(
     18, "CreateTime set on the log before a start", "the start refuses with the exact fix"
 )
-def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
+def test_one_shard_runs_stops_resumes_and_refuses(
+    database_on_shared: Callable[..., OnShared],
+) -> None:
     port = free_port()
-    with Database(tmp_path, options=["--metrics-port", str(port)]) as db:
+    with database_on_shared(options=["--metrics-port", str(port)]) as db:
         db.load(transfers(300))
         assert db.assert_serial().ok
         resolved(db, 300)
@@ -118,7 +122,7 @@ def test_one_shard_runs_stops_resumes_and_refuses(tmp_path: Path) -> None:
         assert shown["streamydb_lag_records"] == 0
         assert shown["streamydb_batch_seconds_count"] >= 1
         assert "another pipeline runs on the checkpoint" in refusal(db)
-        leaves_no_files_open(db, 20)
+        leaves_no_files_open(db, 12)
         assert has_our_daemon(db)
         assert db.stop_pipeline() == 0
         assert db.status().state == "stopped"

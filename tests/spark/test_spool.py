@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from streamydb.testing.database import Database
 from tests.support.bank import transfers
 from tests.support.faulty import resolved
+from tests.support.shared import OnShared
 
 pytestmark = pytest.mark.timeout(300)
 SHARDS = 2
@@ -34,7 +35,9 @@ def moved(events: Path) -> list[int]:
     return [sum(found[stage] for stage in stages) for stages in jobs]
 
 
-def test_spark_moves_references(tmp_path: Path) -> None:
+def test_spark_moves_references(
+    tmp_path: Path, database_on_shared: Callable[..., OnShared]
+) -> None:
     events, temporary = tmp_path / "events", tmp_path / "spark"
     events.mkdir()
     temporary.mkdir()
@@ -42,7 +45,7 @@ def test_spark_moves_references(tmp_path: Path) -> None:
     settings = [*(f"spark.eventLog.{k}={v}" for k, v in log.items()),
                 f"spark.local.dir={temporary}"]  # fmt: skip
     options = ["--max-offsets", "10000", *(f"--conf={setting}" for setting in settings)]
-    with Database(tmp_path, shards=SHARDS, options=options) as db:
+    with database_on_shared(shards=SHARDS, options=options) as db:
         count = db.load(transfers(RECORDS))
         resolved(db, count)
         count += db.load(transfers(20, seed=2))

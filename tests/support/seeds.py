@@ -1,4 +1,4 @@
-"""How many seeds a test draws: a few in `make test`, more where more are asked for."""
+"""How many seeds or examples a test draws: a few in `make test`, more where more are asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ __all__ = ["ASKED_FOR", "seeds"]
 
 _SHORT, _BASE = 60, 120
 ASKED_FOR = int(os.environ.get("STREAMYDB_SIM_SEEDS", _SHORT))
-"""Seeds of one pipeline. `make proof` asks for 400; `make sim-long` runs seeds of its own."""
+"""Seeds of one pipeline. `make proof` and `make test-random` ask for 400.
+
+`make sim-long` runs seeds of its own.
+"""
 
 
 def seeds(count: int) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from streamydb.client import Options
 from streamydb.testing.clients import MemoryHost
+from tests.support.seeds import seeds
 
 LETTERS = "ab\x7fé\ud7ff\U0010ffff"
 NAMES = [first + second for first in LETTERS for second in ("", *LETTERS)]
@@ -44,7 +45,7 @@ def inside(name: str, wanted: dict[str, Any]) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(20)))
 def test_what_a_function_saw_of_a_range_holds_when_it_commits(seed: int) -> None:
     dice = random.Random(f"scans {seed}")
     with MemoryHost() as host:
@@ -74,7 +75,7 @@ def test_what_a_function_saw_of_a_range_holds_when_it_commits(seed: int) -> None
                 assert len(calls) == 1, (wanted, changed)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(15)))
 def test_a_function_scans_its_own_writes(seed: int) -> None:
     dice = random.Random(f"own writes {seed}")
     with MemoryHost() as host:

@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 
 from streamydb.facade import FacadeSettings, create_app
 from tests.support.history import HistoryDatabase
+from tests.support.seeds import seeds
 
 DATABASE = HistoryDatabase()
 APP = create_app(
@@ -30,14 +31,14 @@ CHECKS = [
 
 
 @DOCUMENT.exclude(path_regex="^/v1/(changes|query|sql)$").parametrize()
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=seeds(15), suppress_health_check=list(HealthCheck))
 def test_answers_are_as_documented(case: Any) -> None:
     """Only a read of the future may be told to wait (503, read-model-behind)."""
     check(case)
 
 
 @DOCUMENT.include(path_regex="^/v1/(query|sql)$").parametrize()
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=seeds(4), suppress_health_check=list(HealthCheck))
 def test_answers_to_queries_are_as_documented(case: Any) -> None:
     """Fewer: each query is a process."""
     check(case)

@@ -17,6 +17,7 @@ from streamydb.records import schemas
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.oracle.core import Oracle
 from tests.support.generators import PAYLOADS, TRANSACTIONS, mutated
+from tests.support.seeds import seeds
 
 NUMBERS = {"integer": "int64", "number": "double"}
 KINDS = {"results": "result", "changes": "change"}
@@ -94,7 +95,7 @@ def validator(name: str) -> Any:
     return Draft202012Validator({"$ref": place, "components": DOCUMENT["components"]})
 
 
-@settings(max_examples=200)
+@settings(max_examples=seeds(60))
 @given(st.lists(PAYLOADS, max_size=8))
 def test_every_verdict_and_change_fits(payloads: list[bytes | None]) -> None:
     oracle = Oracle("db", id_window=5)
@@ -110,7 +111,7 @@ IN_THE_DOCUMENT = validator("transaction")
 IN_THE_LOG = Draft202012Validator(schemas.schemas()["transaction"])
 
 
-@settings(max_examples=500)
+@settings(max_examples=seeds(200))
 @given(st.one_of(TRANSACTIONS, mutated()))
 def test_a_transaction_is_told_from_others_as_in_the_log(transaction: Any) -> None:
     named = {"id": "t", **transaction} if isinstance(transaction, dict) else transaction

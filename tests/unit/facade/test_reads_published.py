@@ -22,6 +22,7 @@ from streamydb.testing.in_process import scenario
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import change
+from tests.support.seeds import seeds
 
 NAMES = TopicNames("bank")
 SETTINGS = Settings(database="bank", bootstrap="memory:9092")
@@ -218,7 +219,7 @@ async def read(world: World, facade: Facade) -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(15)))
 @scenario
 async def test_a_strong_read_shows_all_that_anybody_knew_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int

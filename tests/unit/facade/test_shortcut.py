@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from streamydb.facade import FacadeSettings, create_app, shortcut
 from streamydb.testing.in_process import HttpAnswer, InProcess
 from streamydb.testing.memory import MemoryDatabase
+from tests.support.seeds import seeds
 
 TOKENS = '[{"name": "half", "token": "0123456789abcdef", "read": ["a"], "write": []}]'
 TOKEN = {"authorization": "Bearer 0123456789abcdef"}
@@ -102,7 +103,7 @@ async def counted(client: InProcess) -> list[str]:
 
 @pytest.mark.randomized
 @pytest.mark.parametrize("sent", [{}, TOKEN])
-@settings(max_examples=10, phases=[Phase.generate])
+@settings(max_examples=seeds(5), phases=[Phase.generate])
 @given(asked=st.lists(ASKED, min_size=8, max_size=25))
 def test_the_shortcut_answers_as_the_router_does(
     database: MemoryDatabase, sent: dict[str, str], asked: list[Any]
@@ -162,7 +163,7 @@ REPEATED = st.lists(
 
 @pytest.mark.randomized
 @pytest.mark.parametrize("sent", [{}, TOKEN])
-@settings(max_examples=6, phases=[Phase.generate])
+@settings(max_examples=seeds(4), phases=[Phase.generate])
 @given(written=st.lists(st.tuples(WRITTEN, WRITE_HEADERS, REPEATED), min_size=8, max_size=25))
 def test_the_shortcut_writes_as_the_router_does(sent: dict[str, str], written: list[Any]) -> None:
     databases = MemoryDatabase(), MemoryDatabase()

@@ -221,8 +221,9 @@ def test_stores_without_checks_of_ranges_are_said_to_have_phantoms(
     assert not any(found[name] for name in others)
 
 
-def test_thousands_of_operations_on_a_key_with_many_unknown() -> None:
-    history = Simulation(7, 24, lost=0.2).run(12_000)
+@pytest.mark.parametrize("count", [4_000, pytest.param(12_000, marks=pytest.mark.long)])
+def test_thousands_of_operations_on_a_key_with_many_unknown(count: int) -> None:
+    history = Simulation(7, 24, lost=0.2).run(count)
     assert check_history(history).ok
     script = Script()
     script.lines = [*history.operations]

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.layers.tables import (
@@ -27,6 +27,7 @@ from streamydb.layers.tables import (
 from streamydb.layers.tables.transaction import Overlay
 from streamydb.testing.clients import MemoryHost
 from tests.support.counting import Counting, make_people
+from tests.support.seeds import seeds
 
 ROWS = [
     (True, -5, 2**63 - 1, 0.1, Decimal("12.50"), "é\x00 \U0001f600", dt.date(1, 1, 1),
@@ -87,6 +88,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@settings(max_examples=seeds(30))
 @given(st.lists(st.lists(JSON, max_size=3) | st.dictionaries(st.text(max_size=3), JSON)))
 def test_json_comes_back_as_the_same_value(values: list[Any]) -> None:
     with Tables.in_memory() as tables:

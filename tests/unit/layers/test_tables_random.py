@@ -20,6 +20,7 @@ from streamydb.client import Client, ConstraintViolatedError, SqlResult
 from streamydb.layers.tables import ConstraintViolationError, Tables
 from streamydb.testing.clients import MemoryHost
 from tests.support.interleaving import interleave
+from tests.support.seeds import seeds
 from tests.support.tables import Drawn, Pair
 
 pytestmark = pytest.mark.randomized
@@ -27,7 +28,7 @@ STATEMENTS = 25
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=seeds(20))
 def test_each_statement_does_what_it_does_in_sqlite(seed: int) -> None:
     drawn = Drawn(random.Random(seed))
     pair = Pair(Tables.in_memory())
@@ -43,7 +44,7 @@ def test_each_statement_does_what_it_does_in_sqlite(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=seeds(20))
 def test_transactions_that_commit_are_serial(seed: int) -> None:
     interleave(seed, Tables.in_memory(), STATEMENTS)
 

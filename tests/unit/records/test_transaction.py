@@ -28,6 +28,7 @@ from streamydb.records import (
 )
 from streamydb.records.depth import deeper_than, outermost_field
 from tests.support.generators import JSON, PAYLOADS, TRANSACTIONS, as_bytes, damaged, mutated
+from tests.support.seeds import seeds
 
 
 def one(update: str) -> bytes:
@@ -337,7 +338,7 @@ ANYTHING = st.one_of(
 
 
 @pytest.mark.fault(12, "arbitrary bytes (Hypothesis)", "rejected, never raised")
-@settings(max_examples=1500)
+@settings(max_examples=seeds(500))
 @given(ANYTHING)
 def test_never_raises_and_both_decoders_agree(raw: bytes | None) -> None:
     found = decode(raw)

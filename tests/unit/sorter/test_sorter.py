@@ -18,6 +18,7 @@ from streamydb.sorter.state import SorterState
 from streamydb.txn_processor.compile import compile_records
 from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.order import LogRecord, Ordered, released
+from tests.support.seeds import seeds
 
 
 def feed(sorter: KeyedEventTimeSorter, partition: int, records: list[LogRecord]) -> None:
@@ -117,7 +118,7 @@ _STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=seeds(100))
 @given(st.integers(1, 3), st.lists(_STEPS, max_size=40))
 def test_all_three_release_alike_while_partitions_are_half_announced(
     initial: int, steps: list[tuple[str, int, int]]
