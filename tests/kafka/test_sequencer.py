@@ -22,6 +22,7 @@ from streamydb.kafka.producer import Producer
 from streamydb.kafka.results import ResultReader, ResultTimeoutError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.local.broker import EmbeddedBroker
+from streamydb.pipeline import marker_session
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.records import Marker, decode_marker
 from streamydb.records.result import Duplicate
@@ -226,20 +227,6 @@ class TestProducer:
         with pytest.raises(AppendError, match="closed"):
             producer.append(put(2))
 
-    def test_a_broker_that_is_killed_and_comes_back(
-        self, private_broker: Callable[..., EmbeddedBroker], database: str
-    ) -> None:
-        with private_broker() as broker:
-            settings = settings_of(broker.bootstrap, database)
-            with Producer(settings) as producer:
-                producer.append(put(0))
-                broker.kill()
-                futures = [producer.submit(put(number)) for number in range(1, 100)]
-                broker.start()
-                offsets = [future.result(WAIT_S).offset for future in futures]
-            assert offsets == list(range(1, 100))
-            assert ends(settings) == (100,)
-
 
 class TestResultReader:
     """Waiting for verdicts; the pipeline is played by the test."""
@@ -320,8 +307,9 @@ class TestMarkerLoop:
         7, "some partitions get no record", "released by epoch markers, then silence"
     )
     def test_every_transaction_is_released_and_then_nothing_is_written(
-        self, bootstrap: str, database: str
+        self, bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(marker_session, "REFRESH_S", 1.0)
         settings = settings_of(bootstrap, database, 3)
         with Producer(settings) as producer, MarkerLoop(settings) as loop:
             for number in range(5):
@@ -335,7 +323,10 @@ class TestMarkerLoop:
             assert (loop.rounds, loop.records, ends(settings)) == written
             assert 0 < loop.rounds <= 12
 
-    def test_one_partition_gets_no_marker(self, bootstrap: str, database: str) -> None:
+    def test_one_partition_gets_no_marker(
+        self, bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(marker_session, "REFRESH_S", 1.0)
         settings = settings_of(bootstrap, database)
         with Producer(settings) as producer, MarkerLoop(settings) as loop:
             producer.append(put(1))
@@ -449,19 +440,29 @@ class TestMarkerLoop:
     def test_a_broker_that_is_killed_and_comes_back(
         self, private_broker: Callable[..., EmbeddedBroker], database: str
     ) -> None:
+        """The loop goes on, and so does a producer of another log, in order."""
         with private_broker() as broker:
             settings = settings_of(broker.bootstrap, database, 2)
-            with MarkerLoop(settings) as loop, Producer(settings) as producer:
+            other = settings_of(broker.bootstrap, f"{database}-other")
+            with (
+                MarkerLoop(settings) as loop, Producer(settings) as producer,
+                Producer(other) as many,
+            ):  # fmt: skip
                 producer.append(put(0))
+                many.append(put(0))
                 wait_released(settings, 1, 2)
                 broker.kill()
                 waiting = producer.submit(put(1))
+                futures = [many.submit(put(number)) for number in range(1, 100)]
                 wait_for(lambda: loop.state == "degraded", "the loop to notice")
                 assert loop.last_error
                 broker.start()
                 waiting.result(WAIT_S)
+                offsets = [future.result(WAIT_S).offset for future in futures]
                 wait_released(settings, 2, 2)
                 wait_for(lambda: loop.last_error is None, "the loop to recover")
+            assert offsets == list(range(1, 100))
+            assert ends(other) == (100,)
 
     def test_stopping_is_prompt_and_repeatable(self, bootstrap: str, database: str) -> None:
         for loop in (

@@ -20,9 +20,10 @@ from streamydb.records.connect import ConnectPlace, connect_key, connect_value
 from tests.support.memory_copy import FailingError, MemoryCopy
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import resolve, write
+from tests.support.seeds import seeds
 
 PARTITIONS = 2
-SEEDS = range(150)
+SEEDS = range(seeds(50))
 
 
 def copied(copy: MemoryCopy) -> dict[int, list[tuple[bytes, bytes | None]]]:
