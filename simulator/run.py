@@ -106,9 +106,7 @@ def run_seed(
     log.begins = _draw_begins(seed, records, late=late)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
-    spans = mock.patch.object(idwindow, "SPAN_MS", dice.choice(_SPANS_MS))
-    least = mock.patch.object(planner, "LEAST_WEIGHT", dice.choice(_LEAST_WEIGHTS))
-    task = mock.patch.object(outputs, "_TASK_ROWS", dice.choice(_TASK_ROWS))
+    sizes = _sizes(dice)
     kind = Pair if pair else Cluster
     crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
@@ -119,8 +117,7 @@ def run_seed(
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        faulty = failing() if faults else nullcontext()
-        with no_collection(), _limits(workload), spans, least, task, faulty:
+        with no_collection(), _limits(workload), sizes, failing() if faults else nullcontext():
             _break(members, seed, faults)
             back = Rollbacks(seed, members, 0.0 if faults else rollbacks)
             _drive(cluster, log, workload, rng, records, back)
@@ -131,6 +128,17 @@ def run_seed(
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be looked at
         outcome.problems.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+@contextmanager
+def _sizes(dice: random.Random) -> Iterator[None]:
+    """Run the body with spans of ids, partitions of plans and formatting tasks of some sizes."""
+    with (
+        mock.patch.object(idwindow, "SPAN_MS", dice.choice(_SPANS_MS)),
+        mock.patch.object(planner, "LEAST_WEIGHT", dice.choice(_LEAST_WEIGHTS)),
+        mock.patch.object(outputs, "_TASK_ROWS", dice.choice(_TASK_ROWS)),
+    ):
+        yield
 
 
 @contextmanager

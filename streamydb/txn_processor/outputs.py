@@ -126,7 +126,7 @@ def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
 
 
 def _tasks(rows: int, spreads: int) -> int:
-    """How many of the formatting tasks get a part of so many rows: each costs a block."""
+    """Return how many formatting tasks get a part of so many rows: each costs a block."""
     return min(spreads, max(1, rows // _TASK_ROWS))
 
 

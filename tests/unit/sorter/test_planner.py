@@ -183,11 +183,13 @@ def test_large_plans(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("count", "python", "used"),
-    [(999, False, 1), (1_000, False, 2), (2_001, False, 3), (8_000, False, 4), (29, True, 1),
-     (30, True, 2), (200, True, 4)],
+    [(999, "", 1), (1_000, "", 2), (2_001, "", 3), (8_000, "", 4), (29, "python", 1),
+     (30, "python", 2), (200, "python", 4)],
 )  # fmt: skip
-def test_few_transactions_use_few_partitions(count: int, python: bool, used: int) -> None:
-    txns = [Txn(i, ((2 * i, True), (2 * i + 1, True)), python=python) for i in range(count + 1)]
+def test_few_transactions_use_few_partitions(count: int, python: str, used: int) -> None:
+    txns = [
+        Txn(i, ((2 * i, True), (2 * i + 1, True)), python=bool(python)) for i in range(count + 1)
+    ]
     plan = planned(table_of(txns), 4, LEAST_WEIGHT)
     assert plan.procs() == list(range(used))
 
