@@ -204,7 +204,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
         return route
 
     monkeypatch.setattr(run, "_routes", to_python)
-    outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 1 + seeds(3))]
+    outcomes = [run_seed(seed, grouping="planner") for seed in range(1, 1 + seeds(5))]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(left) > 25 * len(outcomes)
 
