@@ -143,6 +143,8 @@ def test_a_million_keys_would_end_in_small_blocks(
         assert took > 5
         assert max(sizes) <= 100
         assert max(held) <= 100
+        names = [name for node in db.cluster.nodes for name in node.blobs.blobs]
+        assert not [name for name in names if name.startswith("plan/")]
 
 
 @GROUPINGS
