@@ -106,7 +106,7 @@ def run_seed(
     log.begins = _draw_begins(seed, records, late=late)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
-    spans = mock.patch.object(idwindow, "SPAN_MS", dice.choice(_SPANS_MS))
+    limits = _limits(workload, seed, dice.choice(_SPANS_MS))
     kind = Pair if pair else Cluster
     crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
@@ -117,8 +117,7 @@ def run_seed(
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
     )
     try:
-        faulty = failing() if faults else nullcontext()
-        with no_collection(), _limits(workload, seed), spans, faulty:
+        with no_collection(), limits, failing() if faults else nullcontext():
             _break(members, seed, faults)
             back = Rollbacks(seed, members, 0.0 if faults else rollbacks)
             _drive(cluster, log, workload, rng, records, back)
@@ -132,14 +131,15 @@ def run_seed(
 
 
 @contextmanager
-def _limits(workload: Workload, seed: int) -> Iterator[None]:
+def _limits(workload: Workload, seed: int, span_ms: int) -> Iterator[None]:
     """Run the body with limits that are small where the workload would not reach them."""
+    spans = mock.patch.object(idwindow, "SPAN_MS", span_ms)
     dice = random.Random(f"limits {seed}")  # noqa: S311 - to be repeatable
     large, ranges = workload.large, workload.ranges
     small = small_limits() if large and large.rate else nullcontext()
     least = mock.patch.object(planner, "LEAST_WEIGHT", dice.choice(_LEAST_WEIGHTS))
     rows = mock.patch.object(outputs, "_TASK_ROWS", dice.choice(_TASK_ROWS))
-    with small, few_keys(ranges.most if ranges else 0), least, rows:
+    with small, few_keys(ranges.most if ranges else 0), spans, least, rows:
         yield
 
 
