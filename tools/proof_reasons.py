@@ -74,7 +74,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.processes": _STARTS,
     "streamydb.local.resources": _STARTS,
     "streamydb.local.spark_home": _STARTS,
-    "streamydb.local.scratch": "removes temporary files of dead processes; decides nothing of data",
     "streamydb.local.signals": "case 44 of docs/reliability.md: a signal at every step",
     "streamydb.pipeline.__main__": _STARTS,
     "streamydb.pipeline.checkpoint": "copies files of a store; `make test-stores` kills pipelines",
