@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic, perf_counter
@@ -229,12 +229,12 @@ class TopicFollower(Generic[_Rows]):
     def _read_some(self) -> None:
         """Read what is there, or wait for it, and hand it over."""
         records, failures = self._reader.take(_BATCH, _POLL_S)
-        self._judge({*records.partitions.tolist()}, failures)
-        if self.fault is not None:
-            self._probe()
         ends = (records.offsets + 1).tolist()
         reached = dict(zip(records.partitions.tolist(), ends, strict=True))
         reached |= {n: at for error, n, at in failures if error.code() == PARTITION_EOF}
+        self._judge(reached, failures)
+        if self.fault is not None:
+            self._probe()
         self._reached |= reached
         if len(records):
             self._hand_over(self._prepare(records), reached)
@@ -245,9 +245,8 @@ class TopicFollower(Generic[_Rows]):
         elif monotonic() - self._counted_s > _GROWTH_S:
             self._read_new()
 
-    def _judge(self, readable: set[int], failures: list[Failure]) -> None:
+    def _judge(self, readable: Collection[int], failures: list[Failure]) -> None:
         """Note which partitions cannot be read; a record or an end shows that one can."""
-        readable |= {n for error, n, _ in failures if error.code() == PARTITION_EOF}
         lost = {n: error for error, n, _ in failures if error.code() in HOPELESS}
         known = self._unreadable.items()
         kept = {n: error for n, error in known if n not in readable and (n >= 0 or not readable)}
