@@ -26,6 +26,7 @@ from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.repeats import RepeatedResults
 from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.sorter import planner
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import builder
 from streamydb.txn_processor.parser import parse_transactions
@@ -87,6 +88,12 @@ class Shards:
         """The plan stands."""
         self.ids[granter.shard].remember(granter.used, self.seq + 1, self.seq + count, ts)
         self.seq += count
+
+
+@pytest.fixture(autouse=True)
+def all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have small plans use all partitions."""
+    monkeypatch.setattr(planner, "LEAST_WEIGHT", 1)
 
 
 def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owners() -> None:

@@ -43,7 +43,7 @@ def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
         shards = dice.choice([1, 2, 8])
         given = dice.choice([(), (), (FACTORY_MODE,)])
         query = Query(shards, deaf=dice.random() < 0.3)
-        before = dict(query.settings)
+        before, mode = dict(query.settings), ""
         adaptive.follow(query.set_conf, shards, given)
         assert query.tried == 0
         for _ in range(1, dice.randint(2, 30)):
@@ -52,8 +52,10 @@ def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
             transactions = dice.choice([0, records // 2, records])
             adaptive.note(BatchSize(records, transactions, executing_us))
             small = 1 <= transactions <= 4_000 and executing_us <= 20_000
+            if transactions:
+                mode = INTERPRETED if records <= 10_000 else COMPILED
             wanted = {
-                FACTORY_MODE: INTERPRETED if records <= 10_000 else COMPILED,
+                FACTORY_MODE: mode,
                 SHUFFLE_PARTITIONS: "1" if small else str(shards),
             }
             if query.deaf:

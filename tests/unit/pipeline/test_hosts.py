@@ -22,12 +22,19 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryVa
 from streamydb.pipeline import arrow_batches, hosts
 from streamydb.pipeline.routes import tokens
 from streamydb.records.rulings import Fault, UnruledFaults
+from streamydb.sorter import planner
 from streamydb.txn_processor import core
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.parser import parse_transactions
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
+
+
+@pytest.fixture(autouse=True)
+def all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have small plans use all partitions."""
+    monkeypatch.setattr(planner, "LEAST_WEIGHT", 1)
 
 
 def transactions(count: int, size: int = 5) -> list[bytes]:
