@@ -16,7 +16,7 @@ from streamydb.pipeline import feedback
 from streamydb.pipeline.feedback import KEPT_MS, FeedbackKeeper
 from streamydb.pipeline.preparation import resume
 from tests.support.checkpoints import with_sums, written_to
-from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.memory_kafka import CONNECTION, MemoryKafka, Partition
 
 NAMES = TopicNames("bank")
 CONFIG = ShardConfig("bank", "i", 1, 1, 100)
@@ -85,13 +85,18 @@ def ran(folder: Path, first: int, last: int) -> Path:
     return folder
 
 
-def test_a_copy_whose_feedback_was_deleted_since_is_refused_and_what_helps_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_feedback(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryKafka, Partition]:
+    """Kafka with an empty log, and the feedback's only partition."""
     kafka = MemoryKafka(random.Random(1))
     kafka.install(monkeypatch)
     kafka.create(NAMES.transactions)
-    part = kafka.create(NAMES.feedback)[0]
+    return kafka, kafka.create(NAMES.feedback)[0]
+
+
+def test_a_copy_whose_feedback_was_deleted_since_is_refused_and_what_helps_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka, part = with_feedback(monkeypatch)
     for _ in range(10):
         kafka.append(NAMES.feedback, 0, b"block")
         kafka.now_ms += KEPT_MS // 2
@@ -111,10 +116,7 @@ def test_a_rebuilt_pipeline_may_die_in_its_first_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what the one before it fed back, the oldest was deleted; the rest is there until then."""
-    kafka = MemoryKafka(random.Random(1))
-    kafka.install(monkeypatch)
-    kafka.create(NAMES.transactions)
-    part = kafka.create(NAMES.feedback)[0]
+    kafka, part = with_feedback(monkeypatch)
     for _ in range(9):
         kafka.append(NAMES.feedback, 0, b"of an earlier life")
     part.trim(5)
