@@ -8,15 +8,15 @@ of the checkpoint that is not older than a day can be gone on with, too.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.upkeep import drop_before, keep_until_read
+from streamydb.pipeline.background import Background
 from streamydb.pipeline.repair import offsets_of
 
 __all__ = ["KEPT_MS", "FeedbackKeeper", "read_by_all"]
@@ -36,11 +36,12 @@ def read_by_all(checkpoint: Path, topic: str) -> dict[int, int]:
     The first batch of all may have to be read again while there is no other.
     """
     numbers = [int(p.name) for p in (checkpoint / "query/offsets").glob("*") if p.name.isdigit()]
-    first = min(numbers, default=0)
-    return offsets_of(checkpoint, first).get(topic, {}) if max(numbers, default=0) > 0 else {}
+    if max(numbers, default=0) == 0:
+        return {}
+    return offsets_of(checkpoint, min(numbers)).get(topic, {})
 
 
-class FeedbackKeeper:
+class FeedbackKeeper(Background):
     """Sees to a pipeline's feedback topic in a thread of its own while the body runs.
 
     Args:
@@ -55,21 +56,11 @@ class FeedbackKeeper:
         pull: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing runs yet."""
+        super().__init__("streamydb-feedback")
         self._connection = connection
         self._topic = topic
         self._checkpoint = checkpoint
         self._pull = pull
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="streamydb-feedback", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Stop; a request that is under way is not waited for."""
-        self._stop.set()
 
     def _run(self) -> None:
         """Repair the settings that an earlier release left, then delete now and then."""

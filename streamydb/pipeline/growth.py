@@ -6,16 +6,16 @@ records. So the pipeline stops before that: the producer looks at a topic every 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final
 
 from confluent_kafka import KafkaException
 
 from streamydb.kafka.admin import count_partitions
 from streamydb.kafka.checks import changes_grew
 from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.pipeline.background import Background
 
 __all__ = ["GrowthWatch"]
 
@@ -23,7 +23,7 @@ _INTERVAL_S: Final = 10.0
 _ANSWER_S: Final = 5.0
 
 
-class GrowthWatch:
+class GrowthWatch(Background):
     """Looks at a topic in a thread of its own while the body runs.
 
     Args:
@@ -37,21 +37,11 @@ class GrowthWatch:
 
     def __init__(self, connection: Mapping[str, str], topic: str, partitions: int) -> None:
         """Nothing runs yet."""
+        super().__init__("streamydb-growth")
         self.failure: str | None = None
         self._connection = connection
         self._topic = topic
         self._partitions = partitions
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="streamydb-growth", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Stop; a request that is under way is not waited for."""
-        self._stop.set()
 
     def _run(self) -> None:
         """Look until it has grown."""

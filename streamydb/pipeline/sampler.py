@@ -6,7 +6,6 @@ stays as it was. These gauges go on. They are set only while the metrics are ser
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Final, Self
 
@@ -17,6 +16,7 @@ from streamydb.errors import StreamyError
 from streamydb.kafka.admin import HIGHEST, LATEST, cluster, count_partitions, list_offsets
 from streamydb.kafka.clients import ContactedAdmin, administrator
 from streamydb.kafka.names import TopicNames
+from streamydb.pipeline.background import Background
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 
@@ -26,15 +26,14 @@ SAMPLE_S: Final = 5.0
 """How often Kafka is asked."""
 
 
-class LogSampler:
+class LogSampler(Background):
     """Sets gauges of the log in a thread of its own; without a metrics port it does nothing."""
 
     def __init__(self, settings: Settings, registry: CollectorRegistry, loop: MarkerLoop) -> None:
         """Register the gauges; ``loop`` writes the markers of this process."""
+        super().__init__("streamydb-sampler")
         self._settings = settings
         self._names = TopicNames(settings.database)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="streamydb-sampler", daemon=True)
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"streamydb_{name}", text, registry=registry)
@@ -50,13 +49,11 @@ class LogSampler:
 
     def __enter__(self) -> Self:
         """Start, if somebody is to see it."""
-        if self._settings.metrics_port is not None:
-            self._thread.start()
-        return self
+        return self if self._settings.metrics_port is None else super().__enter__()
 
     def __exit__(self, *_error: object) -> None:
         """Stop."""
-        self._stop.set()
+        super().__exit__()
         if self._thread.is_alive():
             self._thread.join(1)
 
