@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamydb.cli.common import EXIT_USAGE, fail
 
@@ -19,49 +19,81 @@ if TYPE_CHECKING:
 HTTP_PORT = 8080
 """Where the facade listens, if nothing else does."""
 
-PORT_VARIABLE = "STREAMYDB_SERVE_PORT"
-PORT_MAX = 65_535
+PREFIX = "STREAMYDB_SERVE_"
 
 POLL_S = 0.1
 GRACE_S = 30.0
 """How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
 
 
-def wished_port(option: int | None) -> int | None:
-    """Return the port that the option names, or the variable; None: any will do.
+class Front(NamedTuple):
+    """The way in which a facade is to be served, and this machine reaches it.
+
+    Attributes:
+        port: where it is to listen; None: any port will do.
+        timeout_s: how long it may take to be ready.
+        host: the address that it listens on.
+        url: where this machine reaches it, without the port.
+        name: the host to ask it for, if it answers for some only.
+    """
+
+    port: int | None
+    timeout_s: float
+    host: str = "127.0.0.1"
+    url: str = "http://127.0.0.1"
+    name: str | None = None
+
+    def free(self, port: int) -> bool:
+        """Return True if nobody listens there."""
+        from streamydb.local.broker.ports import is_free
+
+        return is_free(port, self.host)
+
+
+def front_of(port: int | None, timeout_s: float) -> Front:
+    """Return the facade that the option and the environment ask for.
 
     Raises:
-        Failure: the variable holds no port.
+        Failure: the facade would not serve with these settings.
     """
-    text = os.environ.get(PORT_VARIABLE, "").strip()
-    if option is not None or not text:
-        return option
-    if not text.isdecimal() or int(text) > PORT_MAX:
-        fail(f"{PORT_VARIABLE}: {text!r} is no port from 0 to {PORT_MAX}", EXIT_USAGE)
-    return int(text) or None
+    if not any(name.upper().startswith(PREFIX) for name in os.environ):
+        return Front(port, timeout_s)  # reading the settings imports the whole facade
+    from streamydb.cli.serve import Listening, facade_settings
+    from streamydb.errors import ConfigurationError
+    from streamydb.facade.server import checked
+
+    settings = facade_settings(Listening(port=port))
+    try:
+        checked(settings)
+    except ConfigurationError as error:
+        fail(f"{error}. Nothing was started", EXIT_USAGE)
+    wished = settings.port if "port" in settings.model_fields_set else 0
+    name = settings.allowed_hosts[0] if settings.allowed_hosts else None
+    return Front(wished or None, timeout_s, settings.host, settings.local_url, name)
 
 
-def refuse_taken(target: Target, port: int | None) -> None:
-    """Find out before anything is started that the facade could not have its port.
+def refuse_taken(target: Target, front: Front) -> None:
+    """Find out before anything is started that the facade could not have its address.
 
     Raises:
-        Failure: another program listens there.
+        Failure: another program listens there, or it is no address of this machine.
     """
-    from streamydb.local.broker.ports import is_free
-
-    if port is None or is_free(port) or target.place.facade_url() is not None:
+    if target.place.facade_url() is not None:
         return
-    fail(
-        f"another program has port {port}; choose another with --http-port ({PORT_VARIABLE}), or "
-        "leave it out: then a free one is found. Nothing was started"
-    )
+    if not front.free(0):
+        fail(
+            f"{PREFIX}HOST: {front.host} is no address that a program on this machine may listen "
+            "on. Nothing was started", EXIT_USAGE,
+        )  # fmt: skip
+    if front.port is not None and not front.free(front.port):
+        fail(
+            f"another program has port {front.port}; choose another with --http-port "
+            f"({PREFIX}PORT), or leave it out: then a free one is found. Nothing was started"
+        )
 
 
-def start_front(target: Target, port: int | None, phases: Phases, timeout_s: float) -> str:
-    """Start read model and facade unless they run; the facade's address once it is ready.
-
-    ``timeout_s``: how long it may take.
-    """
+def start_front(target: Target, front: Front, phases: Phases) -> str:
+    """Start read model and facade unless they run; the facade's address once it is ready."""
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
 
@@ -71,7 +103,7 @@ def start_front(target: Target, port: int | None, phases: Phases, timeout_s: flo
         phase.note("starting the read model and the facade")
         if processes.find(folder, READ_MODEL) is None:
             processes.start(folder, READ_MODEL, _command(target, "read-model"), environment)
-        while (url := _served(target, port, environment, timeout_s)) is None:
+        while (url := _served(target, front, environment)) is None:
             phase.note("another program took the port meanwhile")
         phase.outcome = url
     return url
@@ -116,9 +148,7 @@ def _command(target: Target, *words: str) -> list[str]:
     return [sys.executable, "-m", "streamydb.cli", name, *place, *options]
 
 
-def _served(
-    target: Target, port: int | None, environment: dict[str, str], timeout_s: float
-) -> str | None:
+def _served(target: Target, front: Front, environment: dict[str, str]) -> str | None:
     """Start the facade unless it runs; its address once it is ready.
 
     None if somebody else took the port before it could, and no port is wished for: try again.
@@ -127,35 +157,34 @@ def _served(
         Failure: a process ended (with the end of its log), or the time is up.
     """
     from streamydb.local import logs, processes
-    from streamydb.local.broker.ports import is_free
     from streamydb.local.folder import FACADE
 
     url = target.place.facade_url()
     if url is None:
-        chosen = _free_port(port)
-        waits = ["--timeout", f"{timeout_s:g}"]
+        chosen = _free_port(front)
+        waits = ["--timeout", f"{front.timeout_s:g}"]
         command = _command(target, "serve", "--port", str(chosen), *waits)
-        url = f"http://127.0.0.1:{chosen}"
+        url = f"{front.url}:{chosen}"
         processes.start(target.place.folder, FACADE, command, environment)
         target.place.note_facade(url)
-    if _comes_up(target, url, timeout_s):
+    if _comes_up(target, url, front):
         return url
-    if port is not None or is_free(_port_of(url)):
+    if front.port is not None or front.free(_port_of(url)):
         log = processes.log_path(target.place.folder, FACADE)
         fail(f"the {FACADE} ended.\n{logs.end_of_log(log)}")
     return None
 
 
-def _free_port(wanted: int | None) -> int:
+def _free_port(front: Front) -> int:
     """The wanted port; without a wish the usual one, or any other if it is taken."""
-    from streamydb.local.broker.ports import free_port, is_free
+    from streamydb.local.broker.ports import free_port
 
-    if wanted is not None:
-        return wanted
-    return HTTP_PORT if is_free(HTTP_PORT) else free_port()
+    if front.port is not None:
+        return front.port
+    return HTTP_PORT if front.free(HTTP_PORT) else free_port(front.host)
 
 
-def _comes_up(target: Target, url: str, timeout_s: float) -> bool:
+def _comes_up(target: Target, url: str, front: Front) -> bool:
     """Wait until the facade is ready; False if it has ended.
 
     Raises:
@@ -171,15 +200,15 @@ def _comes_up(target: Target, url: str, timeout_s: float) -> bool:
 
     def settled() -> bool:
         facade = processes.find(folder, FACADE)
-        if facade is None or (_listens(facade.pid, _port_of(url)) and _is_ready(url)):
+        if facade is None or (_listens(facade.pid, _port_of(url)) and _is_ready(url, front.name)):
             return True
         if processes.find(folder, READ_MODEL) is None:
             fail(f"the {READ_MODEL} ended.\n{end_of_log(READ_MODEL)}")
         return False
 
-    if not launcher.wait_until(settled, timeout_s, POLL_S):
+    if not launcher.wait_until(settled, front.timeout_s, POLL_S):
         fail(
-            f"the facade is not ready after {timeout_s:g} s (--timeout gives it longer).\n"
+            f"the facade is not ready after {front.timeout_s:g} s (--timeout gives it longer).\n"
             f"{end_of_log(FACADE)}"
         )
     return processes.find(folder, FACADE) is not None
@@ -202,10 +231,18 @@ def _port_of(url: str) -> int:
     return int(url.rpartition(":")[2])
 
 
-def _is_ready(url: str) -> bool:
+def _is_ready(url: str, name: str | None = None) -> bool:
+    """Ask a facade, which has been found to be our own process, for `name` if it answers only
+    for that; its certificate may be another host's.
+    """
     import httpx
 
+    headers = {} if name is None else {"Host": name}
     try:
-        return httpx.get(f"{url}/health/ready", timeout=5, trust_env=False).is_success
+        answer = httpx.get(
+            f"{url}/health/ready", headers=headers, timeout=5, trust_env=False,
+            verify=False,  # noqa: S501 - nothing secret is sent
+        )  # fmt: skip
     except httpx.TransportError:
         return False
+    return answer.is_success

@@ -69,7 +69,7 @@ def serve(
     from streamydb.facade import serve_database
 
     target = find_target(named)
-    facade = _settings(listening)
+    facade = facade_settings(listening)
     try:
         with _opened(target, folder or target.place.read_model, timeout) as model:
             scheme = "http" if facade.tls_key_file is None else "https"
@@ -79,7 +79,7 @@ def serve(
         fail(str(error))
 
 
-def _settings(listening: Listening) -> FacadeSettings:
+def facade_settings(listening: Listening) -> FacadeSettings:
     """The settings of the facade.
 
     Raises:

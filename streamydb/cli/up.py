@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from streamydb.cli.options import Founding, Json, Master, Named, Procedures, Rea
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
+    from streamydb.cli.front import Front
     from streamydb.cli.phases import Phase, Phases
     from streamydb.local.jars import FetchProgress
     from streamydb.records import Result
@@ -64,15 +65,16 @@ def up(
 
     Starts what does not run already. `streamydb down` stops it.
     """
-    from streamydb.cli.front import refuse_taken, wished_port
+    from streamydb.cli.front import front_of, refuse_taken
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
 
     target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
     refuse_changes(target)
-    if http:
-        refuse_taken(target, http_port := wished_port(http_port))
-    phases, front = Phases(), _Front(http_port, timeout) if http else None
+    front = front_of(http_port, timeout) if http else None
+    if front is not None:
+        refuse_taken(target, front)
+    phases = Phases()
     with undone_if_interrupted(target, phases):
         if _runs(target):
             _go_on(target, front, phases, sync, connect=connect)
@@ -91,15 +93,8 @@ def up(
         _tell_next(target)
 
 
-class _Front(NamedTuple):
-    """The wishes for a facade: its port (None: any will do), and the time that it may take."""
-
-    port: int | None
-    timeout_s: float
-
-
 def _go_on(
-    target: Target, front: _Front | None, phases: Phases, sync: bool | None, *, connect: bool
+    target: Target, front: Front | None, phases: Phases, sync: bool | None, *, connect: bool
 ) -> None:
     """Do what is left when the pipeline runs: the durability that is wished for, the facade unless
     there is to be none, and the copy for Kafka Connect if it is wished for, or was once.
@@ -110,7 +105,7 @@ def _go_on(
     if sync is not None:
         kafka.set_sync(target.connection, target.database, on=sync)
     if front is not None:
-        start_front(target, front.port, phases, front.timeout_s)
+        start_front(target, front, phases)
     if connect:
         kafka.add_connect(target.connection, target.database)
     start_copy(target, phases)

@@ -1,4 +1,4 @@
-"""Free ports on 127.0.0.1."""
+"""Free ports of this machine."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _FIRST, _LAST = 20_000, 32_000
 _ATTEMPTS_MAX = 200
 
 
-def free_port(*, besides: int = 0) -> int:
-    """Return a port that nobody listens on, other than `besides`.
+def free_port(host: str = "127.0.0.1", *, besides: int = 0) -> int:
+    """Return a port that nobody listens on at this address, other than `besides`.
 
     Raises:
         OSError: no free port was found.
     """
     for _ in range(_ATTEMPTS_MAX):
         port = _FIRST + secrets.randbelow(_LAST - _FIRST)
-        if port != besides and is_free(port):
+        if port != besides and is_free(port, host):
             return port
-    msg = f"No free port found on 127.0.0.1 between {_FIRST} and {_LAST}. Name one with --port."
+    msg = f"No free port found on {host} between {_FIRST} and {_LAST}. Name one with --port."
     raise OSError(msg)
 
 
-def is_free(port: int) -> bool:
-    """Tell whether a server could listen on `port` now."""
-    with socket.socket() as probe:
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Tell whether a server could listen on `port` of this address now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError:
             return False
         return True

@@ -20,14 +20,20 @@ from typer.testing import CliRunner
 from bench.main import app as bench_app
 from streamydb.cli import front
 from streamydb.cli.common import EXIT_USAGE, Failure
+from streamydb.cli.front import Front, front_of
 from streamydb.cli.options import Founding, Named
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import Target, find_target
 from streamydb.cli.undone import undone_if_interrupted
 from streamydb.cli.up import up
+from streamydb.facade import FacadeSettings
 from streamydb.kafka import creation
 from streamydb.local import processes
 from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL, DatabaseFolder
+from tests.support.secured import Authority
+from tests.support.served import serving
+
+ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there
 
 
 class Ready(BaseHTTPRequestHandler):
@@ -62,9 +68,9 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
     processes.start(target.place.folder, READ_MODEL, ["sleep", "60"])
     try:
         with pytest.raises(Failure, match="the address cannot be listened on"):
-            front._served(target, stranger, {}, 60)
+            front._served(target, Front(stranger, 60), {})
         monkeypatch.setattr(front, "_free_port", lambda _: stranger)
-        assert front._served(target, None, {}, 60) is None, "another port is to be tried"
+        assert front._served(target, Front(None, 60), {}) is None, "another port is to be tried"
     finally:
         processes.stop(target.place.folder, READ_MODEL)
 
@@ -84,7 +90,7 @@ def test_the_facade_may_take_as_long_as_is_said(
     processes.start(target.place.folder, READ_MODEL, ["sleep", "60"])
     try:
         with pytest.raises(Failure, match=r"not ready after 0\.3 s \(--timeout"):
-            front._served(target, None, {}, 0.3)
+            front._served(target, Front(None, 0.3), {})
         assert asked[0][-2:] == ("--timeout", "0.3")
     finally:
         processes.stop(target.place.folder, FACADE)
@@ -96,16 +102,69 @@ def test_the_port_that_the_environment_names(
 ) -> None:
     for text, port in ((str(stranger), stranger), ("", None), ("0", None)):
         monkeypatch.setenv("STREAMYDB_SERVE_PORT", text)
-        assert front.wished_port(None) == port
-        assert front.wished_port(9) == 9
+        assert front_of(None, 60) == Front(port, 60)
+        assert front_of(9, 60) == Front(9, 60)
     for text in ("http", "65536", "-1"):
         monkeypatch.setenv("STREAMYDB_SERVE_PORT", text)
-        with pytest.raises(Failure, match=r"STREAMYDB_SERVE_PORT: .* is no port") as refused:
-            front.wished_port(None)
+        with pytest.raises(Failure, match="STREAMYDB_SERVE_PORT: Input should be") as refused:
+            front_of(None, 60)
         assert refused.value.code == EXIT_USAGE
     monkeypatch.setenv("STREAMYDB_SERVE_PORT", str(stranger))
     with pytest.raises(Failure, match=f"another program has port {stranger}"):
         up(Named(home=tmp_path / "home"), Founding())
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", "127.0.0.1"), ("localhost", "localhost"), (ANYWHERE, "127.0.0.1"),
+        ("::", "[::1]"), ("::1", "[::1]"), ("10.0.0.7", "10.0.0.7"), ("db.example", "db.example"),
+    ],
+)  # fmt: skip
+def test_where_this_machine_reaches_a_facade(host: str, here: str) -> None:
+    """A program cannot connect to what stands for all addresses."""
+    assert FacadeSettings(host=host).local_url == f"http://{here}"
+    tls = FacadeSettings(host=host, tls_certificate_file=Path("c"), tls_key_file=Path("k"))
+    assert tls.local_url == f"https://{here}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("HOST", ANYWHERE, "the facade needs tokens"),
+        ("HOST", "192.0.2.1", "HOST: 192.0.2.1 is no address"),
+        ("TLS_KEY_FILE", "key.pem", "belong together"),
+        ("CORS_ORIGINS", "no JSON", "write a JSON list"),
+    ],
+)
+def test_settings_that_no_facade_serves_with_start_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, why: str
+) -> None:
+    monkeypatch.setenv(f"STREAMYDB_SERVE_{variable}", value)
+    if why.startswith("HOST"):
+        monkeypatch.setenv("STREAMYDB_SERVE_TOKENS", '[{"name": "a", "token": "' + 43 * "t" + '"}]')
+    home = tmp_path / "home"
+    with pytest.raises(Failure, match=why):
+        up(Named(home=home), Founding())
+    assert not home.exists()
+
+
+def test_a_facade_with_tls_and_names_of_its_own_is_found_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its certificate names another host, as one for a public name does."""
+    issued = Authority(tmp_path).issue("db.example", host="192.0.2.1")
+    for name, value in (
+        ("TLS_CERTIFICATE_FILE", str(issued.certificate)), ("TLS_KEY_FILE", str(issued.key)),
+        ("ALLOWED_HOSTS", '["db.example"]'),
+    ):  # fmt: skip
+        monkeypatch.setenv(f"STREAMYDB_SERVE_{name}", value)
+    wished = front_of(None, 60)
+    assert (wished.url, wished.name) == ("https://127.0.0.1", "db.example")
+    with serving(FacadeSettings(port=0)) as served:
+        port = served.url.rpartition(":")[2]
+        assert front._is_ready(f"{wished.url}:{port}", wished.name)
+        assert not front._is_ready(f"{wished.url}:{port}"), "it does not answer for an address"
 
 
 def test_who_serves_a_port_is_known(stranger: int) -> None:
@@ -150,9 +209,7 @@ def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
         processes.stop(folder, PIPELINE)
 
 
-def test_suggested_commands_can_be_pasted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_suggested_commands_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMYDB_HOME", raising=False)
     home = tmp_path / "it's a home"
     command = find_target(Named("shop", home)).command("up")
