@@ -50,12 +50,22 @@ class Front(NamedTuple):
         return is_free(port, self.host)
 
 
-def front_of(port: int | None, timeout_s: float) -> Front:
+def front_of(target: Target, port: int | None, timeout_s: float) -> Front:
     """Return the facade that the option and the environment ask for.
 
+    Found out before anything is started.
+
     Raises:
-        Failure: the facade would not serve with these settings.
+        Failure: it would not serve with these settings, or its address is not to be had.
     """
+    front = wished(port, timeout_s)
+    if target.place.facade_url() is None:
+        _refuse_taken(front)
+    return front
+
+
+def wished(port: int | None, timeout_s: float) -> Front:
+    """Return the facade that the option and the environment ask for; see `front_of`."""
     if not any(name.upper().startswith(PREFIX) for name in os.environ):
         return Front(port, timeout_s)  # reading the settings imports the whole facade
     from streamydb.cli.serve import Listening, facade_settings
@@ -67,19 +77,12 @@ def front_of(port: int | None, timeout_s: float) -> Front:
         checked(settings)
     except ConfigurationError as error:
         fail(f"{error}. Nothing was started", EXIT_USAGE)
-    wished = settings.port if "port" in settings.model_fields_set else 0
+    number = settings.port if "port" in settings.model_fields_set else 0
     name = settings.allowed_hosts[0] if settings.allowed_hosts else None
-    return Front(wished or None, timeout_s, settings.host, settings.local_url, name)
+    return Front(number or None, timeout_s, settings.host, settings.local_url, name)
 
 
-def refuse_taken(target: Target, front: Front) -> None:
-    """Find out before anything is started that the facade could not have its address.
-
-    Raises:
-        Failure: another program listens there, or it is no address of this machine.
-    """
-    if target.place.facade_url() is not None:
-        return
+def _refuse_taken(front: Front) -> None:
     if not front.free(0):
         fail(
             f"{PREFIX}HOST: {front.host} is no address that a program on this machine may listen "

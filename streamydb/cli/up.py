@@ -65,16 +65,13 @@ def up(
 
     Starts what does not run already. `streamydb down` stops it.
     """
-    from streamydb.cli.front import front_of, refuse_taken
+    from streamydb.cli.front import front_of
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
 
     target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
     refuse_changes(target)
-    front = front_of(http_port, timeout) if http else None
-    if front is not None:
-        refuse_taken(target, front)
-    phases = Phases()
+    phases, front = Phases(), front_of(target, http_port, timeout) if http else None
     with undone_if_interrupted(target, phases):
         if _runs(target):
             _go_on(target, front, phases, sync, connect=connect)

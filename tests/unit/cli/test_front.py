@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from bench.main import app as bench_app
 from streamydb.cli import front
 from streamydb.cli.common import EXIT_USAGE, Failure
-from streamydb.cli.front import Front, front_of
+from streamydb.cli.front import Front, wished
 from streamydb.cli.options import Founding, Named
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import Target, find_target
@@ -102,12 +102,12 @@ def test_the_port_that_the_environment_names(
 ) -> None:
     for text, port in ((str(stranger), stranger), ("", None), ("0", None)):
         monkeypatch.setenv("STREAMYDB_SERVE_PORT", text)
-        assert front_of(None, 60) == Front(port, 60)
-        assert front_of(9, 60) == Front(9, 60)
+        assert wished(None, 60) == Front(port, 60)
+        assert wished(9, 60) == Front(9, 60)
     for text in ("http", "65536", "-1"):
         monkeypatch.setenv("STREAMYDB_SERVE_PORT", text)
         with pytest.raises(Failure, match="STREAMYDB_SERVE_PORT: Input should be") as refused:
-            front_of(None, 60)
+            wished(None, 60)
         assert refused.value.code == EXIT_USAGE
     monkeypatch.setenv("STREAMYDB_SERVE_PORT", str(stranger))
     with pytest.raises(Failure, match=f"another program has port {stranger}"):
@@ -159,12 +159,12 @@ def test_a_facade_with_tls_and_names_of_its_own_is_found_ready(
         ("ALLOWED_HOSTS", '["db.example"]'),
     ):  # fmt: skip
         monkeypatch.setenv(f"STREAMYDB_SERVE_{name}", value)
-    wished = front_of(None, 60)
-    assert (wished.url, wished.name) == ("https://127.0.0.1", "db.example")
+    asked = wished(None, 60)
+    assert (asked.url, asked.name) == ("https://127.0.0.1", "db.example")
     with serving(FacadeSettings(port=0)) as served:
         port = served.url.rpartition(":")[2]
-        assert front._is_ready(f"{wished.url}:{port}", wished.name)
-        assert not front._is_ready(f"{wished.url}:{port}"), "it does not answer for an address"
+        assert front._is_ready(f"{asked.url}:{port}", asked.name)
+        assert not front._is_ready(f"{asked.url}:{port}"), "it does not answer for an address"
 
 
 def test_who_serves_a_port_is_known(stranger: int) -> None:
