@@ -231,7 +231,9 @@ class TopicFollower(Generic[_Rows]):
         records, failures = self._reader.take(_BATCH, _POLL_S)
         ends = (records.offsets + 1).tolist()
         reached = dict(zip(records.partitions.tolist(), ends, strict=True))
-        reached |= {n: at for error, n, at in failures if error.code() == PARTITION_EOF}
+        for error, number, at in failures:
+            if error.code() == PARTITION_EOF:  # records of this batch may lie behind it
+                reached[number] = max(reached.get(number, 0), at)
         self._judge(reached, failures)
         if self.fault is not None:
             self._probe()

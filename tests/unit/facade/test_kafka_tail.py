@@ -226,6 +226,40 @@ async def test_a_tail_that_may_not_read_any_more_says_so_until_it_may(
     await asyncio.to_thread(tail.close)
 
 
+class Mixed(Forbidden):
+    """A reader that tells an end, and in the same batch records that were appended behind it."""
+
+    def __init__(self, count: int, end: int) -> None:
+        super().__init__()
+        self.records = self._left = [OneRecord(0, n, b"%d" % n, result(n)) for n in range(count)]
+        self.told = [Failure(KafkaError(PARTITION_EOF), 0, end)]
+
+    def assign(self, topic: str, positions: Mapping[int, int]) -> None:
+        self._left = self.records
+        super().assign(topic, positions)
+
+
+@scenario
+async def test_an_end_before_records_of_its_batch_takes_none_of_them_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who waits for them waits no longer, and they are not read again when reading begins anew."""
+    reader = Mixed(5, end=3)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(kafka_tail, "_PROBE_S", 0)
+    monkeypatch.setattr(kafka_tail.TopicFollower, "_partitions_now", lambda _: {0})
+    taken: list[Any] = []
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, taken.extend)
+    async with asyncio.timeout(30):
+        await tail.passed({0: 5})
+    before = reader.assigned
+    reader.told.append(Failure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), 0, -1))
+    await until(lambda: reader.assigned > before)
+    await until(lambda: tail.fault is None)
+    await asyncio.to_thread(tail.close)
+    assert [txn_id for each in taken for txn_id in each.ids] == [b"%d" % n for n in range(5)]
+
+
 class Failing(Columns):
     """A reader that fails, as one that gets no memory."""
 
