@@ -96,10 +96,15 @@ def _last(
     highest epoch that anybody led in.
     """
     last: dict[str, Seen] = {}
+    claimed: dict[int, str] = {}
     newest = 0
     for append_ms, message in said:
         if message.log != log or not isinstance(message, LeaderClaim | Beat | Following):
             continue
+        if isinstance(message, LeaderClaim):
+            holder = claimed.setdefault(message.epoch, message.pipeline)
+            if holder != message.pipeline:  # the first claim of an epoch holds
+                continue
         leads = not isinstance(message, Following)
         newest = max(newest, message.epoch if leads else 0)
         last[message.pipeline] = Seen(
@@ -138,13 +143,14 @@ def seen(
     log = log_id(connection, database)
     with TopicReader(connection, TopicNames(database).control) as reader:
         said = _messages(reader.last(_WINDOW_RECORDS))
-        missed = doubtful(said, log, _now_ms()).difference(own)
-        until_s = time.monotonic() + _LISTEN_S
-        while missed and time.monotonic() < until_s:
+        now_ms, begun_s = _now_ms(), time.monotonic()
+        missed = doubtful(said, log, now_ms).difference(own)
+        while missed and time.monotonic() < begun_s + _LISTEN_S:
             later = _messages(reader.batch())
             missed -= {message.pipeline for _, message in later}
-            said += [(_now_ms(), message) for _, message in later]
-    return heard(said, log, _now_ms())
+            said += [(now_ms + _since_ms(begun_s), message) for _, message in later]
+    # The clock may have been set while it listened.
+    return heard(said, log, now_ms + _since_ms(begun_s))
 
 
 def _messages(records: Iterable[Record]) -> list[tuple[int, Message]]:
@@ -160,3 +166,7 @@ def _messages(records: Iterable[Record]) -> list[tuple[int, Message]]:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _since_ms(begun_s: float) -> int:
+    return round(1000 * (time.monotonic() - begun_s))

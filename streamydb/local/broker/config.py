@@ -7,6 +7,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from streamydb.errors import ConfigurationError
+
 __all__ = [
     "BROKER_PROPERTIES",
     "HEAP_MB_DEFAULT",
@@ -55,7 +57,8 @@ _BLANK = " \t\f"
 _GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*\\$")
 _NAME = re.compile(r"(?:\\.|[^\\ \t\f=:])*", re.DOTALL)
 _SEPARATOR = re.compile(r"\A[ \t\f]*[=:]?[ \t\f]*")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u.{0,4}|.?)", re.DOTALL)
+_NUMBER = re.compile(r"u[0-9a-fA-F]{4}")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
@@ -93,7 +96,11 @@ def server_properties(
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read properties as Java does (`java.util.Properties.load`): lines that go on, comments."""
+    r"""Read properties as Java does (`java.util.Properties.load`): lines that go on, comments.
+
+    Raises:
+        ConfigurationError: what follows a `\u` is no number.
+    """
     found = {}
     for line in _logical_lines(text):
         name = _NAME.match(line)
@@ -166,13 +173,19 @@ def _unescape(value: str) -> str:
 
 
 def _unescaped(escape: str) -> str:
-    if len(escape) == 5:
+    if _NUMBER.fullmatch(escape):
         return chr(int(escape[1:], 16))
+    if escape.startswith("u"):
+        raise ConfigurationError(
+            f"\\{escape} in the properties is no character: Java wants four hexadecimal digits "
+            "after \\u; a backslash itself is written twice"
+        )
     return _LETTERS.get(escape, escape)
 
 
 def _name(name: str) -> str:
-    return re.sub(r"(?<!\\)[ =:#!]", lambda found: f"\\{found[0]}", _escape(name))
+    escaped = re.sub(r"\\|[^ -~]", lambda found: _escaped(found[0]), name)
+    return re.sub(r"[ =:#!]", lambda found: f"\\{found[0]}", escaped)
 
 
 def _escape(value: str) -> str:

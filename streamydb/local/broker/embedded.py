@@ -13,7 +13,7 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 
-from streamydb.errors import StreamyError
+from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka.clients import administrator
 from streamydb.local import class_data
 from streamydb.local import jars as jar_cache
@@ -187,9 +187,10 @@ class EmbeddedBroker:
     def _earlier_port(self) -> int:
         try:
             text = (self._folder / "server.properties").read_text(encoding="utf-8")
-        except OSError:
+            known = config.parse_properties(text)
+        except (OSError, ConfigurationError):
             return 0
-        address = config.parse_properties(text).get("advertised.listeners", "")
+        address = known.get("advertised.listeners", "")
         return int(address.rpartition(":")[2] or 0)
 
     def _choose_port(self) -> None:
