@@ -79,6 +79,11 @@ def test_the_highest_epoch_leads_even_if_it_is_silent_now() -> None:
     assert heard(silent, "log", NOW_MS) == []
 
 
+def test_of_two_claims_of_an_epoch_the_first_leads() -> None:
+    claims = [at(2, LeaderClaim(log="log", pipeline=who, epoch=2)) for who in ("b", "a")]
+    assert [one.pipeline for one in heard(claims, "log", NOW_MS)] == ["b"]
+
+
 class Control:
     """A control topic, its brokers' clock, and that of this machine, which is wrong by some time.
 
