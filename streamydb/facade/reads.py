@@ -14,9 +14,11 @@ has to pass the end of the log.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from streamydb.errors import StreamyError
@@ -274,12 +276,18 @@ class Reader:
 
 
 async def in_thread(function: Callable[..., _T], *args: Any) -> _T:
-    """Run a function that may take long in a thread; if cancelled, wait for its end first."""
-    task = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    """Run a function that may take long in a thread; if cancelled, however often, wait for its end
+    first: the caller closes what it reads.
+    """
+    # No task: the end of a loop cancels all tasks, and then one is done while its thread works on.
+    work = partial(contextvars.copy_context().run, function, *args)
+    ending = asyncio.get_running_loop().run_in_executor(None, work)
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(ending)
     finally:
-        await asyncio.wait([task])
+        while not ending.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([ending])
 
 
 def check_seqs(**given: int | None) -> None:

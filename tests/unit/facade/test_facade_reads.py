@@ -15,7 +15,7 @@ from streamydb.facade.cursors import encode_cursor
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.looks import Looks
-from streamydb.facade.reads import ReadWaiter
+from streamydb.facade.reads import ReadWaiter, in_thread
 from streamydb.facade.stream_pages import StreamPosition
 from streamydb.read_model.ports import JsonPage
 from streamydb.testing.in_process import InProcess, scenario, until
@@ -350,3 +350,38 @@ async def test_a_long_scan_straight_over_kafka_holds_up_nobody_either(
     others.set()
     assert (await scanning).entries == []
     await direct.close()
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("which", ["request", "all"])
+@scenario
+async def test_a_thread_is_waited_for_however_often_its_request_is_cancelled(
+    times: int, which: str
+) -> None:
+    """Else the snapshot that it reads would be closed meanwhile: so ends a loop, task by task."""
+    begun, go_on, ended, closed = (threading.Event() for _ in range(4))
+
+    def read() -> None:
+        begun.set()
+        assert go_on.wait(30)
+        assert not closed.is_set()
+        ended.set()
+
+    async def request() -> None:
+        try:
+            await in_thread(read)
+        finally:
+            closed.set()
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(request())
+    await asyncio.to_thread(begun.wait, 30)
+    for _ in range(times):
+        for each in asyncio.all_tasks() - before if which == "all" else {task}:
+            each.cancel()
+        await settle()
+        assert not closed.is_set()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
