@@ -12,7 +12,9 @@ from streamydb.layers.tables.reading import ROWID
 from streamydb.layers.tables.schema import Column, Table
 from streamydb.layers.tables.types import FINITE
 
-__all__ = ["assigned", "cast", "default_of", "given", "names_row", "sees_whole"]
+__all__ = [
+    "assigned", "cast", "default_of", "given", "is_default", "names_row", "sees_whole",
+]  # fmt: skip
 
 
 def assigned(table: Table, parts: Sequence[exp.Expr]) -> list[Column]:
@@ -41,8 +43,13 @@ def _assigned(table: Table, part: exp.Expr) -> Column:
 
 def given(node: exp.Expr, column: Column) -> exp.Expr:
     """The value that a statement gives a column: what it says, or for DEFAULT the default."""
+    return default_of(column) if is_default(node) else node
+
+
+def is_default(node: exp.Expr) -> bool:
+    """Return True if a statement says DEFAULT in the place of a value."""
     named = isinstance(node, exp.Var | exp.Column) and node.name.upper() == "DEFAULT"
-    return default_of(column) if named and not node.args.get("table") else node
+    return named and not node.args.get("table")
 
 
 def default_of(column: Column) -> exp.Expr:

@@ -9,7 +9,14 @@ from typing import Any
 from sqlglot import exp
 
 from streamydb.layers.tables.altering import Alterations
-from streamydb.layers.tables.assigning import assigned, cast, default_of, given, sees_whole
+from streamydb.layers.tables.assigning import (
+    assigned,
+    cast,
+    default_of,
+    given,
+    is_default,
+    sees_whole,
+)
 from streamydb.layers.tables.conflicts import Conflicts
 from streamydb.layers.tables.defining import Catalog
 from streamydb.layers.tables.definitions import column_definition
@@ -138,7 +145,7 @@ class Statement:
         )
         table = self._reader.table(node.this)
         columns = self._columns(table, node.this)
-        rows = self._numbered(table, self._proposed(node, table, columns))
+        rows = self._numbered(table, table.columns, self._proposed(node, table, columns))
         conflict = node.args.get("conflict")
         writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
         self._check(table, rows)
@@ -146,6 +153,7 @@ class Statement:
         if conflict is not None:
             conflicts = Conflicts(self._reader, writer, table, _alias(node.this))
             old, rows = conflicts.settle(conflict, rows)
+            self._renumbered(table, conflict.expressions, rows[: len(old)])
             self._check(table, rows[: len(old)])
         made = writer.write(table, old, rows)
         writer.finish()
@@ -225,9 +233,16 @@ class Statement:
         names = [column.name for column in columns]
         return [{**empty, **dict(zip(names, row, strict=True))} for row in found.rows]
 
-    def _numbered(self, table: Table, rows: list[Row]) -> list[Row]:
+    def _renumbered(self, table: Table, parts: Sequence[exp.Expr], rows: list[Row]) -> None:
+        """Number rows anew in the identity columns that a SET gives their default."""
+        columns = assigned(table, parts)
+        pairs = zip(parts, columns, strict=True)
+        anew = [column for part, column in pairs if is_default(part.expression)]
+        self._numbered(table, anew, rows)
+
+    def _numbered(self, table: Table, columns: Sequence[Column], rows: list[Row]) -> list[Row]:
         """Number the rows that have no number of their own in an identity column."""
-        for column in table.columns:
+        for column in columns:
             if not column.identity or column.type not in INTEGERS:
                 continue
             key = self._keys.identity(table)
@@ -254,6 +269,7 @@ class Statement:
             {**row.values, **dict(zip(names, values, strict=True))}
             for row, values in zip(old, answers, strict=True)
         ]
+        self._renumbered(table, node.expressions, new)
         self._check(table, new)
         writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
         made = writer.write(table, old, new)
