@@ -50,7 +50,6 @@ REASONS: Final[dict[str, str]] = {
         "holds it against the other reader"
     ),
     "streamydb.kafka.patience": "waits until Kafka answers; decides nothing",
-    "streamydb.kafka.presence": _SHOWS,
     "streamydb.kafka.roles": "rights in Kafka; `tests/kafka/test_security.py` uses just them",
     "streamydb.kafka.topic_plans": _TOPICS,
     "streamydb.kafka.upkeep": _TOPICS,
