@@ -72,8 +72,7 @@ def serve(
     facade = facade_settings(listening)
     try:
         with _opened(target, folder or target.place.read_model, timeout) as model:
-            scheme = "http" if facade.tls_key_file is None else "https"
-            say(f"Serving {target.database} on {scheme}://{facade.host}:{facade.port}")
+            say(f"Serving {target.database} on {facade.scheme}://{facade.host}:{facade.port}")
             serve_database(target.settings, facade, model)
     except StreamyError as error:
         fail(str(error))

@@ -155,16 +155,20 @@ class FacadeSettings(BaseSettings):
             return False
 
     @property
+    def scheme(self) -> str:
+        """The scheme of the facade's addresses."""
+        return "http" if self.tls_key_file is None else "https"
+
+    @property
     def local_url(self) -> str:
         """The address, without a port, at which programs on this machine reach the facade."""
-        scheme = "http" if self.tls_key_file is None else "https"
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:
-            return f"{scheme}://{self.host}"
+            return f"{self.scheme}://{self.host}"
         if address.is_unspecified:  # all addresses of this machine
             address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
-        return f"{scheme}://{address if address.version == 4 else f'[{address}]'}"
+        return f"{self.scheme}://{address if address.version == 4 else f'[{address}]'}"
 
     def limits(self) -> dict[str, float]:
         """Return the limits by name, units last."""

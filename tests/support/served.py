@@ -62,11 +62,10 @@ def serving(
 ) -> Iterator[Served]:
     """Serve a database, by default an empty one, until the end of the context."""
     database = MemoryDatabase() if database is None else database
-    scheme = "http" if settings.tls_key_file is None else "https"
     with listen(settings) as listener:
         server = make_server(settings, database.model, database.log, database.changes)
         with running(server, listener) as port:
-            served = Served(server, f"{scheme}://127.0.0.1:{port}")
+            served = Served(server, f"{settings.scheme}://127.0.0.1:{port}")
             try:
                 yield served
             finally:
