@@ -57,7 +57,7 @@ _BLANK = " \t\f"
 _GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*\\$")
 _NAME = re.compile(r"(?:\\.|[^\\ \t\f=:])*", re.DOTALL)
 _SEPARATOR = re.compile(r"\A[ \t\f]*[=:]?[ \t\f]*")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u.{0,4}|.?)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u.{0,4}|.?)", re.DOTALL)
 _NUMBER = re.compile(r"u[0-9a-fA-F]{4}")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
