@@ -7,7 +7,7 @@ import os
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,6 +27,7 @@ from streamydb.records.control import (
     encode_message,
 )
 from streamydb.settings import Settings
+from tests.support.control_topic import ControlTopic
 from tests.support.memory_kafka import Record
 
 doctor, status_command, up = (
@@ -84,7 +85,7 @@ def test_of_two_claims_of_an_epoch_the_first_leads() -> None:
     assert [one.pipeline for one in heard(claims, "log", NOW_MS)] == ["b"]
 
 
-class Control:
+class Control(ControlTopic):
     """A control topic, its brokers' clock, and that of this machine, which is wrong by some time.
 
     Args:
@@ -99,19 +100,11 @@ class Control:
     ) -> None:
         self.listened_s = 0.0
         self._past, self._beats = past, beats
-        clock = SimpleNamespace(
-            time_ns=lambda: int(NOW_MS + 1000 * (wrong_s + self.listened_s)) * 1_000_000,
-            monotonic=lambda: self.listened_s,
+        self.stand_in(
+            monkeypatch,
+            lambda: int(NOW_MS + 1000 * (wrong_s + self.listened_s)) * 1_000_000,
+            lambda: self.listened_s,
         )
-        monkeypatch.setattr(presence, "time", clock)
-        monkeypatch.setattr(presence, "log_id", lambda *_: "log")
-        monkeypatch.setattr(presence, "TopicReader", lambda *_: self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
 
     def last(self, _: int) -> list[Record]:
         return [record(*said) for said in self._past]

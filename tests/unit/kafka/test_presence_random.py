@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
-from typing import Self
 
 import pytest
 
@@ -18,6 +16,7 @@ from streamydb.records.control import (
     decode_message,
     encode_message,
 )
+from tests.support.control_topic import ControlTopic
 from tests.support.memory_kafka import Record
 from tests.support.seeds import seeds
 
@@ -44,7 +43,7 @@ class Pipeline:
         )
 
 
-class World:
+class World(ControlTopic):
     """Pipelines, a broker and this machine; each of the two has a clock that is wrong and jumps."""
 
     def __init__(self, seed: int) -> None:
@@ -100,19 +99,11 @@ class World:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the control topic and the clocks of `presence`."""
-        clock = SimpleNamespace(
-            time_ns=lambda: int(1e9 * (START_S + self.now_s + self.here_s)),
-            monotonic=lambda: self.now_s,
+        self.stand_in(
+            monkeypatch,
+            lambda: int(1e9 * (START_S + self.now_s + self.here_s)),
+            lambda: self.now_s,
         )
-        monkeypatch.setattr(presence, "time", clock)
-        monkeypatch.setattr(presence, "log_id", lambda *_: "log")
-        monkeypatch.setattr(presence, "TopicReader", lambda *_: self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
 
     def last(self, count: int) -> list[Record]:
         return self.topic[-count:]
