@@ -86,7 +86,8 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     from streamydb.backup.start import find_state
 
     found = kafka.describe(target.connection, target.database)
-    log = found.get(kafka.TopicNames(target.database).transactions)
+    names = kafka.TopicNames(target.database)
+    log, changes = found.get(names.transactions), found.get(names.changes)
     if log is None:
         fail(f"there is no database {target.database} at {target.bootstrap}")
     if from_backup is None:
@@ -99,6 +100,12 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     about = StateFolder(find_state(from_backup)).about()
     if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
+    if about.seq and changes is not None and not any(changes.ends):
+        fail(
+            f"{changes.name} is empty: what was written before seq {about.seq} would not come back."
+            " Leave --from-backup out; if the log was trimmed, restore the backup into a new "
+            "database (`streamydb restore`)"
+        )
 
 
 def _keep_founding(target: Target, checkpoint: Path) -> None:

@@ -41,7 +41,7 @@ from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.preparation import resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
-from streamydb.pipeline.record import recorded_config, require_same_log
+from streamydb.pipeline.record import recorded_config, require_same_changes, require_same_log
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
@@ -193,15 +193,18 @@ def _find(config: PipelineConfig) -> _Found:
     known_log = log_id(client, settings.database)
     if shards is None:
         settings = settings.model_copy(update={"shards": topics[names.feedback].partitions})
-    results = topics[names.results]
+    results, changes = topics[names.results], changes_begun(client, settings.database)
     settings, begins = founded(
-        settings, config.checkpoint, known_log, log_topic, results,
-        changes_begun(client, settings.database),
+        settings, config.checkpoint, known_log, log_topic, results, changes
     )
     config = replace(config, settings=settings)
     database = recorded_config(config.checkpoint, settings, settings.partitions, config.name)
     require_same_log(config.checkpoint, known_log)
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
+    (known_changes,), begins_after = changes, 0 if start is None else start.seq
+    require_same_changes(
+        config.checkpoint, known_changes, topics[names.changes], begins_after
+    )
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start, config.store)

@@ -1,4 +1,5 @@
-"""The facts that a checkpoint records: the database's configuration, and the log it belongs to."""
+"""The facts that a checkpoint records: the database's configuration, and the topics it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +12,21 @@ import msgspec
 from streamydb.columns.blocks import FORMAT, READABLE
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.errors import ConfigurationError
+from streamydb.kafka.admin import TopicDescription
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import CHECKPOINT_RECORD
 from streamydb.pipeline.repair import REBUILD
 from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
 
-__all__ = ["read_record", "recorded_config", "require_own", "require_same_log"]
+__all__ = [
+    "read_record", "recorded_config", "require_own", "require_same_changes", "require_same_log",
+]  # fmt: skip
 
 _RECORD: Final = CHECKPOINT_RECORD
 _LOG: Final = "log-id"
+_CHANGES: Final = "changes-id"
+_ANEW: Final = "see docs/operations.md, 'The changes were made anew'"
 
 
 def recorded_config(
@@ -96,6 +102,39 @@ def require_same_log(checkpoint: Path, log: str) -> None:
     _require_log(path, log)
     if not path.exists():  # new, or begun by a release that did not note it
         write_whole(path, f"{log}\n".encode())
+
+
+def require_same_changes(
+    checkpoint: Path, known: str, changes: TopicDescription, begins_after: int
+) -> None:
+    """Refuse changes that lack what is not written again; a new checkpoint notes whose they are.
+
+    Args:
+        checkpoint: the folder.
+        known: Kafka's id of the topic of the changes.
+        changes: the topic.
+        begins_after: the seq of the state that this checkpoint began with; 0: it has none.
+
+    Raises:
+        ConfigurationError: the topic was made anew since the checkpoint began, or the state's
+            changes were never written to it.
+    """
+    path = checkpoint / _CHANGES
+    recorded = path.read_text("utf-8").strip() if path.exists() else known
+    if recorded != known:
+        raise ConfigurationError(
+            f"{changes.name} was made anew since {checkpoint} began: what was written before is "
+            f"not in it, and readers would lack it. Execute the log again, from its beginning: "
+            f"`streamydb rebuild`, or a new checkpoint; {_ANEW}"
+        )
+    if begins_after and not any(changes.ends):
+        raise ConfigurationError(
+            f"{changes.name} is empty, and this pipeline began with the state at seq "
+            f"{begins_after}: readers would lack the changes up to seq {begins_after}. Begin a "
+            f"new checkpoint without a state, from the log's beginning; {_ANEW}"
+        )
+    if not path.exists():  # new, or begun by a release that did not note it
+        write_whole(path, f"{known}\n".encode())
 
 
 def require_own(checkpoint: Path, database: str, log: str) -> None:
