@@ -15,8 +15,8 @@ from bench.engine import cores
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.fitter import LAST_PLAN
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.local.shard_files import LmdbValues
 from streamydb.txn_processor import outputs as o
@@ -67,7 +67,7 @@ class InMemory:
         grants: list[list[bytes]] = [[] for _ in blocks]
         for shard, (state, own) in enumerate(zip(self._states, blocks, strict=True)):
             if shard < cores():  # a process of its own begins with it; later ones share these
-                LAST_PLAN.forget()
+                last.forget()
             with _task(times, STEP):
                 room = KeyTransactionProcessor(self.config, shard, *state, Life(_DATABASE))
                 for emitted in room.step(own):

@@ -29,9 +29,8 @@ from simulator.procedures import MODULES
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns
-from streamydb.key_processor import fitter
+from streamydb.key_processor import fitter, last
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.fitter import LAST_PLAN
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
@@ -352,7 +351,7 @@ class Cluster:
         for done, number in enumerate(rng.sample(range(len(self.nodes)), len(self.nodes))):
             node, blobs = self.nodes[number], copies[number][0]
             if not done or (batch.number + number) % 2:  # by another process
-                LAST_PLAN.forget()
+                last.forget()
             steps = self._steps(number, blobs, inputs[number])
             with self._release():
                 for emitted in node.late.take(*steps, node.caches):

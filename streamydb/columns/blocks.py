@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamydb.columns.encoding import Part, narrowed, pack, pack_narrowed, unpack
+from streamydb.columns.encoding import Part, Stored, narrowed, pack, pack_narrowed, peel
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.plans import PlanName
 from streamydb.columns.table import Array, Columns, Ragged
@@ -32,8 +32,11 @@ __all__ = [
     "empty_writes",
     "feedback_block",
     "grant_block",
+    "halves",
     "notice_block",
     "open_block",
+    "open_header",
+    "open_home",
     "open_records",
     "parts_block",
     "records_blocks",
@@ -71,6 +74,8 @@ def records_blocks(
     the home must tell ids apart, so only it gets the other half.
 
     ``last``: the last record of each partition among them.
+
+    The arrays of the shared part are first; `halves` divides the two.
     """
     rest = {name: child for name, child in table.children.items() if name != "home"}
     arrays = Columns(table.cols, table.texts, rest).flatten()
@@ -85,18 +90,26 @@ def records_blocks(
         yield pack_narrowed([shared, own], kind="records", format=FORMAT, last=last)
 
 
-def open_records(arrays: dict[str, Array]) -> Columns:
-    """The records of a block that `records_blocks` made, with the hashes of the keys.
+def halves(records: Stored) -> tuple[Stored, Stored]:
+    """Divide a block that `records_blocks` made: what all shards get, and what one shard gets."""
+    return records.divided("home")
 
-    ``id1`` is 0 where the home is elsewhere.
-    """
-    table = Columns.unflatten(arrays)
-    counts, home = table.children["home"]
-    table.cols["id1"] = np.zeros(len(counts), np.uint64)
-    table.cols["id1"][np.flatnonzero(counts)] = home.cols.pop("id1")
+
+def open_records(shared: Stored) -> Columns:
+    """The records of a block as all shards know them, with the hashes of the keys."""
+    table = Columns.unflatten(shared.arrays())
     keys = table.children["keys"][1]
     if "hash" not in keys.cols:
         keys.cols["hash"] = hash_ragged(keys.texts["key"], KEY_SEED)
+    return table
+
+
+def open_home(own: Stored) -> Columns:
+    """The rest, which one shard knows; ``id1`` is 0 where the home is elsewhere."""
+    table = Columns.unflatten(own.arrays())
+    counts, home = table.children["home"]
+    table.cols["id1"] = np.zeros(len(counts), np.uint64)
+    table.cols["id1"][np.flatnonzero(counts)] = home.cols.pop("id1")
     return table
 
 
@@ -203,6 +216,18 @@ def parts_block(header: Mapping[str, Any]) -> bytes:
     return pack({}, **kept, kind="parts", format=FORMAT)
 
 
+def open_header(block: bytes) -> tuple[dict[str, Any], Stored]:
+    """Decode the header of a block and check its format; its arrays can be decoded later.
+
+    Raises:
+        InvariantViolation: the block was written by a release with another format.
+
+    """
+    header, stored = peel(block)
+    require_format(header)
+    return header, stored
+
+
 def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     """Decode a block and check its format.
 
@@ -210,9 +235,8 @@ def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
         InvariantViolation: the block was written by a release with another format.
 
     """
-    header, arrays = unpack(block)
-    require_format(header)
-    return header, arrays
+    header, stored = open_header(block)
+    return header, stored.arrays()
 
 
 def require_format(header: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,12 +18,15 @@ from streamydb.columns.table import Array
 from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["Narrowed", "Part", "narrowed", "pack", "pack_narrowed", "unpack"]
+__all__ = ["Narrowed", "Part", "Stored", "narrowed", "pack", "pack_narrowed", "peel", "unpack"]
 
 Part: TypeAlias = bytes | memoryview
 """Of a block: as many bytes as its length says."""
 
 _MAGIC = b"SDB2"
+
+_Name = tuple[str, int, str, str, int, int, int]
+"""Of an array: its name, its length, and its `Layout`."""
 
 
 def pack(arrays: Mapping[str, Array], /, **header: Any) -> bytes:
@@ -35,7 +38,7 @@ def pack(arrays: Mapping[str, Array], /, **header: Any) -> bytes:
 class Narrowed:
     """Arrays as a block stores them: what the header says of each, and the bytes."""
 
-    names: list[tuple[str, int, str, str, int, int, int]]
+    names: list[_Name]
     stored: list[Part]
 
 
@@ -57,6 +60,58 @@ def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> list[Part]:
     return [b"".join([_MAGIC, len(head).to_bytes(4, "little"), head]), *stored]
 
 
+class Stored(NamedTuple):
+    """Arrays as they lie in a block, one after the other: of each name, length and layout."""
+
+    names: list[_Name]
+    data: bytes | memoryview
+
+    def divided(self, name: str) -> tuple[Stored, Stored]:
+        """Divide before the first array whose name begins with ``name``."""
+        names, data, first, at = self.names, self.data, 0, 0
+        while first < len(names) and not names[first][0].startswith(name):
+            _, length, _, codec, width, _, _ = names[first]
+            first, at = first + 1, at + stored_bytes(codec, width, length)
+        return Stored(names[:first], data[:at]), Stored(names[first:], data[at:])
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays (copies, writable).
+
+        Raises:
+            RecordError: they are not what :func:`pack` stored.
+        """
+        view, size, at = memoryview(self.data), len(self.data), 0
+        arrays = {}
+        try:
+            for name, length, kind, codec, width, base, step in self.names:
+                end = at + stored_bytes(codec, width, length)
+                if end > size:
+                    raise RecordError("a block is shorter than it says")
+                arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
+                at = end
+        except (TypeError, ValueError, OverflowError, MemoryError) as error:
+            raise RecordError(f"a block cannot be decoded: {error}") from error
+        return arrays
+
+
+def peel(block: bytes | bytearray) -> tuple[dict[str, Any], Stored]:
+    """Decode the header of a block.
+
+    Raises:
+        RecordError: the bytes are not a block that :func:`pack` wrote.
+
+    """
+    view = memoryview(block)
+    if view[:4] != _MAGIC:
+        raise RecordError(_not_ours(bytes(view[:4])))
+    at = 8 + int.from_bytes(view[4:8], "little")
+    try:
+        header, names = _decode_header(view[8:at])
+    except UNREADABLE as error:
+        raise RecordError(f"a block cannot be decoded: {error}") from error
+    return header, Stored(names, view[at:])
+
+
 def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
     """Decode a block into its header and arrays (copies, writable).
 
@@ -64,22 +119,8 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
         RecordError: the bytes are not a block that :func:`pack` wrote.
 
     """
-    try:
-        view, size = memoryview(block), len(block)
-        if view[:4] != _MAGIC:
-            raise RecordError(_not_ours(bytes(view[:4])))
-        at = 8 + int.from_bytes(view[4:8], "little")
-        header, names = _decode_header(view[8:at])
-        arrays = {}
-        for name, length, kind, codec, width, base, step in names:
-            end = at + stored_bytes(codec, width, length)
-            if end > size:
-                raise RecordError("a block is shorter than it says")
-            arrays[name] = widen((kind, codec, width, base, step), length, view[at:end])
-            at = end
-    except (TypeError, ValueError, OverflowError, MemoryError, *UNREADABLE) as error:
-        raise RecordError(f"a block cannot be decoded: {error}") from error
-    return header, arrays
+    header, stored = peel(block)
+    return header, stored.arrays()
 
 
 def _not_ours(magic: bytes) -> str:
@@ -92,5 +133,4 @@ def _not_ours(magic: bytes) -> str:
     )
 
 
-_Names = list[tuple[str, int, str, str, int, int, int]]
-_decode_header = msgspec.msgpack.Decoder(tuple[dict[str, Any], _Names]).decode
+_decode_header = msgspec.msgpack.Decoder(tuple[dict[str, Any], list[_Name]]).decode

@@ -20,7 +20,7 @@ from streamydb.limits import SHARDS_MAX
 from streamydb.sorter.checks import require_order, require_plan
 from streamydb.sorter.planner import Plan
 
-__all__ = ["addressed", "applied", "fed", "granted", "indexed", "planned", "written"]
+__all__ = ["addressed", "applied", "fed", "granted", "indexed", "ordered", "planned", "written"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -89,11 +89,13 @@ def written(keys: Ragged, order: FileOrder) -> None:
     _FEEDBACK.require(row < 0, "each key is there once", row=row)
 
 
-def planned(
-    released: Columns, plan: Plan, earlier: Ints, procs: int, before: tuple[int, int]
-) -> None:
-    """Require an order that goes on after ``before`` (seq, ms), and a plan of it."""
+def ordered(released: Columns, before: tuple[int, int]) -> None:
+    """Require an order that goes on after ``before`` (seq, ms)."""
     require_order(_ORDER, released, before[1])
+
+
+def planned(released: Columns, plan: Plan, earlier: Ints, procs: int) -> None:
+    """Require a plan of these records."""
     require_plan(_PLAN, released, plan, earlier, procs)
 
 

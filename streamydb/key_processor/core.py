@@ -24,11 +24,12 @@ from streamydb.columns.blocks import (
     grant_block,
     notice_block,
     open_block,
-    open_records,
+    open_header,
     resolved_block,
     resolved_value,
     sizes_block,
 )
+from streamydb.columns.encoding import Stored
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
@@ -42,6 +43,7 @@ from streamydb.key_processor.fitter import PlanFitter
 from streamydb.key_processor.grants import in_blocks
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.repeats import RepeatedResults, partition_of, turn_feedback
 from streamydb.key_processor.state import NOT_YET, EmittedBlock, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
@@ -125,13 +127,13 @@ class KeyTransactionProcessor:
     def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": [], "sizes": []}
-        pieces: list[Columns] = []
+        records: list[Stored] = []
         last: list[list[Any]] = []
         told_before = len(self._meta.tokens)
         for block in blocks:
-            header, arrays = open_block(block)
+            header, stored = open_header(block)
             if header["kind"] == "records":
-                pieces.append(open_records(arrays))
+                records.append(stored)
                 last += header.get("last", [])
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
@@ -140,7 +142,7 @@ class KeyTransactionProcessor:
         plan, came = self._meta.open, len(self._meta.tokens) > told_before
         self._meta.waits = 0 if came or plan is None else self._meta.waits + 1
         refuse_to_wait(self._meta.waits, self._meta.applied())
-        self._sorter.add(pieces)
+        self._sorter.add(LAST_RECORDS.of(records, self._meta.config.shards))
         self._sorter.note_last(last)
         if self._meta.role.hear(told["role"]):
             self._meta.resolved_offsets = {}
@@ -248,7 +250,7 @@ class KeyTransactionProcessor:
         meta.seq, meta.plan = meta.seq + n, meta.plan + 1
         meta.ts = int(released.cols["ts"][-1])
         plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
-        checks.planned(released, plan, earlier, meta.config.shards, before)
+        checks.ordered(released, before)
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],

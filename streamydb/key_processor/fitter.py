@@ -12,22 +12,21 @@ from streamydb.columns.plans import FIRST_SHAPE
 from streamydb.columns.sizes import Sizes
 from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor import checks
 from streamydb.key_processor.grants import Granter
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.last import LAST_PLAN
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import next_pace
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.records.begins import VALUES_BOUNDED, Begins
-from streamydb.sorter.last_plan import LastPlan, Planned
+from streamydb.sorter.last_plan import Planned
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 
-__all__ = ["LAST_PLAN", "PlanFitter"]
+__all__ = ["PlanFitter"]
 
 Fitted = tuple[Plan, npt.NDArray[np.int64], Granter]
-
-LAST_PLAN: Final = LastPlan()
-"""Of this process; it spares work, and nothing depends on it."""
 
 _PACE_MIN: Final = 16
 """Fewest records that are released again after a plan was cut by its values."""
@@ -86,7 +85,9 @@ class PlanFitter:
 
 
 def _planned(records: Columns, procs: int) -> Planned:
-    """Plan records for partitions."""
+    """Plan records for partitions; a plan that is used again is not checked again."""
     valid = records.cols["kind"] != p.REJECTED
     earlier = earlier_with_same_id(records.cols["id0"], valid)
-    return plan_transactions(records, earlier, procs), earlier
+    plan = plan_transactions(records, earlier, procs)
+    checks.planned(records, plan, earlier, procs)
+    return plan, earlier

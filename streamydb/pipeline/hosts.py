@@ -20,8 +20,8 @@ from pyspark.sql import Row
 from streamydb.backup.start import Starter
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
+from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.fitter import LAST_PLAN
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
@@ -264,7 +264,7 @@ class Executor:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this task, execute them, and give the records out."""
         _Settling.begin()
-        LAST_PLAN.forget()  # all shards have planned
+        last.forget()  # all shards have planned
         read = self._spool.read
         blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards

@@ -38,7 +38,8 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_block, open_records, resolved_block, resolved_value
+from streamydb.columns.blocks import open_header, resolved_block, resolved_value
+from streamydb.columns.encoding import Stored
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged, chunk_bounds
@@ -47,6 +48,7 @@ from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import deletes
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.blocks import single_block, swept_block
 from streamydb.key_processor.locking.executor import Gatherer
@@ -146,12 +148,12 @@ class SingleShard:
         parts: list[tuple[int, MessagePart]] = []
         told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
         heard = False
-        pieces: list[Columns] = []
+        records: list[Stored] = []
         last: list[list[Any]] = []
         for block in blocks:
-            header, arrays = open_block(block)
+            header, stored = open_header(block)
             if header["kind"] == "records":
-                pieces.append(open_records(arrays))
+                records.append(stored)
                 last += header.get("last", [])
             elif header["kind"] in told:
                 told[header["kind"]].append(header)
@@ -171,7 +173,7 @@ class SingleShard:
                     released += decode_list(header["rows"], Released)
         meta.waits = 0 if parts or heard or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
-        self._sorter.add(pieces)
+        self._sorter.add(LAST_RECORDS.of(records, meta.config.shards))
         self._sorter.note_last(last)
         if meta.role.hear(told["role"]):
             meta.shown = (0, {})

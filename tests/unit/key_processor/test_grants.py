@@ -10,7 +10,7 @@ import pytest
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.blocks import open_block
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.columns.program import (
     NOT_A_DUPLICATE,
@@ -30,6 +30,7 @@ from streamydb.sorter import planner
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 from streamydb.txn_processor import builder
 from streamydb.txn_processor.parser import parse_transactions
+from tests.support.opened import opened
 
 Grants = list[tuple[int, Columns, Columns]]
 
@@ -67,7 +68,7 @@ class Shards:
             np.zeros(n, np.int32), np.arange(n) + 40, np.full(n, ts), raws, self.shards
         )
         (block,) = [each.block for each in routed if each.shard == shard]
-        table = open_records(open_block(block)[1])
+        (table,) = opened([block])
         table.cols["seq"] = np.arange(self.seq + 1, self.seq + n + 1)
         table.cols["ts"] = np.full(n, ts)
         return table

@@ -89,10 +89,8 @@ def empty_verdict(_: OpenPlan, __: Any, ___: Any, verdicts: Columns, ____: Any) 
     verdicts.texts["result"] = Ragged.of(results)
 
 
-def back_in_time(
-    released: Columns, plan: Plan, earlier: Any, procs: int, before: tuple[int, int]
-) -> tuple[Any, ...]:
-    return released, plan, earlier, procs, (before[0], int(released.cols["ts"][0]) + 1)
+def back_in_time(released: Columns, before: tuple[int, int]) -> tuple[Any, ...]:
+    return released, (before[0], int(released.cols["ts"][0]) + 1)
 
 
 def out_of_order(released: Columns, *_rest: Any) -> None:
@@ -101,7 +99,7 @@ def out_of_order(released: Columns, *_rest: Any) -> None:
         released.cols[name][1] = released.cols[name][0]
 
 
-def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int, _: Any) -> None:
+def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int) -> None:
     counts, keys = released.children["keys"]
     owner = np.repeat(np.arange(len(counts)), counts)
     written = plan.slot[keys.cols["write"] > 0]
@@ -167,8 +165,8 @@ def lost_key(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> No
         (checks.fed, late_verdict, "verdicts are of the plan's"),
         (checks.fed, verdict_twice, "each verdict is there once"),
         (checks.fed, empty_verdict, "results are within"),
-        (checks.planned, back_in_time, "time never goes back"),
-        (checks.planned, out_of_order, "total order"),
+        (checks.ordered, back_in_time, "time never goes back"),
+        (checks.ordered, out_of_order, "total order"),
         (checks.planned, torn_group, "no two partitions share"),
         (checks.granted, seq_of_another_plan, "seqs are the plan's"),
         (checks.granted, seq_twice, "seqs are the plan's"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from streamydb.columns.blocks import open_block, open_records
+from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -27,6 +27,7 @@ from streamydb.txn_processor import core
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.parser import parse_transactions
+from tests.support.opened import opened
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
 
@@ -69,8 +70,8 @@ def offsets_by_shard(output: Iterator[pa.RecordBatch]) -> dict[int, list[int]]:
     for batch in output:
         columns = batch.column(0).to_pylist(), batch.column(3).to_pylist()
         for token, block in zip(*columns, strict=True):
-            table = open_records(open_block(block)[1])
-            found[routes.index(token)] += table.cols["off"].tolist()
+            for table in opened([block]):
+                found[routes.index(token)] += table.cols["off"].tolist()
     return found
 
 
@@ -79,9 +80,9 @@ def test_hashes_are_the_same_whether_they_travel_or_not() -> None:
     tables = []
     for hashes in (False, True):
         routed = list(parse_transactions(*places, transactions(40), 2, hashes=hashes))
-        arrays = open_block(routed[1].block)[1]
-        assert ("keys.hash" in arrays) is hashes
-        tables.append({n: each.tobytes() for n, each in open_records(arrays).flatten().items()})
+        assert ("keys.hash" in open_block(routed[1].block)[1]) is hashes
+        (table,) = opened([routed[1].block])
+        tables.append({name: each.tobytes() for name, each in table.flatten().items()})
     assert tables[0] == tables[1]
     assert any(tables[0]["keys.hash"])
 

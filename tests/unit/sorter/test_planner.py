@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from simulator.workload import Workload
 from streamydb import records as r
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_block, open_records
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
 from streamydb.columns.table import Array, Columns, Ragged, starts_of
@@ -32,6 +31,7 @@ from streamydb.sorter.planner import (
 from streamydb.sorter.ranges import links_of
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
+from tests.support.opened import opened
 
 
 @dataclass(frozen=True)
@@ -343,8 +343,7 @@ def test_every_shard_plans_alike(seed: int) -> None:
     values, _ = compiled(seed)
     part, off = np.zeros(len(values), np.int32), np.arange(len(values))
     shards = [
-        open_records(open_block(routed.block)[1])
-        for routed in parse_transactions(part, off, off, values, 3)
+        opened([routed.block])[0] for routed in parse_transactions(part, off, off, values, 3)
     ]
     pieces = [
         compile_records(part[rows], off[rows], off[rows], values[rows])

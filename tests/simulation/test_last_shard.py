@@ -1,0 +1,66 @@
+"""Shards that share a process share records and a plan: nobody changes them, and they are the ones
+of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from unittest import mock
+
+from simulator.run import run_seed
+from streamydb.columns.encoding import Stored
+from streamydb.columns.table import Columns
+from streamydb.sorter.last_plan import LastPlan, Planned
+from streamydb.sorter.last_records import LastRecords
+
+SEEDS = range(0, 24, 2)
+
+
+def test_a_plan_that_is_used_again_is_still_what_its_shard_would_plan() -> None:
+    again = 0
+    of = LastPlan.of
+
+    def judged(
+        self: LastPlan, records: Columns, procs: int, make: Callable[[Columns, int], Planned]
+    ) -> Planned:
+        nonlocal again
+        kept = self._kept
+        found = of(self, records, procs, make)
+        if kept is not None and found is kept[-1]:
+            again += 1
+            assert as_bytes(found) == as_bytes(make(records, procs))
+        return found
+
+    with mock.patch.object(LastPlan, "of", judged):
+        for seed in SEEDS:
+            assert not run_seed(seed, 60, "planner").problems
+    assert again > 10
+
+
+def as_bytes(planned: Planned) -> list[bytes]:
+    plan, earlier = planned
+    return [each.tobytes() for each in (plan.slot, plan.first, plan.proc, earlier)]
+
+
+def test_records_that_are_used_again_are_still_what_their_shard_would_open() -> None:
+    again = 0
+    of = LastRecords.of
+
+    def judged(self: LastRecords, blocks: Sequence[Stored], shards: int) -> list[Columns]:
+        nonlocal again
+        kept = self._kept
+        found = of(self, blocks, shards)
+        if kept is not None and self._kept is kept and found:
+            again += 1
+            assert list(map(flat, found)) == list(map(flat, of(LastRecords(), blocks, shards)))
+        return found
+
+    with mock.patch.object(LastRecords, "of", judged):
+        for seed in SEEDS:
+            assert not run_seed(seed, 60, "planner").problems
+            assert not run_seed(seed, 60, "single").problems
+    assert again > 10
+
+
+def flat(table: Columns) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in table.flatten().items()}
