@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,14 @@ class _Duplicates:
     of: Ints
 
 
+class _Found(NamedTuple):
+    """The slots of a plan whose keys live here, those keys, and their values."""
+
+    owned: Ints
+    keys: Ragged
+    values: Columns
+
+
 @dataclass(slots=True)
 class Granter:
     """Makes the grants of one shard for one plan.
@@ -57,7 +65,7 @@ class Granter:
     over: bool = False
     used: Columns = field(default_factory=lambda: Columns({}))
     repeats: Columns = field(default_factory=lambda: Columns({}))
-    _found: tuple[Ints, Columns] | None = None
+    _found: _Found | None = None
 
     def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
         """Return how many of the first records may be one plan: all of them, or fewer, but at least
@@ -77,7 +85,7 @@ class Granter:
         owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
         texts = keys.texts["key"].take(plan.first[owned])
         if len(released) == 1:
-            self._found = owned, self._of_one(texts, int(released.cols["ts"][0]))
+            self._found = _Found(owned, texts, self._of_one(texts, int(released.cols["ts"][0])))
             return 1
         if sizes is not None:
             most = affordable(released, plan, sizes, bound)
@@ -90,14 +98,14 @@ class Granter:
             most = affordable(released, plan, exact, bound)
             if most < len(released):
                 return most
-        self._found = owned, found or self.values.read(texts)
+        self._found = _Found(owned, texts, found or self.values.read(texts))
         return len(released)
 
     def written(self, released: Columns, plan: Plan) -> set[bytes]:
         """Return the keys that live here and that the plan may write, so that it is known to whom
         executes it when they end; those without their values are not among them.
         """
-        owned = np.empty(0, np.int64) if self._found is None else self._found[0]
+        owned = np.empty(0, np.int64) if self._found is None else self._found.owned
         found = written_keys(released, plan, owned)
         return {key for key in found if key[0] == SYSTEM} if self.over else found
 
@@ -130,14 +138,14 @@ class Granter:
         transactions that repeat one of an earlier plan in ``repeats``. ``ends``: keys may end in
         the plan, so it is told which of them it may write.
         """
-        counts, keys = released.children["keys"]
+        counts, _ = released.children["keys"]
         at_home = np.flatnonzero(released.children["home"][0] == 1)
         txns = self._transactions(released, plan, earlier, at_home)
         if self._found is None:
             raise InvariantViolation("a plan is granted before it was weighed")
-        owned, slots = self._found
+        owned, texts, slots = self._found
         slots.cols["slot"] = owned
-        slots.texts["key"] = keys.texts["key"].take(plan.first[owned])
+        slots.texts["key"] = texts
         if plan.ranges is not None:
             slots.cols["covered"] = plan.ranges.covered[owned].astype(np.uint8)
         if ends:
@@ -162,7 +170,7 @@ class Granter:
 
         ``timeline``: of the plan, where keys may end.
         """
-        owned = np.empty(0, np.int64) if self._found is None else self._found[0]
+        owned = np.empty(0, np.int64) if self._found is None else self._found.owned
         here = OwnValues(self.values, owned, timeline)
         return range_grants(released, plan, here, bound // self.shards)
 
