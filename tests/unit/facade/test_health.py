@@ -20,8 +20,9 @@ LATE_MS = 60_000
 
 
 @pytest.fixture(autouse=True)
-def _every_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def _every_look_counts_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_KEPT_S", 0.0)
+    monkeypatch.setattr(health, "_PATIENCE_S", 30.0)
 
 
 def connect(
@@ -168,7 +169,7 @@ async def test_kafka_that_hangs_holds_no_probe_up(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(health, "_SILENT_S", 0.0)
         assert served(await ready(client)) == {"reads", "changes"}
         database.log.stalled.set()
-        monkeypatch.setattr(health, "_PATIENCE_S", 1)
+        monkeypatch.setattr(health, "_PATIENCE_S", 30.0)
         assert (await ready(client))["status"] == "ready"
 
 
@@ -186,7 +187,7 @@ async def test_the_age_grows_while_a_look_is_under_way(monkeypatch: pytest.Monke
         await asyncio.sleep(0.02)
         assert 0 < first < (await ready(client))["age_s"]
         database.log.stalled.set()
-        monkeypatch.setattr(health, "_PATIENCE_S", 1)
+        monkeypatch.setattr(health, "_PATIENCE_S", 30.0)
         assert (await ready(client))["age_s"] == 0
 
 

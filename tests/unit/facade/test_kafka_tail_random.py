@@ -9,11 +9,13 @@ import random
 from collections.abc import Iterator, Mapping
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streamydb.facade import kafka_tail
 from streamydb.facade.ports import LogFaultError
+from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
-from streamydb.kafka.librdkafka import Taken
+from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until
 
@@ -21,28 +23,60 @@ Place = tuple[int, int]
 
 
 class Topic:
-    """A reader in columns of a topic: some records of some partition at a time."""
+    """A reader in columns of a topic: some records of some partition at a time.
 
-    def __init__(self, dice: random.Random, lengths: list[int]) -> None:
+    Records are appended while it reads, perhaps behind an end that it tells in the same batch. With
+    ``losses`` the right to read a partition is taken away now and then, for some batches; that is
+    told once, and again when reading begins anew.
+    """
+
+    def __init__(self, dice: random.Random, lengths: list[int], *, losses: bool) -> None:
         self._dice = dice
         self._lengths = lengths
+        self._shown = [dice.randint(0, length) for length in lengths]
+        self._losses = 5 if losses else 0
+        self._lost: dict[int, int] = {}
+        self._told: list[Failure] = []
         self._next: dict[int, int] = {}
 
     def assign(self, _: str, positions: Mapping[int, int]) -> None:
         self._next = dict(positions)
+        self._told = [_refusal(number) for number in self._lost]
+        self._told += [_end(n, at) for n, at in positions.items() if n not in self._lost]
 
     def take(self, count_max: int, _: float) -> Taken:
         found: list[OneRecord] = []
-        left = [n for n, at in self._next.items() if at < self._lengths[n]]
-        for number in self._dice.sample(left, self._dice.randint(0, len(left))):
+        told, self._told = self._told, []
+        self._lost = {number: left - 1 for number, left in self._lost.items() if left}
+        for _ in range(self._dice.randint(0, 3)):
+            number = self._dice.choice([*self._next])
+            if number in self._lost:
+                continue
+            if self._losses and self._dice.random() < 0.1:
+                self._losses -= 1
+                self._lost[number] = self._dice.randint(1, 4)
+                told.append(_refusal(number))
+                continue
             at = self._next[number]
-            count = min(self._lengths[number] - at, count_max - len(found))
+            self._shown[number] = max(at, self._shown[number])
+            count = min(self._shown[number] - at, count_max - len(found))
             self._next[number] += (count := self._dice.randint(0, count))
             found += [OneRecord(number, at + n, b"", b"") for n in range(count)]
-        return Taken(RecordColumns.of(found), [])
+            if self._next[number] == self._shown[number]:
+                told.append(_end(number, self._next[number]))
+                self._shown[number] = self._dice.randint(at + count, self._lengths[number])
+        return Taken(RecordColumns.of(found), told)
 
     def close(self) -> None:
         self._lengths = []
+
+
+def _end(number: int, at: int) -> Failure:
+    return Failure(KafkaError(PARTITION_EOF), number, at)
+
+
+def _refusal(number: int) -> Failure:
+    return Failure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), number, -1)
 
 
 class Taker:
@@ -88,7 +122,18 @@ class Taker:
         self.taken.append(row)
 
 
-@pytest.mark.parametrize("seed", range(40))
+async def passed(tail: kafka_tail.TopicFollower[list[Place]], ends: Mapping[int, int]) -> None:
+    """Wait, again and again while a partition cannot be read."""
+    while True:
+        try:
+            return await tail.passed(ends)
+        except LogFaultError as error:
+            if "followed" in str(error):
+                raise
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(60))
 @scenario
 async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -102,17 +147,19 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     monkeypatch.setattr(kafka_tail, "_HANDED_MAX", room)
     monkeypatch.setattr(kafka_tail, "_BATCH", dice.choice([1, 3, 20]))
     monkeypatch.setattr(kafka_tail, "_POLL_S", 0.01)
-    monkeypatch.setattr(
-        kafka_tail, "column_reader", lambda *_, **__: Topic(random.Random(seed), lengths)
-    )
+    monkeypatch.setattr(kafka_tail, "_PROBE_S", 0)
+    monkeypatch.setattr(kafka_tail.TopicFollower, "_partitions_now", lambda _: {*starts})
+    topic = Topic(random.Random(seed), lengths, losses=seed % 2 == 1)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: topic)
     taker = Taker(dice, fails_at)
     tail = kafka_tail.TopicFollower(Settings(), "t", starts, taker.prepare, taker.take)
-    waiting = [asyncio.create_task(tail.passed({n: end})) for n, end in enumerate(lengths)]
+    waiting = [asyncio.create_task(passed(tail, {n: end})) for n, end in enumerate(lengths)]
     if fails_at < 0:
         async with asyncio.timeout(30):
             await asyncio.gather(*waiting)
         assert sum(map(len, taker.prepared)) == expected
-    await until(lambda: tail.fault is not None or len(taker.taken) == expected)
+    failed = "t cannot be followed (KeyError)" if fails_at >= 0 else None
+    await until(lambda: tail.fault == failed and (fails_at >= 0 or len(taker.taken) == expected))
     await asyncio.to_thread(tail.close)
     for task in waiting:
         task.cancel()
@@ -124,5 +171,4 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
         offsets = [offset for partition, offset in in_order if partition == number]
         assert offsets == [*range(start, start + len(offsets))]
     assert taker.ahead <= room + 2  # one is taken, and one waits for room
-    failed = "t cannot be followed (KeyError)" if fails_at >= 0 else None
     assert tail.fault == failed
