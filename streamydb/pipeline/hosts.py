@@ -31,7 +31,7 @@ from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
-from streamydb.txn_processor.blocks import open_output, output_block
+from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.outputs import formatted
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
@@ -274,7 +274,7 @@ class Executor:
                 if spreads == 1:
                     yield arrow_records(formatted(item, self._config.database), self._config)
                 else:
-                    block = writer.put([output_block(item)])
+                    block = writer.put(output_parts(item))
                     rows = block_rows([(item.spread, 0, block)], spreads)
                     cpu_us = (time.thread_time_ns() - begun_ns) // 1000
                     yield rows.append_column("cpu_us", pa.array([cpu_us], pa.int64()))

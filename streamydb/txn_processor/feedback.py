@@ -36,12 +36,11 @@ def feedback_chunks(
         sizes = own.texts["key"].lengths() + own.texts["text"].lengths() + 24
         write_cuts = _cuts(sizes, bytes_max)
         verdict_cuts = _cuts(told.texts["result"].lengths() + 16, bytes_max)
-        parts: list[tuple[Ints, Ints]] = []
-        none = np.empty(0, np.int64)
         if len(write_cuts) == 1 and len(verdict_cuts) == 1 and _size(own, told) < bytes_max:
-            parts = [(write_cuts[0], verdict_cuts[0])]
-        else:
-            parts = [(rows, none) for rows in write_cuts] + [(none, rows) for rows in verdict_cuts]
+            yield shard, 0, 1, own, told
+            continue
+        none = np.empty(0, np.int64)
+        parts = [(rows, none) for rows in write_cuts] + [(none, rows) for rows in verdict_cuts]
         for chunk, (left, right) in enumerate(parts):
             yield shard, chunk, len(parts), own.take(left), told.take(right)
 
