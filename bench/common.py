@@ -13,7 +13,7 @@ from bench import workload as w
 from bench.appending import Appender
 from bench.engine import Engine, EngineOptions, cores, fresh_engine
 from bench.errors import BenchError
-from bench.latency import open_loop, summary
+from bench.latency import Floats, open_loop, summary
 from bench.limit import CopyLimit, copy_limit
 from bench.machine import machine
 from bench.proof import read_changes, read_results
@@ -116,15 +116,22 @@ class Run:
         """Measure latency at a rate; None if no time is given to it."""
         if seconds <= 0:
             return None
-        with self.phases.phase(f"Latency at {rate:,.0f}/s") as phase:
-            latencies, count = open_loop(
+        title = f"Latency at {rate:,.0f}/s"
+        return {"rate": rate, **summary(self.latencies(workload, rate, warm_up_s, seconds, title))}
+
+    def latencies(
+        self, workload: w.Workload, rate: float, warm_up_s: float, seconds: float, title: str
+    ) -> Floats:
+        """Offer a load at a rate; the latencies in seconds of what was due after the warm-up."""
+        with self.phases.phase(title) as phase:
+            found, count = open_loop(
                 self.engine, workload, first=self.appender.appended, rate=rate,
                 warm_up_s=warm_up_s, seconds=seconds, note=phase.note,
             )  # fmt: skip
             self.appender.appended += count
             self.appender.follow_ups += count * w.follow_ups_each(workload)
-            found = {"rate": rate, **summary(latencies)}
-            phase.outcome = f"p50 {found['p50']} ms, p99 {found['p99']} ms"
+            told = summary(found)
+            phase.outcome = f"p50 {told['p50']} ms, p99 {told['p99']} ms"
         return found
 
     def long_run(

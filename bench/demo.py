@@ -100,7 +100,6 @@ class _Demo:
         self._keys = f"{self._prefix}account/"
         changes = Ends(engine.connection, engine.names.changes)
         self._starts = engine.results.ends(), changes.ends()
-        changes.close()
         self._loads = -(-accounts // w.KEYS_A_LOAD)
         self._count = int(rate * seconds)
         self._latencies = np.empty(0)

@@ -123,7 +123,6 @@ class Engine:
             yield
         finally:
             self.stop()
-            self.results.close()
 
     def status(self) -> PipelineStatus:
         """What the pipeline last said of itself."""

@@ -20,7 +20,7 @@ from bench.engine import Engine
 from bench.waiting import Ends, wait_until
 from bench.workload import Workload
 
-__all__ = ["Arrivals", "open_loop", "summary"]
+__all__ = ["Arrivals", "Floats", "open_loop", "summary"]
 
 Floats = npt.NDArray[np.float64]
 

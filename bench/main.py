@@ -8,6 +8,9 @@ import typer
 
 from bench import bank as bank_runs
 from bench import others
+from bench.beside import BesideOptions
+from bench.beside import beside as run_beside
+from bench.beside import show as show_beside
 from bench.command import (
     Accounts,
     CopyLimit,
@@ -153,6 +156,14 @@ def latency(
     plan: Plan = None,
     max_offsets: MaxOffsets = None,
     copy_limit: CopyLimit = True,
+    beside: Annotated[
+        int | None,
+        typer.Option(
+            "--beside", min=1, max=64,
+            help="Also with so many shards, by turns; how much longer --shards takes. No backlog.",
+        ),
+    ] = None,
+    turns: Annotated[int, typer.Option("--turns", min=1, help="Of each, with --beside.")] = 6,
     seed: Seed = 1,
     folder: Folder = None,
     output: Output = None,
@@ -162,6 +173,14 @@ def latency(
 
     A backlog and the copy limit are measured afterwards.
     """
+    if beside is not None:
+        both = BesideOptions(
+            shards=shards, beside=beside, turns=turns, latency_rate=rate, warm_up_s=warm_up,
+            latency_s=seconds, accounts=accounts, seed=seed, parent=folder,
+            distributions=named(distribution, DISTRIBUTIONS), plan_limit=plan,
+        )  # fmt: skip
+        deliver(lambda phases: run_beside(both, phases), show_beside, output, json=json)
+        return
     options = others.LatencyOptions(
         shards=shards, latency_rate=rate, warm_up_s=warm_up, latency_s=seconds, accounts=accounts,
         distributions=named(distribution, DISTRIBUTIONS), transactions=transactions, repetitions=1,

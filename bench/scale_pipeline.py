@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import psutil
 
 from bench.appending import Appender
 from bench.engine import Engine, EngineOptions, fresh_broker
 from bench.errors import BenchError
-from bench.throughput import backlog, drain
+from bench.throughput import Note, backlog, drain
 from bench.workload import BALANCE, Bank, funding
-from streamydb.cli.phases import Phases
+from streamydb.cli.phases import Phase, Phases
 from streamydb.limits import max_offsets
 
 if TYPE_CHECKING:
     from bench.scale import ScaleOptions
 
-__all__ = ["AROUND", "pipeline_us", "spent_s"]
+__all__ = ["AROUND", "Round", "around_us", "ratios", "rounds_of", "spent_s"]
 
 _JVM: Final = "JVM"
 _PYTHON: Final = "Python around our stages"
 _BROKER: Final = "broker"
 AROUND: Final = (_JVM, _PYTHON, _BROKER)
 """What is not ours."""
+
+Round: TypeAlias = dict[str, float]
+"""By process, µs of processor time a transfer."""
 
 _COMPILERS: Final = ("C1 Compiler", "C2 Compiler")
 """How the names of their threads begin in Linux."""
@@ -40,43 +45,93 @@ next ones take no less.
 
 _REPETITIONS: Final = 5
 
+_POLL_S: Final = 0.25
+"""How often the results of a backlog are counted. Each time the broker takes a moment that counts.
+"""
+
 _FULL_BATCHES: Final = 2
-"""Of a backlog. In smaller ones what a micro-batch costs whatever is in it counts for more."""
+"""Of a backlog, where full ones are largest: smaller ones cost more. All pipelines get backlogs of
+the same size, as what each round costs at its beginning, after others have run, must count alike.
+"""
 
 
-def pipeline_us(
-    options: ScaleOptions, shards: int, ours_us: float, phases: Phases
-) -> dict[str, float]:
-    """By process, µs of processor time a transfer; ``ours_us``: of our stages, which Python has.
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A pipeline with its broker, and the load that it gets."""
+
+    engine: Engine
+    broker: int
+    appender: Appender
+    bank: Bank
+    count: int
+
+    def round(self, note: Note) -> Round:
+        """Work off a backlog; return by process µs of processor time a transfer."""
+        before = _used_s(self.engine, self.broker)
+        backlog(self.engine, self.appender, self.bank, self.count, note, _POLL_S)
+        after = _used_s(self.engine, self.broker)
+        return {name: 1e6 * (after[name] - before[name]) / self.count for name in AROUND}
+
+
+def rounds_of(options: ScaleOptions, phases: Phases) -> dict[int, list[Round]]:
+    """By number of shards, µs of processor time a transfer by process, of some rounds.
+
+    All pipelines are there at the same time, and take turns, in changing order: what a transfer
+    takes changes by half within minutes on a machine that others use, too, so only what was
+    measured within the same minute can be compared. Python's figure has our stages in it.
 
     Raises:
-        BenchError: the pipeline failed.
-        BrokerError: the broker did not start.
+        BenchError: a pipeline failed.
+        BrokerError: a broker did not start.
     """
+    found: dict[int, list[Round]] = {shards: [] for shards in options.shards}
+    with ExitStack() as stack:
+        sides = {
+            shards: stack.enter_context(_side(options, shards, phases)) for shards in options.shards
+        }
+        with phases.phase("Pipelines, by turns") as phase:
+            for number in range(_WARM_UPS + _REPETITIONS):
+                order = list(sides) if number % 2 else list(reversed(sides))
+                for shards in order:
+                    what = f"round {number + 1}, shards {shards}: "
+                    found[shards].append(sides[shards].round(_told(phase, what)))
+            phase.outcome = f"{_REPETITIONS} rounds after {_WARM_UPS} others"
+    return {shards: rounds[_WARM_UPS:] for shards, rounds in found.items()}
+
+
+def around_us(rounds: Sequence[Round], ours_us: float) -> dict[str, float]:
+    """Return the medians by process; ``ours_us``: what our stages take, which Python has."""
+    usual = {name: median(each[name] for each in rounds) for name in AROUND}
+    usual[_PYTHON] = max(0.0, usual[_PYTHON] - ours_us)
+    return usual
+
+
+def ratios(most: Sequence[Round], least: Sequence[Round]) -> list[float]:
+    """Return by round what one pipeline takes of what another one takes, in ascending order."""
+    pairs = zip(most, least, strict=True)
+    return sorted(sum(one.values()) / sum(other.values()) for one, other in pairs)
+
+
+@contextmanager
+def _side(options: ScaleOptions, shards: int, phases: Phases) -> Iterator[_Side]:
+    """Run a pipeline, whose accounts have money."""
     with fresh_broker(options.parent, phases) as broker:
         folder = broker.home.parent / "pipeline"
         folder.mkdir()
         most = max_offsets(shards)
-        count = options.backlog or _FULL_BATCHES * most
         wanted = EngineOptions(shards=shards, max_offsets=most)
         engine = Engine(wanted, folder, broker.bootstrap)
-        record = broker.record
-        with engine.running(phases), phases.phase(f"{shards} shards, pipeline") as phase:
+        with engine.running(phases):
             bank = Bank(options.accounts, options.distribution, seed=options.seed)
             appender = Appender(engine.connection, engine.names.transactions)
             appender.append_all(funding(0, options.accounts, b"%d" % BALANCE))
-            drain(engine, appender, phase.note)
-            found: list[dict[str, float]] = []
-            for _ in range(_WARM_UPS + _REPETITIONS):
-                before = _used_s(engine, record.pid)
-                backlog(engine, appender, bank, count, phase.note)
-                after = _used_s(engine, record.pid)
-                found.append({name: after[name] - before[name] for name in AROUND})
-            phase.outcome = f"{_REPETITIONS} backlogs after {_WARM_UPS} others"
-    usual = {name: median(run[name] for run in found[_WARM_UPS:]) for name in AROUND}
-    each = {name: 1e6 * spent / count for name, spent in usual.items()}
-    each[_PYTHON] = max(0.0, each[_PYTHON] - ours_us)
-    return each
+            drain(engine, appender, lambda _: None)
+            count = options.backlog or _FULL_BATCHES * max(map(max_offsets, options.shards))
+            yield _Side(engine, broker.record.pid, appender, bank, count)
+
+
+def _told(phase: Phase, what: str) -> Note:
+    return lambda text: phase.note(what + text)
 
 
 def _used_s(engine: Engine, broker: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Final
 from bench.appending import Appender
 from bench.engine import Batch, Engine
 from bench.errors import BenchError
-from bench.waiting import wait_until
+from bench.waiting import POLL_S, wait_until
 from bench.workload import Workload
 
 __all__ = ["Rate", "backlog", "drain", "median_rate"]
@@ -41,9 +41,12 @@ class Rate:
 
 
 def backlog(
-    engine: Engine, appender: Appender, workload: Workload, count: int, note: Note
+    engine: Engine, appender: Appender, workload: Workload, count: int, note: Note,
+    poll_s: float = POLL_S,
 ) -> Rate:
     """Write `count` transactions while the pipeline is halted, release it, time it.
+
+    ``poll_s``: how often the results are counted, which the broker has to answer.
 
     Raises:
         BenchError: the pipeline failed or made no progress.
@@ -56,7 +59,7 @@ def backlog(
     finally:
         begun = time.monotonic()
         engine.resume()
-    drain(engine, appender, note)
+    drain(engine, appender, note, poll_s)
     seconds = time.monotonic() - begun
     return Rate(count, seconds, _batches(engine, before, count))
 
@@ -71,14 +74,14 @@ def _batches(engine: Engine, before: int, count: int) -> tuple[Batch, ...]:
     return tuple(engine.batches()[before:])
 
 
-def drain(engine: Engine, appender: Appender, note: Note) -> None:
+def drain(engine: Engine, appender: Appender, note: Note, poll_s: float = POLL_S) -> None:
     """Wait until every transaction has its result, follow-ups too; raises as `backlog`."""
     total, done = appender.expected, -1
     while done < total:
         last = done
         wait_until(
             lambda: engine.results.count() > last,  # noqa: B023 - called at once
-            "there was another result", _STALL_S_MAX, check=engine.check,
+            "there was another result", _STALL_S_MAX, check=engine.check, poll_s=poll_s,
         )
         done = engine.results.count()
         note(f"{done:,} of {total:,} results")

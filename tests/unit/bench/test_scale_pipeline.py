@@ -1,4 +1,4 @@
-"""What counts as processor time of a transfer."""
+"""What counts as processor time of a transfer, and what pairs of rounds say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.scale_pipeline import spent_s
+from bench.scale_pipeline import AROUND, around_us, ratios, spent_s
+from bench.sections import pairs_of
 
 BURNT_S = 0.2
 
@@ -43,3 +44,26 @@ def spent_while_burning(name: str) -> float:
 def test_the_compilers_of_java_do_not_count(name: str, *, counts: bool) -> None:
     spent = spent_while_burning(name)
     assert (spent >= BURNT_S * 0.9) == counts, spent
+
+
+def rounds(*totals: float) -> list[dict[str, float]]:
+    """Rounds in which a transfer took so much, half of it in Python."""
+    return [{"JVM": 0.3 * us, "Python around our stages": 0.5 * us, "broker": 0.2 * us}
+            for us in totals]  # fmt: skip
+
+
+def test_a_machine_that_gets_slower_meets_both_of_a_pair() -> None:
+    """The medians of each would say 4 to 2; no pair does."""
+    least, most = rounds(1.0, 2.0, 8.0), rounds(1.5, 4.0, 9.6)
+    assert ratios(most, least) == pytest.approx([1.2, 1.5, 2.0])
+
+
+def test_our_stages_are_taken_off_the_median_of_python() -> None:
+    usual = around_us(rounds(10.0, 30.0, 20.0), 4.0)
+    assert usual == pytest.approx(dict(zip(AROUND, (6.0, 6.0, 4.0), strict=True)))
+    assert around_us(rounds(1.0), 4.0)["Python around our stages"] == 0
+
+
+def test_how_far_pairs_lie_apart_is_shown_if_there_are_some() -> None:
+    assert pairs_of({"ratios": [1.2, 1.5, 2.04]}) == " (median of 3 pairs, 1.20 to 2.04)"
+    assert pairs_of({"ratio": 1.7}) == ""

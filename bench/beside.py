@@ -1,0 +1,106 @@
+"""`streamydb bench latency --beside`: two pipelines under the same little load, by turns."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.common import Run, running
+from bench.engine import cores
+from bench.errors import BenchError
+from bench.latency import Floats, summary
+from bench.machine import machine
+from bench.others import LatencyOptions
+from streamydb import __version__
+from streamydb.cli.phases import Phases
+from streamydb.limits import max_offsets
+
+__all__ = ["BesideOptions", "beside", "show"]
+
+_LEAD_S: Final = 2.0
+"""Seconds of load before each turn counts: a pipeline that was idle needs a micro-batch or two."""
+
+_SHOWN: Final = ("p50", "p90", "p99", "max")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideOptions(LatencyOptions):
+    """What to measure; see `streamydb bench latency --help`."""
+
+    beside: int = 1
+    turns: int = 6
+
+
+def beside(options: BesideOptions, phases: Phases) -> dict[str, Any]:
+    """Measure latency of two pipelines at a rate; how much longer one takes than the other.
+
+    Both are there all the time, each with a broker of its own, and take turns in changing order.
+    What a transfer takes changes by half within minutes on a machine that others use, too, so only
+    what was measured within the same minute can be compared.
+
+    Raises:
+        BenchError: as `bank`; or both have the same number of shards.
+    """
+    if options.beside == options.shards:
+        raise BenchError("--beside names another number of shards than --shards")
+    numbers = (options.shards, options.beside)
+    latencies: dict[int, list[Floats]] = {number: [] for number in numbers}
+    with ExitStack() as stack:
+        runs = {}
+        for number in numbers:
+            own = replace(options, shards=number, max_offsets=max_offsets(number))
+            runs[number] = stack.enter_context(running(own, phases))
+            runs[number].load_accounts(options.accounts)
+        for number in numbers:
+            _offer(runs[number], options, f"shards {number}: warming up", options.warm_up_s)
+        for turn in range(options.turns):
+            for number in numbers if turn % 2 else reversed(numbers):
+                title = f"shards {number}: turn {turn + 1} of {options.turns}"
+                seconds = options.latency_s / options.turns
+                latencies[number].append(_offer(runs[number], options, title, seconds))
+    return _answer(options, latencies)
+
+
+def _offer(run: Run, options: BesideOptions, title: str, seconds: float) -> Floats:
+    workload = options.workload(options.distributions[0])
+    return run.latencies(workload, options.latency_rate, _LEAD_S, seconds, title)
+
+
+def _answer(options: BesideOptions, latencies: dict[int, list[Floats]]) -> dict[str, Any]:
+    p50 = {number: [1000 * float(np.median(each)) for each in turns]
+           for number, turns in latencies.items()}  # fmt: skip
+    pairs = zip(p50[options.shards], p50[options.beside], strict=True)
+    ratios = sorted(one / other for one, other in pairs)
+    rows = [
+        {"shards": number, "latency_ms": summary(np.concatenate(turns)),
+         "turns_p50_ms": [round(each, 1) for each in p50[number]]}
+        for number, turns in latencies.items()
+    ]  # fmt: skip
+    return {
+        "benchmark": "latency-beside", "rows": rows, "ratio": round(median(ratios), 3),
+        "ratios": [round(ratio, 3) for ratio in ratios], "offered_per_s": options.latency_rate,
+        "warm_up_s": options.warm_up_s, "seconds": options.latency_s, "turns": options.turns,
+        "accounts": options.accounts, "distribution": options.distributions[0],
+        "cores": cores(), "seed": options.seed, "version": __version__, "machine": machine(),
+    }  # fmt: skip
+
+
+def show(answer: dict[str, Any], console: Console) -> None:
+    """Print both, and the ratio."""
+    table = Table("shards", *(f"{name}, ms" for name in _SHOWN), box=None, padding=(0, 2, 0, 0))
+    for row in answer["rows"]:
+        late = row["latency_ms"]
+        table.add_row(str(row["shards"]), *(f"{late[name]:,.0f}" for name in _SHOWN))
+    console.print(table)
+    one, other = (row["shards"] for row in answer["rows"])
+    found = answer["ratios"]
+    console.print(
+        f"p50 with {one} shards is {answer['ratio']:.2f} times that with {other} "
+        f"(median of {len(found)} turns, {found[0]:.2f} to {found[-1]:.2f})."
+    )
