@@ -10,7 +10,7 @@ import pytest
 from streamydb.backup import copy
 from streamydb.backup.errors import BackupError
 from streamydb.columns.digest import StateDigest
-from tests.simulation.test_backups import NAMES, Kept
+from tests.support.kept_log import NAMES, Kept
 from tests.support.memory_kafka import Partition
 from tests.support.seeds import seeds
 

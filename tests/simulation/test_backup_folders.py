@@ -8,7 +8,7 @@ import pytest
 
 from streamydb.backup import copy
 from streamydb.backup.errors import BackupError
-from tests.simulation.test_backups import Kept
+from tests.support.kept_log import Kept
 from tests.support.seeds import seeds
 
 SEEDS = seeds(6)
