@@ -31,8 +31,12 @@ _SHOWN: Final = ("p50", "p90", "p99", "max")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideOptions(LatencyOptions):
-    """What to measure; see `streamydb bench latency --help`."""
+    """What to measure; see `streamydb bench latency --help`.
 
+    ``max_offsets``: 0: what the number of shards makes of it.
+    """
+
+    max_offsets: int = 0
     beside: int = 1
     turns: int = 6
 
@@ -54,7 +58,9 @@ def beside(options: BesideOptions, phases: Phases) -> dict[str, Any]:
     with ExitStack() as stack:
         runs = {}
         for number in numbers:
-            own = replace(options, shards=number, max_offsets=max_offsets(number))
+            own = replace(
+                options, shards=number, max_offsets=options.max_offsets or max_offsets(number)
+            )
             runs[number] = stack.enter_context(running(own, phases))
             runs[number].load_accounts(options.accounts)
         for number in numbers:

@@ -178,6 +178,7 @@ def latency(
             shards=shards, beside=beside, turns=turns, latency_rate=rate, warm_up_s=warm_up,
             latency_s=seconds, accounts=accounts, seed=seed, parent=folder,
             distributions=named(distribution, DISTRIBUTIONS), plan_limit=plan,
+            max_offsets=max_offsets or 0,
         )  # fmt: skip
         deliver(lambda phases: run_beside(both, phases), show_beside, output, json=json)
         return
