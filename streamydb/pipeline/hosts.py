@@ -233,6 +233,7 @@ class GatherStep:
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
         _Settling.begin()
+        last.forget()  # all shards have opened their records
         config = self._config
         number = tokens(config.shards).index(token)
         blobs, partitions = SparkBlobs(state), self._changes_partitions
