@@ -89,8 +89,8 @@ def has_our_daemon(db: Database) -> bool:
 def leaves_no_files_open(db: Database, batches: int) -> None:
     """A micro-batch closes what it opens: Spark 4.2.0 left a socket open in each.
 
-    A process that comes, or a connection that is made anew, is no leak: it comes once, so there are
-    some micro-batches after which nothing is left.
+    A look may fall into the next micro-batch, which has sockets and files of its state open: so in
+    one of three rounds nothing may be left. What leaks is there in each.
     """
 
     def handles() -> list[int]:
