@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from bench.errors import BenchError
 from bench.latency import Floats, summary
 from bench.machine import machine
 from bench.others import LatencyOptions
+from bench.pairs import by_turns, ratios_of, spread
 from streamydb import __version__
 from streamydb.cli.phases import Phases
 from streamydb.limits import max_offsets
@@ -44,9 +44,7 @@ class BesideOptions(LatencyOptions):
 def beside(options: BesideOptions, phases: Phases) -> dict[str, Any]:
     """Measure latency of two pipelines at a rate; how much longer one takes than the other.
 
-    Both are there all the time, each with a broker of its own, and take turns in changing order.
-    What a transfer takes changes by half within minutes on a machine that others use, too, so only
-    what was measured within the same minute can be compared.
+    Both are there all the time, each with a broker of its own, and take turns (`bench.pairs`).
 
     Raises:
         BenchError: as `bank`; or both have the same number of shards.
@@ -65,11 +63,10 @@ def beside(options: BesideOptions, phases: Phases) -> dict[str, Any]:
             runs[number].load_accounts(options.accounts)
         for number in numbers:
             _offer(runs[number], options, f"shards {number}: warming up", options.warm_up_s)
-        for turn in range(options.turns):
-            for number in numbers if turn % 2 else reversed(numbers):
-                title = f"shards {number}: turn {turn + 1} of {options.turns}"
-                seconds = options.latency_s / options.turns
-                latencies[number].append(_offer(runs[number], options, title, seconds))
+        seconds = options.latency_s / options.turns
+        for turn, number in by_turns(numbers, options.turns):
+            title = f"shards {number}: turn {turn + 1} of {options.turns}"
+            latencies[number].append(_offer(runs[number], options, title, seconds))
     return _answer(options, latencies)
 
 
@@ -81,16 +78,15 @@ def _offer(run: Run, options: BesideOptions, title: str, seconds: float) -> Floa
 def _answer(options: BesideOptions, latencies: dict[int, list[Floats]]) -> dict[str, Any]:
     p50 = {number: [1000 * float(np.median(each)) for each in turns]
            for number, turns in latencies.items()}  # fmt: skip
-    pairs = zip(p50[options.shards], p50[options.beside], strict=True)
-    ratios = sorted(one / other for one, other in pairs)
     rows = [
         {"shards": number, "latency_ms": summary(np.concatenate(turns)),
          "turns_p50_ms": [round(each, 1) for each in p50[number]]}
         for number, turns in latencies.items()
     ]  # fmt: skip
     return {
-        "benchmark": "latency-beside", "rows": rows, "ratio": round(median(ratios), 3),
-        "ratios": [round(ratio, 3) for ratio in ratios], "offered_per_s": options.latency_rate,
+        "benchmark": "latency-beside", "rows": rows,
+        **ratios_of(p50[options.shards], p50[options.beside]),
+        "offered_per_s": options.latency_rate,
         "warm_up_s": options.warm_up_s, "seconds": options.latency_s, "turns": options.turns,
         "accounts": options.accounts, "distribution": options.distributions[0],
         "cores": cores(), "seed": options.seed, "version": __version__, "machine": machine(),
@@ -105,8 +101,7 @@ def show(answer: dict[str, Any], console: Console) -> None:
         table.add_row(str(row["shards"]), *(f"{late[name]:,.0f}" for name in _SHOWN))
     console.print(table)
     one, other = (row["shards"] for row in answer["rows"])
-    found = answer["ratios"]
     console.print(
-        f"p50 with {one} shards is {answer['ratio']:.2f} times that with {other} "
-        f"(median of {len(found)} turns, {found[0]:.2f} to {found[-1]:.2f})."
+        f"p50 with {one} shards is {answer['ratio']:.2f} times that with {other}"
+        f"{spread(answer, 'turns')}."
     )

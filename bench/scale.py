@@ -13,7 +13,6 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +22,8 @@ from rich.table import Table
 from bench.errors import BenchError
 from bench.in_memory import STAGES, InMemory
 from bench.machine import machine
-from bench.scale_pipeline import AROUND, around_us, ratios, rounds_of
-from bench.sections import pairs_of
+from bench.pairs import ratios_of, spread
+from bench.scale_pipeline import AROUND, around_us, rounds_of
 from bench.workload import BALANCE, Bank, funding
 from streamydb import __version__
 from streamydb.cli.phases import Phases
@@ -103,16 +102,14 @@ def scale(options: ScaleOptions, phases: Phases) -> dict[str, Any]:
             phase.outcome = f"{spent:.2f} µs a transfer"
     rows = [_row(stage, totals[stage], longest[stage]) for stage in STAGES]
     ours = {n: sum(totals[stage][n] for stage in STAGES) for n in options.shards}
-    answer = _answer(options, rows)
-    if options.pipeline:
-        rounds = rounds_of(options, phases)
-        usual = {shards: around_us(rounds[shards], ours[shards]) for shards in options.shards}
-        rows += [_row(name, {n: usual[n][name] for n in usual}, None) for name in AROUND]
-        pairs = ratios(rounds[max(options.shards)], rounds[min(options.shards)])
-        answer = _answer(options, rows)
-        answer["ratio"] = round(median(pairs), 3)
-        answer["ratios"] = [round(ratio, 3) for ratio in pairs]
-    return answer
+    if not options.pipeline:
+        return _answer(options, rows)
+    rounds = rounds_of(options, phases)
+    usual = {shards: around_us(rounds[shards], ours[shards]) for shards in options.shards}
+    rows += [_row(name, {n: usual[n][name] for n in usual}, None) for name in AROUND]
+    sums = {shards: [sum(each.values()) for each in rounds[shards]] for shards in rounds}
+    pairs = ratios_of(sums[max(options.shards)], sums[min(options.shards)])
+    return _answer(options, rows) | pairs
 
 
 def _measured(options: ScaleOptions, shards: int) -> dict[str, tuple[float, float]]:
@@ -185,7 +182,7 @@ def show(answer: dict[str, Any], console: Console) -> None:
     sums = [*(f"{answer['total_us'][n]:.2f}" for n in shards), ""]
     table.add_row("all", *sums, *(f"{figure:.2f}" for figure in ends))
     console.print(table)
-    console.print(f"{titles[-1]} take {answer['ratio']:.2f} of {titles[0]}{pairs_of(answer)}.")
+    console.print(f"{titles[-1]} take {answer['ratio']:.2f} of {titles[0]}{spread(answer)}.")
     for cores, rate in answer["capacity"].items():
         console.print(f"{cores} cores: {rate:,} transfers/s")
     console.print(answer["model"])

@@ -14,6 +14,7 @@ import psutil
 from bench.appending import Appender
 from bench.engine import Engine, EngineOptions, fresh_broker
 from bench.errors import BenchError
+from bench.pairs import by_turns
 from bench.throughput import Note, backlog, drain
 from bench.workload import BALANCE, Bank, funding
 from streamydb.cli.phases import Phase, Phases
@@ -22,7 +23,7 @@ from streamydb.limits import max_offsets
 if TYPE_CHECKING:
     from bench.scale import ScaleOptions
 
-__all__ = ["AROUND", "Round", "around_us", "ratios", "rounds_of", "spent_s"]
+__all__ = ["AROUND", "Round", "around_us", "rounds_of", "spent_s"]
 
 _JVM: Final = "JVM"
 _PYTHON: Final = "Python around our stages"
@@ -76,9 +77,8 @@ class _Side:
 def rounds_of(options: ScaleOptions, phases: Phases) -> dict[int, list[Round]]:
     """By number of shards, µs of processor time a transfer by process, of some rounds.
 
-    All pipelines are there at the same time, and take turns, in changing order: what a transfer
-    takes changes by half within minutes on a machine that others use, too, so only what was
-    measured within the same minute can be compared. Python's figure has our stages in it.
+    All pipelines are there at the same time, and take turns (`bench.pairs`). Python's figure has
+    our stages in it.
 
     Raises:
         BenchError: a pipeline failed.
@@ -90,11 +90,9 @@ def rounds_of(options: ScaleOptions, phases: Phases) -> dict[int, list[Round]]:
             shards: stack.enter_context(_side(options, shards, phases)) for shards in options.shards
         }
         with phases.phase("Pipelines, by turns") as phase:
-            for number in range(_WARM_UPS + _REPETITIONS):
-                order = list(sides) if number % 2 else list(reversed(sides))
-                for shards in order:
-                    what = f"round {number + 1}, shards {shards}: "
-                    found[shards].append(sides[shards].round(_told(phase, what)))
+            for number, shards in by_turns([*sides], _WARM_UPS + _REPETITIONS):
+                what = f"round {number + 1}, shards {shards}: "
+                found[shards].append(sides[shards].round(_told(phase, what)))
             phase.outcome = f"{_REPETITIONS} rounds after {_WARM_UPS} others"
     return {shards: rounds[_WARM_UPS:] for shards, rounds in found.items()}
 
@@ -104,12 +102,6 @@ def around_us(rounds: Sequence[Round], ours_us: float) -> dict[str, float]:
     usual = {name: median(each[name] for each in rounds) for name in AROUND}
     usual[_PYTHON] = max(0.0, usual[_PYTHON] - ours_us)
     return usual
-
-
-def ratios(most: Sequence[Round], least: Sequence[Round]) -> list[float]:
-    """Return by round what one pipeline takes of what another one takes, in ascending order."""
-    pairs = zip(most, least, strict=True)
-    return sorted(sum(one.values()) / sum(other.values()) for one, other in pairs)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+from bench.pairs import spread
 from bench.recovery import figures_of
 
 __all__ = [
-    "bank_lines", "bank_rows", "floor_lines", "keys_lines", "latency_lines", "markdown", "pairs_of",
+    "bank_lines", "bank_rows", "floor_lines", "keys_lines", "latency_lines", "markdown",
     "recovery_lines", "scale_lines", "serving_lines",
 ]
 
@@ -143,19 +144,11 @@ def scale_lines(answer: dict[str, Any]) -> list[str]:
     rates = ", ".join(f"{rate:,} for {n}" for n, rate in answer["capacity"].items())
     told = f"{_where(answer)}. Processor time in µs a transfer:"
     then = (
-        f"{heads[-1]} take {answer['ratio']:.2f} of what {heads[0]} takes{pairs_of(answer)}. "
-        "Capacities computed "
-        f"from this, with as many shards as cores, in transfers/s by cores: {rates}."
+        f"{heads[-1]} take {answer['ratio']:.2f} of what {heads[0]} takes{spread(answer)}. "
+        "Capacities computed from this, with as many shards as cores, in transfers/s by cores: "
+        f"{rates}."
     )
     return [told, "", *markdown(["", *heads, *parts], rows), "", then]
-
-
-def pairs_of(answer: dict[str, Any]) -> str:
-    """How far the pairs lie apart of which a ratio is the median; earlier answers have none."""
-    found = answer.get("ratios")
-    if not found:
-        return ""
-    return f" (median of {len(found)} pairs, {found[0]:.2f} to {found[-1]:.2f})"
 
 
 def keys_lines(answer: dict[str, Any]) -> list[str]:

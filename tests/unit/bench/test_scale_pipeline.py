@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.scale_pipeline import AROUND, around_us, ratios, spent_s
-from bench.sections import pairs_of
+from bench.pairs import by_turns, ratios_of, spread
+from bench.scale_pipeline import AROUND, around_us, spent_s
 
 BURNT_S = 0.2
 
@@ -54,8 +54,12 @@ def rounds(*totals: float) -> list[dict[str, float]]:
 
 def test_a_machine_that_gets_slower_meets_both_of_a_pair() -> None:
     """The medians of each would say 4 to 2; no pair does."""
-    least, most = rounds(1.0, 2.0, 8.0), rounds(1.5, 4.0, 9.6)
-    assert ratios(most, least) == pytest.approx([1.2, 1.5, 2.0])
+    found = ratios_of([1.5, 4.0, 9.6], [1.0, 2.0, 8.0])
+    assert found == {"ratio": 1.5, "ratios": pytest.approx([1.2, 1.5, 2.0])}
+
+
+def test_each_side_has_a_turn_in_each_round_in_changing_order() -> None:
+    assert [*by_turns("ab", 3)] == [(0, "b"), (0, "a"), (1, "a"), (1, "b"), (2, "b"), (2, "a")]
 
 
 def test_our_stages_are_taken_off_the_median_of_python() -> None:
@@ -65,5 +69,5 @@ def test_our_stages_are_taken_off_the_median_of_python() -> None:
 
 
 def test_how_far_pairs_lie_apart_is_shown_if_there_are_some() -> None:
-    assert pairs_of({"ratios": [1.2, 1.5, 2.04]}) == " (median of 3 pairs, 1.20 to 2.04)"
-    assert pairs_of({"ratio": 1.7}) == ""
+    assert spread({"ratios": [1.2, 1.5, 2.04]}) == " (median of 3 pairs, 1.20 to 2.04)"
+    assert spread({"ratio": 1.7}) == ""
