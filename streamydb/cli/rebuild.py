@@ -84,6 +84,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     from streamydb import kafka
     from streamydb.backup import StateFolder
     from streamydb.backup.start import find_state
+    from streamydb.pipeline.record import lack_beginning
 
     found = kafka.describe(target.connection, target.database)
     names = kafka.TopicNames(target.database)
@@ -100,7 +101,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     about = StateFolder(find_state(from_backup)).about()
     if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
-    if about.seq and changes is not None and not any(changes.ends):
+    if changes is not None and lack_beginning(changes, about.seq):
         fail(
             f"{changes.name} is empty: what was written before seq {about.seq} would not come back."
             " Leave --from-backup out; if the log was trimmed, restore the backup into a new "

@@ -201,10 +201,9 @@ def _find(config: PipelineConfig) -> _Found:
     database = recorded_config(config.checkpoint, settings, settings.partitions, config.name)
     require_same_log(config.checkpoint, known_log)
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
-    (known_changes,), begins_after = changes, 0 if start is None else start.seq
-    require_same_changes(
-        config.checkpoint, known_changes, topics[names.changes], begins_after
-    )
+    (changes_id,) = changes
+    begins_after = 0 if start is None else start.seq
+    require_same_changes(config.checkpoint, changes_id, topics[names.changes], begins_after)
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start, config.store)

@@ -20,7 +20,8 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
 
 __all__ = [
-    "read_record", "recorded_config", "require_own", "require_same_changes", "require_same_log",
+    "lack_beginning", "read_record", "recorded_config", "require_own", "require_same_changes",
+    "require_same_log",
 ]  # fmt: skip
 
 _RECORD: Final = CHECKPOINT_RECORD
@@ -100,8 +101,7 @@ def require_same_log(checkpoint: Path, log: str) -> None:
     """
     path = checkpoint / _LOG
     _require_log(path, log)
-    if not path.exists():  # new, or begun by a release that did not note it
-        write_whole(path, f"{log}\n".encode())
+    _note(path, log)
 
 
 def require_same_changes(
@@ -120,21 +120,24 @@ def require_same_changes(
             changes were never written to it.
     """
     path = checkpoint / _CHANGES
-    recorded = path.read_text("utf-8").strip() if path.exists() else known
-    if recorded != known:
+    if _noted(path, known) != known:
         raise ConfigurationError(
             f"{changes.name} was made anew since {checkpoint} began: what was written before is "
-            f"not in it, and readers would lack it. Execute the log again, from its beginning: "
+            "not in it, and readers would lack it. Execute the log again, from its beginning: "
             f"`streamydb rebuild`, or a new checkpoint; {_ANEW}"
         )
-    if begins_after and not any(changes.ends):
+    if lack_beginning(changes, begins_after):
         raise ConfigurationError(
             f"{changes.name} is empty, and this pipeline began with the state at seq "
             f"{begins_after}: readers would lack the changes up to seq {begins_after}. Begin a "
             f"new checkpoint without a state, from the log's beginning; {_ANEW}"
         )
-    if not path.exists():  # new, or begun by a release that did not note it
-        write_whole(path, f"{known}\n".encode())
+    _note(path, known)
+
+
+def lack_beginning(changes: TopicDescription, seq: int) -> bool:
+    """Return True if changes that go on behind the state at a seq would lack what led to it."""
+    return seq > 0 and not any(changes.ends)
 
 
 def require_own(checkpoint: Path, database: str, log: str) -> None:
@@ -149,8 +152,18 @@ def require_own(checkpoint: Path, database: str, log: str) -> None:
     _require_log(checkpoint / _LOG, log)
 
 
+def _noted(path: Path, known: str) -> str:
+    """The id that a checkpoint has noted; the known one if it is new, or an earlier release's."""
+    return path.read_text("utf-8").strip() if path.exists() else known
+
+
+def _note(path: Path, known: str) -> None:
+    if not path.exists():
+        write_whole(path, f"{known}\n".encode())
+
+
 def _require_log(path: Path, log: str) -> None:
-    recorded = path.read_text("utf-8").strip() if path.exists() else log
+    recorded = _noted(path, log)
     if recorded != log:
         raise ConfigurationError(
             f"{path} names the log {recorded}, the topic's id is {log}: this is another log. "
