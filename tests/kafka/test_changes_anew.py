@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
 
+from streamydb.backup import StateFolder, start
 from streamydb.backup.start import Beginning
+from streamydb.cli.common import Failure
+from streamydb.cli.rebuild import _require_beginning
+from streamydb.cli.target import Target
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import TopicNames, check, create
 from streamydb.kafka.admin import cluster, count_partitions
 from streamydb.kafka.clients import MESSAGES, administrator, appender
+from streamydb.kafka.creation import log_id
+from streamydb.local.folder import DatabaseFolder
 from streamydb.pipeline import main
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.settings import Settings
@@ -45,6 +53,14 @@ def made_anew(config: PipelineConfig) -> None:
     assert check(client, name) == []
 
 
+def append_change(config: PipelineConfig, partition: int) -> None:
+    """Something is in the changes."""
+    topic = TopicNames(config.settings.database).changes
+    producer = appender(config.settings.client_config(), MESSAGES, topic)
+    producer.produce(topic, b"{}", partition=partition)
+    assert producer.flush(30) == 0
+
+
 def test_a_checkpoint_whose_changes_were_made_anew_is_refused_and_a_new_one_begins(
     config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -67,9 +83,25 @@ def test_a_checkpoint_whose_changes_were_made_anew_is_refused_and_a_new_one_begi
     for _ in range(2):
         with pytest.raises(ConfigurationError, match=r"up to seq 7.*log's beginning"):
             main._find(from_state)
-    client, topic = config.settings.client_config(), TopicNames(config.settings.database).changes
-    producer = appender(client, MESSAGES, topic)
-    producer.produce(topic, b"{}", partition=2)
-    assert producer.flush(30) == 0
+    append_change(config, partition=2)
     found = main._find(from_state)
     assert found.start == state
+
+
+@pytest.mark.parametrize(("seq", "written", "refused"), [
+    (7, False, True), (0, False, False), (7, True, False),
+])  # fmt: skip
+def test_a_rebuild_from_a_state_is_refused_before_anything_is_moved(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, *, seq: int, written: bool,
+    refused: bool,
+) -> None:
+    client, name = config.settings.client_config(), config.settings.database
+    target = Target(config.settings, DatabaseFolder(config.local, name))
+    about = SimpleNamespace(log=log_id(client, name), seq=seq)
+    monkeypatch.setattr(start, "find_state", lambda folder: folder)
+    monkeypatch.setattr(StateFolder, "about", lambda _: about)
+    if written:
+        append_change(config, partition=0)
+    told = pytest.raises(Failure, match="before seq 7 would not come back")
+    with told if refused else nullcontext():
+        _require_beginning(target, config.local)
