@@ -33,21 +33,22 @@ class Short(Kept):
 
     def lost(self) -> bool:
         """Whether records are gone that the backup does not have."""
-        copied = [self.folder.segments(q) if self.folder.exists() else [] for q in range(99)]
-        ends = [segments[-1].end if segments else 0 for segments in copied]
-        return any(low > end for low, end in zip(self.lows(), ends, strict=False))
+        return any(low > self._copied(number) for number, low in enumerate(self.lows()))
 
-    def has_rest(self, start: Beginning) -> bool:
-        """Whether the log still has what comes after a state."""
-        return all(at >= low for at, low in zip(start.offsets, self.lows(), strict=False))
+    def _copied(self, partition: int) -> int:
+        segments = self.folder.segments(partition) if self.folder.exists() else []
+        return segments[-1].end if segments else 0
+
+    def may(self, *, whole: bool) -> bool:
+        """Count what is done because all records are there, and what must be refused."""
+        self.done, self.refused = self.done + whole, self.refused + (not whole)
+        return whole
 
     def back_up(self) -> None:
         """Take a backup if nothing was lost; else it says so, and is what it was."""
-        if not self.lost():
-            self.done += 1
+        if self.may(whole=not self.lost()):
             super().back_up()
             return
-        self.refused += 1
         before = self.folder.manifest() if self.folder.exists() else None
         with pytest.raises(BackupError, match="trimmed"):
             self.again(lambda: copy.take(self.folder, self.subject, self.resolved, 2, quiet))
@@ -56,11 +57,9 @@ class Short(Kept):
 
     def fork(self) -> None:
         """Make a new database if backup and log together have everything; else it is refused."""
-        if not self.lost():
-            self.done += 1
+        if self.may(whole=not self.lost()):
             super().fork()
             return
-        self.refused += 1
         given = self.folder if self.folder.exists() else None
         with pytest.raises(BackupError, match=r"was trimmed|are not in it"):
             self.again(lambda: forking.moment_at(forking.live(self.subject, given), None, quiet))
@@ -68,14 +67,19 @@ class Short(Kept):
     def rebuild(self, home: Path) -> Beginning | None:
         """A new checkpoint begins with the newest state, or says that the log lacks the rest."""
         newest = self.folder.state(max(self.folder.manifest().states))
-        known = newest.about().offsets()
-        if all(known.get(q, 0) >= low for q, low in enumerate(self.lows())):
-            self.done += 1
+        if self.may(whole=self.has_rest(newest.about().offsets())):
             return super().rebuild(home)
-        self.refused += 1
         with pytest.raises(BackupError, match="was trimmed"):
             begin(home / "anew", self.folder.folder, self.made.config, "log", self.lows())
         return None
+
+    def goes_on(self, start: Beginning | None) -> None:
+        """Pipelines begin with a state, unless the log has lost its rest since; -2: all of it."""
+        if start is None:
+            return
+        needed = {number: max(at, 0) for number, at in enumerate(start.offsets)}
+        if self.may(whole=self.has_rest(needed)):
+            goes_on(start, self.made, self.outputs, self.lows(), self.rulings)
 
 
 @pytest.mark.randomized
@@ -99,7 +103,6 @@ def test_what_was_lost_is_told_and_everything_else_is_what_the_log_says(
             if kept.folder.exists() and kept.folder.manifest().states:
                 kept.restore()
                 start = kept.resize() if kept.dice.random() < 0.5 else kept.rebuild(home)
-            if start is not None and kept.has_rest(start):
-                goes_on(start, kept.made, kept.outputs, kept.lows(), kept.rulings)
+            kept.goes_on(start)
         refused, done = refused + kept.refused, done + kept.done
     assert min(refused, done) > SEEDS // 2

@@ -11,7 +11,7 @@ import datetime as dt
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISDIR
@@ -344,10 +344,12 @@ class Kept:
             states.append(StateFolder(self.place.checkpoint / START))
         found = [each.about() for each in states]
         return any(
-            about.seq <= seq
-            and all(about.offsets().get(q, 0) >= low for q, low in enumerate(self.lows()))
-            for about in found
+            about.seq <= seq and self.has_rest(about.offsets()) for about in found
         )
+
+    def has_rest(self, offsets: Mapping[int, int]) -> bool:
+        """Whether the log still has what comes after a state."""
+        return all(offsets.get(q, 0) >= low for q, low in enumerate(self.lows()))
 
     def rebuild(self, home: Path) -> Beginning | None:
         """A new checkpoint begins with the newest state of the backup, after a wrong one."""
