@@ -149,7 +149,8 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     monkeypatch.setattr(kafka_tail, "_POLL_S", 0.01)
     monkeypatch.setattr(kafka_tail, "_PROBE_S", 0)
     monkeypatch.setattr(kafka_tail.TopicFollower, "_partitions_now", lambda _: {*starts})
-    topic = Topic(random.Random(seed), lengths, losses=seed % 2 == 1)
+    losses = seed % 2 == 1
+    topic = Topic(random.Random(seed), lengths, losses=losses)
     monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: topic)
     taker = Taker(dice, fails_at)
     tail = kafka_tail.TopicFollower(Settings(), "t", starts, taker.prepare, taker.take)
@@ -171,4 +172,5 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
         offsets = [offset for partition, offset in in_order if partition == number]
         assert offsets == [*range(start, start + len(offsets))]
     assert taker.ahead <= room + 2  # one is taken, and one waits for room
-    assert tail.fault == failed
+    if failed or not losses:  # else a right may have been taken away once more, before the end
+        assert tail.fault == failed
