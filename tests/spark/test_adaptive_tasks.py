@@ -1,5 +1,6 @@
 """With several shards one task executes small micro-batches, and one for each shard large ones; few
-records are read by few tasks, many by several. Spark's event log says so.
+records are read by few tasks, many by several. Of large blocks Spark moves references, and its
+folder has the blocks. Spark's event log says so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from streamydb.testing.database import wait_for
 from tests.support.bank import transfers
 from tests.support.faulty import load, progressed, resolved
 from tests.support.heap import keeps_no_records
@@ -19,43 +21,66 @@ from tests.support.shared import OnShared
 
 pytestmark = pytest.mark.timeout(400)
 SHARDS = 4
+RECORDS, AT_ONCE = 25_000, 10_000
+_ALL_BYTES = 150
+"""At least so many bytes of blocks has each transfer on its way with several shards."""
 
 
-def tasks(events: Path) -> list[list[int]]:
-    """How many tasks each stage of each micro-batch had, from Spark's event log."""
-    found: list[list[int]] = []
-    for file in sorted(events.glob("*/events_*")):  # stages are counted anew in each session
-        jobs: list[list[int]] = []
-        count: dict[int, int] = defaultdict(int)
-        for line in file.read_text().splitlines():
-            event: dict[str, Any] = json.loads(line)
-            if event["Event"] == "SparkListenerJobStart":
-                jobs.append(sorted(event["Stage IDs"]))
-            elif event["Event"] == "SparkListenerTaskEnd":
-                count[event["Stage ID"]] += 1
-        found += [[count[stage] for stage in stages] for stages in jobs]
-    return found
+class Events:
+    """What Spark's event log says of each stage of each micro-batch.
+
+    Attributes:
+        tasks: how many it had.
+        moved: how many bytes Spark has moved from it to the next one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.tasks: list[list[int]] = []
+        self.moved: list[list[int]] = []
+        for file in sorted(folder.glob("*/events_*")):  # stages are counted anew in each session
+            jobs: list[list[int]] = []
+            count: dict[int, int] = defaultdict(int)
+            moved: dict[int, int] = defaultdict(int)
+            for line in file.read_text().splitlines():
+                event: dict[str, Any] = json.loads(line)
+                if event["Event"] == "SparkListenerJobStart":
+                    jobs.append(sorted(event["Stage IDs"]))
+                elif event["Event"] == "SparkListenerTaskEnd":
+                    written = event["Task Metrics"]["Shuffle Write Metrics"]
+                    moved[event["Stage ID"]] += written["Shuffle Bytes Written"]
+                    count[event["Stage ID"]] += 1
+            self.tasks += [[count[stage] for stage in stages] for stages in jobs]
+            self.moved += [[moved[stage] for stage in stages] for stages in jobs]
 
 
 def reading(events: Path) -> list[int]:
     """How many tasks the first stage of each micro-batch had."""
-    return [stages[0] for stages in tasks(events) if stages[0]]
+    return [stages[0] for stages in Events(events).tasks if stages[0]]
 
 
 def test_tasks_follow_the_size_and_state_does_not(
     tmp_path: Path, database_on_shared: Callable[..., OnShared]
 ) -> None:
-    events = tmp_path / "events"
+    events, temporary = tmp_path / "events", tmp_path / "spark"
     events.mkdir()
+    temporary.mkdir()
     log = {"enabled": "true", "compress": "false", "dir": events.as_uri()}
-    options = ["--max-offsets", "5000", *(f"--conf=spark.eventLog.{k}={v}" for k, v in log.items())]
+    options = ["--max-offsets", f"{AT_ONCE}", f"--conf=spark.local.dir={temporary}",
+               *(f"--conf=spark.eventLog.{k}={v}" for k, v in log.items())]  # fmt: skip
     with database_on_shared(shards=SHARDS, options=options) as db:
         with load(db, seed=1):
             progressed(db, 1_500)
         done = db.status().seq or 0
-        done += db.load(transfers(25_000, seed=2))
+        done += db.load(transfers(RECORDS, seed=2))
         resolved(db, done)
+        done += db.load(transfers(20, seed=4))
+        resolved(db, done)
+        # A small micro-batch has no files, and removes those of earlier ones.
+        wait_for(lambda: not [*temporary.rglob("spool/*/*/*")], "no files of blocks", 30)
         assert db.stop_pipeline() == 0
+        assert not [*temporary.rglob("spool")]
+        moved = [sum(stages) for stages in Events(events).moved]
+        assert max(moved) < AT_ONCE * _ALL_BYTES / 3, moved
         begins_with_all_and_goes_on_as_large_as_it_must(events)
         offsets = db.place.checkpoint / "query" / "offsets"
         last = max((path for path in offsets.iterdir() if path.name.isdigit()),
@@ -78,7 +103,7 @@ def test_tasks_follow_the_size_and_state_does_not(
 
 def begins_with_all_and_goes_on_as_large_as_it_must(events: Path) -> None:
     """How many tasks executed each micro-batch."""
-    found = [stages[1:] for stages in tasks(events) if len(stages) == 4]
+    found = [stages[1:] for stages in Events(events).tasks if len(stages) == 4]
     assert found[0] == [SHARDS] * 3, "a query begins with a task for each shard"
     assert {stages[0] for stages in found} == {SHARDS}, "state is divided by shards"
     kinds = [tuple(stages[1:]) for stages in found]
