@@ -16,7 +16,7 @@ from streamydb.columns.table import Columns
 from streamydb.txn_processor import interpreter, kernel, run
 from tests.support.seeds import ASKED_FOR, seeds
 
-CHUNKS = 60
+CHUNKS = min(60, ASKED_FOR)
 """Small ones, so that the processes of a run end at the same time."""
 CAUGHT_WITHIN = 40
 TRIED_FIRST = {

@@ -1,4 +1,7 @@
-"""Of Hadoop's thousand settings Spark sends those that are given. It sums up no shuffled rows."""
+"""Of Hadoop's thousand settings Spark sends those that are given. It sums up no shuffled rows.
+
+Only another release of Spark can change it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.long]
 QUERY = """
 import sys
 from streamydb.pipeline.session import forget_defaults, session

@@ -6,7 +6,7 @@ import os
 
 __all__ = ["ASKED_FOR", "seeds"]
 
-_SHORT, _BASE = 60, 120
+_SHORT, _BASE = 40, 120
 ASKED_FOR = int(os.environ.get("STREAMYDB_SIM_SEEDS", _SHORT))
 """Seeds of one pipeline. `make proof` and `make test-random` ask for 400.
 

@@ -12,6 +12,7 @@ import pytest
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.testing.database import wait_for
 from tests.support.daemons import DaemonEndedError, asked, gone, process_of
+from tests.support.seeds import seeds
 
 SPAN_S = 0.6
 """A start takes less, because the daemon of these tests can load nothing."""
@@ -25,7 +26,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("STREAMYDB_DAEMON_SOCKET", raising=False)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(seeds(6)))
 def test_spark_gets_workers_whatever_is_killed(
     seed: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
