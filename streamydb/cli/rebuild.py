@@ -84,11 +84,12 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     from streamydb import kafka
     from streamydb.backup import StateFolder
     from streamydb.backup.start import find_state
+    from streamydb.kafka.positions import written_until
     from streamydb.pipeline.record import lack_beginning
 
     found = kafka.describe(target.connection, target.database)
     names = kafka.TopicNames(target.database)
-    log, changes = found.get(names.transactions), found.get(names.changes)
+    log = found.get(names.transactions)
     if log is None:
         fail(f"there is no database {target.database} at {target.bootstrap}")
     if from_backup is None:
@@ -101,11 +102,14 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     about = StateFolder(find_state(from_backup)).about()
     if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
-    if changes is not None and lack_beginning(changes, about.seq):
+    if names.changes not in found:
+        return
+    written = written_until(target.connection, target.database)
+    if lack_beginning(written, about.seq):
         fail(
-            f"{changes.name} is empty: what was written before seq {about.seq} would not come back."
-            " Leave --from-backup out; if the log was trimmed, restore the backup into a new "
-            "database (`streamydb restore`)"
+            f"{names.changes} has the changes up to seq {written}: those up to seq {about.seq} "
+            "would not come back. Leave --from-backup out; if the log was trimmed, restore the "
+            "backup into a new database (`streamydb restore`)"
         )
 
 

@@ -14,7 +14,7 @@ from streamydb.kafka.source import TopicSpan
 from streamydb.records import Resolved, decode_change
 from streamydb.settings import Settings
 
-__all__ = ["ChangesEnds", "look", "look_at", "offsets_json"]
+__all__ = ["ChangesEnds", "look", "look_at", "offsets_json", "written_until"]
 
 _WINDOW_RECORDS: Final = 2_000
 """Records at the end of a partition that are looked at first; then more, until one is resolved."""
@@ -75,6 +75,23 @@ def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
     )
 
 
+def written_until(connection: Mapping[str, str], database: str) -> int | None:
+    """Return the last seq up to which the changes topic says that all of them are in it; 0: none.
+
+    None: nothing says so any more, as records were deleted.
+
+    Raises:
+        ReadingError: Kafka does not answer, or there is no such topic.
+    """
+    topic = TopicNames(database).changes
+    with TopicReader(connection, topic) as reader:
+        spans = reader.spans()
+    points = _resolved(connection, topic, spans)
+    if not points and any(span.low for span in spans.values()):
+        return None
+    return max((point.resolved for point in points.values()), default=0)
+
+
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
     """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want them.
     """
@@ -90,7 +107,7 @@ def _seq(point: Resolved) -> int:
 
 
 def _resolved(
-    connection: Mapping[str, str], topic: str, spans: Mapping[int, TopicSpan]
+    connection: Mapping[str, str], topic: str, spans: Mapping[int, tuple[int, int]]
 ) -> dict[int, Resolved]:
     """The last resolved record of each partition that has one."""
     found: dict[int, Resolved] = {}

@@ -19,6 +19,7 @@ from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
+from streamydb.kafka.positions import written_until
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.exposition import serve
@@ -203,7 +204,10 @@ def _find(config: PipelineConfig) -> _Found:
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     (changes_id,) = changes
     begins_after = 0 if start is None else start.seq
-    require_same_changes(config.checkpoint, changes_id, topics[names.changes], begins_after)
+    require_same_changes(
+        config.checkpoint, changes_id, names.changes, begins_after,
+        partial(written_until, client, settings.database),
+    )
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start, config.store)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,6 @@ import msgspec
 from streamydb.columns.blocks import FORMAT, READABLE
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.errors import ConfigurationError
-from streamydb.kafka.admin import TopicDescription
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import CHECKPOINT_RECORD
 from streamydb.pipeline.repair import REBUILD
@@ -105,39 +105,44 @@ def require_same_log(checkpoint: Path, log: str) -> None:
 
 
 def require_same_changes(
-    checkpoint: Path, known: str, changes: TopicDescription, begins_after: int
+    checkpoint: Path, known: str, topic: str, begins_after: int,
+    written: Callable[[], int | None],
 ) -> None:
     """Refuse changes that lack what is not written again; a new checkpoint notes whose they are.
 
     Args:
         checkpoint: the folder.
         known: Kafka's id of the topic of the changes.
-        changes: the topic.
+        topic: its name.
         begins_after: the seq of the state that this checkpoint began with; 0: it has none.
+        written: says up to which seq the topic has all changes; see `lack_beginning`.
 
     Raises:
-        ConfigurationError: the topic was made anew since the checkpoint began, or the state's
-            changes were never written to it.
+        ConfigurationError: the topic was made anew since the checkpoint began, or has not all
+            changes up to the state's seq.
     """
     path = checkpoint / _CHANGES
     if _noted(path, known) != known:
         raise ConfigurationError(
-            f"{changes.name} was made anew since {checkpoint} began: what was written before is "
+            f"{topic} was made anew since {checkpoint} began: what was written before is "
             "not in it, and readers would lack it. Execute the log again, from its beginning: "
             f"`streamydb rebuild`, or a new checkpoint; {_ANEW}"
         )
-    if lack_beginning(changes, begins_after):
+    if begins_after and not path.exists() and lack_beginning(there := written(), begins_after):
         raise ConfigurationError(
-            f"{changes.name} is empty, and this pipeline began with the state at seq "
-            f"{begins_after}: readers would lack the changes up to seq {begins_after}. Begin a "
-            f"new checkpoint without a state, from the log's beginning; {_ANEW}"
+            f"{topic} has the changes up to seq {there}, and this pipeline began with the state at "
+            f"seq {begins_after}: readers would lack those between. Begin a new checkpoint without "
+            f"a state, from the log's beginning; {_ANEW}"
         )
     _note(path, known)
 
 
-def lack_beginning(changes: TopicDescription, seq: int) -> bool:
-    """Return True if changes that go on behind the state at a seq would lack what led to it."""
-    return seq > 0 and not any(changes.ends)
+def lack_beginning(written: int | None, seq: int) -> bool:
+    """Return True if changes that go on behind the state at a seq would lack some that led to it.
+
+    ``written``: up to which seq all are there; None: nobody knows, as old records were deleted.
+    """
+    return written is not None and written < seq
 
 
 def require_own(checkpoint: Path, database: str, log: str) -> None:

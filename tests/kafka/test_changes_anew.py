@@ -25,6 +25,7 @@ from streamydb.kafka.creation import log_id
 from streamydb.local.folder import DatabaseFolder
 from streamydb.pipeline import main
 from streamydb.pipeline.config import PipelineConfig
+from streamydb.records.change import Resolved, encode_resolved
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
 
@@ -53,11 +54,11 @@ def made_anew(config: PipelineConfig) -> None:
     assert check(client, name) == []
 
 
-def append_change(config: PipelineConfig, partition: int) -> None:
-    """Something is in the changes."""
+def resolve(config: PipelineConfig, seq: int, partition: int) -> None:
+    """All changes up to a seq are there."""
     topic = TopicNames(config.settings.database).changes
     producer = appender(config.settings.client_config(), MESSAGES, topic)
-    producer.produce(topic, b"{}", partition=partition)
+    producer.produce(topic, encode_resolved(Resolved(seq, 1, {"0": seq})), partition=partition)
     assert producer.flush(30) == 0
 
 
@@ -80,19 +81,22 @@ def test_a_checkpoint_whose_changes_were_made_anew_is_refused_and_a_new_one_begi
 
     monkeypatch.setattr(main, "begin", begin)
     from_state = replace(config, checkpoint=tmp_path / "from-state")
-    for _ in range(2):
-        with pytest.raises(ConfigurationError, match=r"up to seq 7.*log's beginning"):
+    for written in (0, 6):
+        if written:
+            resolve(config, written, partition=1)
+        told = rf"up to seq {written}, .*state at seq 7.*log's beginning"
+        with pytest.raises(ConfigurationError, match=told):
             main._find(from_state)
-    append_change(config, partition=2)
+    resolve(config, 7, partition=2)
     found = main._find(from_state)
     assert found.start == state
 
 
 @pytest.mark.parametrize(("seq", "written", "refused"), [
-    (7, False, True), (0, False, False), (7, True, False),
+    (7, 0, True), (0, 0, False), (7, 7, False), (7, 6, True),
 ])  # fmt: skip
 def test_a_rebuild_from_a_state_is_refused_before_anything_is_moved(
-    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, *, seq: int, written: bool,
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, *, seq: int, written: int,
     refused: bool,
 ) -> None:
     client, name = config.settings.client_config(), config.settings.database
@@ -101,7 +105,7 @@ def test_a_rebuild_from_a_state_is_refused_before_anything_is_moved(
     monkeypatch.setattr(start, "find_state", lambda folder: folder)
     monkeypatch.setattr(StateFolder, "about", lambda _: about)
     if written:
-        append_change(config, partition=0)
-    told = pytest.raises(Failure, match="before seq 7 would not come back")
+        resolve(config, written, partition=0)
+    told = pytest.raises(Failure, match="those up to seq 7 would not come back")
     with told if refused else nullcontext():
         _require_beginning(target, config.local)
