@@ -80,7 +80,9 @@ def _put_aside(target: Target, checkpoint: Path, from_backup: Path | None) -> st
 
 
 def _require_beginning(target: Target, from_backup: Path | None) -> None:
-    """Refuse before anything is moved: a trimmed log needs a backup, which must be of this log."""
+    """Refuse before anything is moved: changes that are of no use; a trimmed log without a backup,
+    which must be of this log.
+    """
     from streamydb import kafka
     from streamydb.backup import StateFolder
     from streamydb.backup.start import find_state
@@ -92,6 +94,9 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     log = found.get(names.transactions)
     if log is None:
         fail(f"there is no database {target.database} at {target.bootstrap}")
+    if names.changes in found:
+        for problem in kafka.changes_problems(target.connection, target.database):
+            fail(str(problem))
     if from_backup is None:
         if any(log.beginnings):
             fail(

@@ -11,7 +11,7 @@ the command that mends it; nothing waits for a broker without a bound.
 from __future__ import annotations
 
 from streamydb.kafka.admin import TopicDescription, TopicsError
-from streamydb.kafka.checks import TopicProblem, check, mend
+from streamydb.kafka.checks import TopicProblem, changes_problems, check, mend
 from streamydb.kafka.copies import Copies, copies_for
 from streamydb.kafka.creation import (
     add_connect,
@@ -38,6 +38,7 @@ __all__ = [
     "TopicsError",
     "add_connect",
     "add_shared",
+    "changes_problems",
     "check",
     "copies_for",
     "create",

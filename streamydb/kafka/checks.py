@@ -23,7 +23,9 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
 from streamydb.limits import PARTITIONS_MAX
 
-__all__ = ["Severity", "TopicProblem", "changes_grew", "check", "mend"]
+__all__ = [
+    "Severity", "TopicProblem", "changes_grew", "changes_lack", "changes_problems", "check", "mend"
+]  # fmt: skip
 
 Severity = Literal["error", "warning"]
 """An error keeps the database from starting, a warning does not."""
@@ -80,7 +82,7 @@ def check(
         problems += _check_copies(topic, brokers, bootstrap)
     problems += _check_partitions(names, found, shards)
     if {names.transactions, names.changes} <= found.keys():
-        problems += _check_changes(client_config, names)
+        problems += changes_problems(client_config, database)
     problems += _check_brokers(admin)
     return problems
 
@@ -94,12 +96,50 @@ def changes_grew(topic: str, begun: int, present: int) -> TopicProblem:
         f"it began with {begun} partitions and has {present}: the changes of a key would no longer "
         "stay in one partition, and readers would wait for what nobody writes there"
     )
-    fix = (
-        f"stop its pipelines, delete {topic}, run `streamydb create` with "
-        f"STREAMYDB_CHANGES_PARTITIONS={begun}, then `streamydb rebuild`; see docs/operations.md, "
-        "'The changes were given partitions'"
-    )
+    fix = _write_again(topic, begun, "The changes were given partitions")
     return TopicProblem(topic, what, fix)
+
+
+def changes_lack(topic: str, begun: int) -> TopicProblem:
+    """Return the problem of changes that were made anew while a pipeline ran.
+
+    It went on in the middle. When all is written behind that, from the log's beginning on, readers
+    meet changes that were said to be there already. So the topic is of no use any more.
+
+    Args:
+        topic: of the changes.
+        begun: partitions that it began with.
+    """
+    what = (
+        "it was made anew while a pipeline ran, which wrote on there: what was written before is "
+        "not in it, and readers would lack it"
+    )
+    return TopicProblem(topic, what, _write_again(topic, begun, "The changes were made anew"))
+
+
+def _write_again(topic: str, partitions: int, section: str) -> str:
+    return (
+        f"stop its pipelines, delete {topic}, run `streamydb create` with "
+        f"STREAMYDB_CHANGES_PARTITIONS={partitions}, then `streamydb rebuild`; see "
+        f"docs/operations.md, '{section}'"
+    )
+
+
+def changes_problems(client_config: Mapping[str, str], database: str) -> list[TopicProblem]:
+    """Return what is wrong with the changes, as far as it is known how they began.
+
+    Raises:
+        TopicsError: the topic is missing, or the cluster does not answer.
+    """
+    known = recall(client_config, database, log_id(client_config, database))
+    topic, found = TopicNames(database).changes, []
+    for each, present in changes_begun(client_config, database).items():
+        begun = known.changes.get(each, present)
+        if begun != present:
+            found.append(changes_grew(topic, begun, present))
+        elif each in known.lacking:
+            found.append(changes_lack(topic, begun))
+    return found
 
 
 def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> list[TopicProblem]:
@@ -211,17 +251,6 @@ def _check_partitions(
         "created with; else stop the pipeline, delete the topic and run `streamydb create "
         f"--database {names.database} --shards {shards}`",
     )
-
-
-def _check_changes(
-    client_config: Mapping[str, str], names: TopicNames
-) -> Iterator[TopicProblem]:
-    """Check that the changes have the partitions that they began with, if that is known."""
-    known = recall(client_config, names.database, log_id(client_config, names.database)).changes
-    for topic, present in changes_begun(client_config, names.database).items():
-        begun = known.get(topic, present)
-        if begun != present:
-            yield changes_grew(names.changes, begun, present)
 
 
 def _check_brokers(admin: ContactedAdmin) -> Iterator[TopicProblem]:

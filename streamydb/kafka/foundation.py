@@ -4,7 +4,8 @@ them.
 `<db>.founding` holds small JSON records. Each names facts; for each fact the first record that
 names it holds, so that two who write at the same time agree. Records of another log of that name
 are passed over. Beside the facts lies where each rule begins (`records.begins`), rule by
-rule alike, and how many partitions the changes began with, topic by topic.
+rule alike, and how many partitions the changes began with, topic by topic, and which of these
+topics lack something.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         begins: from where in the log on the rules hold that releases have added.
         changes: partitions that the topic of the changes began with, by Kafka's id of it: one that
             was made anew may have others.
+        lacking: ids of topics of the changes that were made anew while a pipeline ran. It wrote on
+            there, so they lack what was written before, and nobody may use them.
         format: of the record.
     """
 
@@ -57,6 +60,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     grouping: str | None = None
     begins: Begins = NOWHERE
     changes: dict[str, int] = msgspec.field(default_factory=dict)
+    lacking: frozenset[str] = frozenset()
     format: int = FORMAT
 
     def known(self) -> dict[str, Any]:
@@ -69,7 +73,8 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         begins = self.begins.completed(other.begins)
         changes = {**other.changes, **self.changes}
         return msgspec.structs.replace(
-            self, **{**other.known(), **self.known()}, begins=begins, changes=changes
+            self, **{**other.known(), **self.known()}, begins=begins, changes=changes,
+            lacking=self.lacking | other.lacking,
         )
 
 

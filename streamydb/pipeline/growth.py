@@ -1,18 +1,19 @@
-"""Notices while the pipeline runs that the changes are given more partitions.
+"""Notices while the pipeline runs that the changes are given more partitions, or are made anew.
 
-Spark's producer would soon spread keys over all of them, while only the old ones get resolved
-records. So the pipeline stops before that: the producer looks at a topic every five minutes.
+Spark's producer would soon spread keys over all partitions, while only the old ones get resolved
+records. So the pipeline stops before that: the producer looks at a topic every five minutes. To a
+topic that was deleted and created again it writes on, as if nothing had happened: readers would
+take what is there for all there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 
-from streamydb.kafka.admin import count_partitions
 from streamydb.kafka.checks import changes_grew
 from streamydb.kafka.clients import ContactedAdmin, administrator
 from streamydb.pipeline.background import Background
@@ -29,29 +30,40 @@ class GrowthWatch(Background):
     Args:
         connection: settings of confluent-kafka.
         topic: of the changes.
-        partitions: how many it had at the start.
+        known: Kafka's id of it at the start, and how many partitions it had.
+        made_anew: is told the id of a topic that has taken its place, and says why the pipeline
+            must not go on.
 
     Attributes:
         failure: why the pipeline must not go on; None while it may.
     """
 
-    def __init__(self, connection: Mapping[str, str], topic: str, partitions: int) -> None:
+    def __init__(
+        self, connection: Mapping[str, str], topic: str, known: tuple[str, int],
+        made_anew: Callable[[str], str],
+    ) -> None:
         """Nothing runs yet."""
         super().__init__("streamydb-growth")
         self.failure: str | None = None
         self._connection = connection
         self._topic = topic
-        self._partitions = partitions
+        self._known, self._partitions = known
+        self._made_anew = made_anew
 
     def _run(self) -> None:
-        """Look until it has grown."""
+        """Look until it has grown, or is another one."""
         admin = administrator(self._connection)
         while self.failure is None and not self._stop.wait(_INTERVAL_S):
-            with suppress(KafkaException):  # Kafka is away: it is asked again
+            with suppress(KafkaException, TimeoutError):  # Kafka is away: it is asked again
                 self._look(admin)
 
     def _look(self, admin: ContactedAdmin) -> None:
-        found = admin.list_topics(self._topic, timeout=_ANSWER_S)
-        present = count_partitions(found.topics.get(self._topic))
-        if present > self._partitions:
+        asked = admin.describe_topics(
+            TopicCollection([self._topic]), request_timeout=_ANSWER_S
+        )
+        found = asked[self._topic].result(_ANSWER_S)
+        present = len(found.partitions)
+        if str(found.topic_id) != self._known:
+            self.failure = self._made_anew(str(found.topic_id))
+        elif present > self._partitions:
             self.failure = str(changes_grew(self._topic, self._partitions, present))

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from functools import partial
 
+from confluent_kafka import KafkaException
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -14,8 +15,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamydb.backup.start import Beginning, begin
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.kafka import add_shared, check, describe, log_id
+from streamydb.kafka import Founding, add_shared, check, describe, log_id, record
 from streamydb.kafka.admin import TopicDescription
+from streamydb.kafka.checks import changes_lack
+from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
@@ -42,7 +45,12 @@ from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.preparation import resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
-from streamydb.pipeline.record import recorded_config, require_same_changes, require_same_log
+from streamydb.pipeline.record import (
+    made_anew,
+    recorded_config,
+    require_same_changes,
+    require_same_log,
+)
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.sampler import LogSampler
@@ -63,14 +71,16 @@ class _Found:
     """The database as the topics and the checkpoint have it.
 
     ``config``: as told, with the facts that the database was founded with. ``log_id``: Kafka's id
-    of the log. ``start``: what a new checkpoint begins with. ``ends``: what the log holds where the
-    last committed batch ended. ``begins``: where rules begin in the log.
+    of the log. ``changes_id``: of the changes. ``start``: what a new checkpoint begins with.
+    ``ends``: what the log holds where the last committed batch ended. ``begins``: where rules begin
+    in the log.
     """
 
     config: PipelineConfig
     database: ShardConfig
     topics: dict[str, TopicDescription]
     log_id: str
+    changes_id: str
     start: Beginning | None
     ends: dict[int, LogEnd]
     begins: Begins
@@ -133,7 +143,7 @@ def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
     topic, desk = parts.patience.ask(lambda: _rulings(found))
     checkpoint.push()
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
-    changes, announcer = _changes(found), _announcer(found)
+    announcer = _announcer(found)
     spark.streams.addListener(
         ProgressListener(
             parts.status, parts.metrics, coordinator.note, announcer.announce,
@@ -155,7 +165,7 @@ def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
         FeedbackKeeper(
             config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
         ),
-        GrowthWatch(config.settings.client_config(), changes.name, changes.partitions) as growth,
+        _growth(found, coordinator) as growth,
     ):
         code = wait(
             queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
@@ -211,7 +221,7 @@ def _find(config: PipelineConfig) -> _Found:
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start, config.store)
-    return _Found(config, database, topics, known_log, start, ends, begins)
+    return _Found(config, database, topics, known_log, changes_id, start, ends, begins)
 
 
 def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:
@@ -266,6 +276,31 @@ def _start(
 
 def _changes(found: _Found) -> TopicDescription:
     return found.topics[TopicNames(found.config.settings.database).changes]
+
+
+def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
+    changes = _changes(found)
+    return GrowthWatch(
+        found.config.settings.client_config(), changes.name, (found.changes_id, changes.partitions),
+        partial(_made_anew, found, coordinator),
+    )
+
+
+def _made_anew(found: _Found, coordinator: Coordinator, topic_id: str) -> str:
+    """Say why this pipeline must not go on with changes that were made anew under it.
+
+    A leader has written to them: nobody may use them any more, which is recorded. One that follows
+    has not, and who leads may just be writing all of them.
+    """
+    config, changes = found.config, _changes(found)
+    if not coordinator.leads:
+        return made_anew(config.checkpoint, changes.name)
+    facts = Founding(log=found.log_id, lacking=frozenset({topic_id}))
+    try:
+        record(config.settings.client_config(), found.database.database, facts)
+    except (StreamyError, RefusedError, KafkaException) as error:
+        log.warning("that the changes lack something is not recorded: %s", error)
+    return str(changes_lack(changes.name, changes.partitions))
 
 
 def _announcer(found: _Found) -> Announcer:

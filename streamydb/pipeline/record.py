@@ -20,8 +20,8 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
 
 __all__ = [
-    "lack_beginning", "read_record", "recorded_config", "require_own", "require_same_changes",
-    "require_same_log",
+    "lack_beginning", "made_anew", "read_record", "recorded_config", "require_own",
+    "require_same_changes", "require_same_log",
 ]  # fmt: skip
 
 _RECORD: Final = CHECKPOINT_RECORD
@@ -123,11 +123,7 @@ def require_same_changes(
     """
     path = checkpoint / _CHANGES
     if _noted(path, known) != known:
-        raise ConfigurationError(
-            f"{topic} was made anew since {checkpoint} began: what was written before is "
-            "not in it, and readers would lack it. Execute the log again, from its beginning: "
-            f"`streamydb rebuild`, or a new checkpoint; {_ANEW}"
-        )
+        raise ConfigurationError(made_anew(checkpoint, topic))
     if begins_after and not path.exists() and lack_beginning(there := written(), begins_after):
         raise ConfigurationError(
             f"{topic} has the changes up to seq {there}, and this pipeline began with the state at "
@@ -135,6 +131,15 @@ def require_same_changes(
             f"a state, from the log's beginning; {_ANEW}"
         )
     _note(path, known)
+
+
+def made_anew(checkpoint: Path, topic: str) -> str:
+    """Say that the changes are not those that a checkpoint has written to, and what helps."""
+    return (
+        f"{topic} was made anew since {checkpoint} began: what was written before is "
+        "not in it, and readers would lack it. Execute the log again, from its beginning: "
+        f"`streamydb rebuild`, or a new checkpoint; {_ANEW}"
+    )
 
 
 def lack_beginning(written: int | None, seq: int) -> bool:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from confluent_kafka.admin import NewPartitions
@@ -23,11 +23,14 @@ from streamydb.kafka.admin import cluster, count_partitions
 from streamydb.kafka.clients import MESSAGES, administrator, appender
 from streamydb.kafka.creation import log_id
 from streamydb.local.folder import DatabaseFolder
-from streamydb.pipeline import main
+from streamydb.pipeline import growth, main
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.records.change import Resolved, encode_resolved
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
+
+if TYPE_CHECKING:
+    from streamydb.pipeline.standby.coordinator import Coordinator
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,10 +51,16 @@ def made_anew(config: PipelineConfig) -> None:
     wait_for(lambda: count_partitions(cluster(admin).topics[topic]) == 6, "more partitions")
     with pytest.raises(ConfigurationError, match=r"STREAMYDB_CHANGES_PARTITIONS=4.*rebuild"):
         main._find(config)
-    admin.delete_topics([topic])[topic].result(30)
-    wait_for(lambda: topic not in cluster(admin).topics, "the topic to be gone")
+    delete_changes(config)
     create(client, name, changes_partitions=4)
     assert check(client, name) == []
+
+
+def delete_changes(config: PipelineConfig) -> None:
+    topic = TopicNames(config.settings.database).changes
+    admin = administrator(config.settings.client_config())
+    admin.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in cluster(admin).topics, "the topic to be gone")
 
 
 def resolve(config: PipelineConfig, seq: int, partition: int) -> None:
@@ -109,3 +118,34 @@ def test_a_rebuild_from_a_state_is_refused_before_anything_is_moved(
     told = pytest.raises(Failure, match="those up to seq 7 would not come back")
     with told if refused else nullcontext():
         _require_beginning(target, config.local)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_pipeline_under_which_the_changes_are_made_anew_stops_and_nobody_uses_what_it_wrote(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, leads: bool
+) -> None:
+    """One that only follows has written nothing: the leader may be writing all of them."""
+    client, name = config.settings.client_config(), config.settings.database
+    found = main._find(config)
+    monkeypatch.setattr(growth, "_INTERVAL_S", 0.1)
+    role = cast("Coordinator", SimpleNamespace(leads=leads))
+    with main._growth(found, role) as watch:
+        delete_changes(config)
+        create(client, name, changes_partitions=4)
+        wait_for(lambda: watch.failure is not None, "the pipeline to be stopped")
+    rebuilt = replace(config, checkpoint=tmp_path / "rebuilt")
+    if not leads:
+        assert "made anew since" in str(watch.failure)
+        main._find(rebuilt)
+        return
+    assert "while a pipeline ran" in str(watch.failure)
+    told = r"while a pipeline ran.*delete .*STREAMYDB_CHANGES_PARTITIONS=4.*`streamydb rebuild`"
+    for each in (config, rebuilt):
+        with pytest.raises(ConfigurationError, match=told):
+            main._find(each)
+    target = Target(config.settings, DatabaseFolder(config.local, name))
+    with pytest.raises(Failure, match=told):
+        _require_beginning(target, None)
+    delete_changes(config)
+    create(client, name, changes_partitions=4)
+    main._find(rebuilt)

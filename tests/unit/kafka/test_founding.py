@@ -36,6 +36,11 @@ def test_the_first_record_that_names_a_fact_holds() -> None:
         merged("L", [b'{"log": "L", "format": 2}'])
 
 
+def test_every_topic_counts_of_which_a_record_says_that_it_lacks_changes() -> None:
+    found = merged("L", [encoded(lacking=["a"]), encoded(partitions=1), encoded(lacking=["b"])])
+    assert found == Founding(log="L", partitions=1, lacking=frozenset({"a", "b"}))
+
+
 @pytest.mark.fault(
     40, "a log that has grown, a start without settings", "the recorded number, else refused"
 )
