@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from streamydb.columns import program as p
-from streamydb.columns.digest import StateDigest, item_lanes
+from streamydb.columns.digest import StateDigest, item_lanes, teller_of
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged
@@ -28,9 +28,13 @@ def wrong_digests(
 ) -> str | None:
     """Hold digest records against the expected outputs; what is wrong, if anything."""
     found: dict[tuple[int, int], bytes] = {}
-    for _, value in records:
+    times = _times(outputs)
+    for key, value in records:
         digest = msgspec.json.decode(value or b"", type=StateDigest)
         place = digest.seq, digest.shard
+        ts_ms = teller_of(key).ts_ms
+        if ts_ms != times.get(digest.seq, ts_ms) or ts_ms is None:
+            return f"the digest {key!r} is of a seq of {times.get(digest.seq)} ms"
         if found.setdefault(place, value or b"") != value:
             return f"two digests at {place}: {found[place]!r} and {value!r}"
     expected = _expected(outputs, last, config)
@@ -40,6 +44,15 @@ def wrong_digests(
         detail = [(p, shown.get(p), expected.get(p)) for p in wrong[:3]]
         return f"digests differ (seq and shard, found, expected): {detail}"
     return None
+
+
+def _times(outputs: Sequence[OutputRecord]) -> dict[int, int]:
+    """The commit timestamps of transactions that repeat none, by seq."""
+    results = [
+        msgspec.json.decode(output.value or b"{}") for output in outputs
+        if output.topic == "results"
+    ]
+    return {found["seq"]: found["ts_ms"] for found in results if "duplicate" not in found}
 
 
 def _expected(

@@ -96,7 +96,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
         fail(f"there is no database {target.database} at {target.bootstrap}")
     if names.changes in found:
         for problem in kafka.changes_problems(target.connection, target.database):
-            fail(str(problem))
+            fail(f"{problem.topic}: {problem.what}. {problem.fix}")
     if from_backup is None:
         if any(log.beginnings):
             fail(

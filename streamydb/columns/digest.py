@@ -27,10 +27,12 @@ __all__ = [
     "DigestState",
     "Lanes",
     "StateDigest",
+    "Teller",
     "close",
     "fold",
     "item_lanes",
     "outcome_sums",
+    "teller_of",
     "total",
     "write_deltas",
 ]
@@ -42,6 +44,7 @@ _KEY_SEED: Final = 0x8EBC6AF09C88C6E3
 _RESULT_SEED: Final = 0x1D8E4E27C47D124F
 _PLAIN: Final = b'"status":"committed","reads":{},"failed":[],"code":null'
 _MASK: Final = (1 << 64) - 1
+_PARTS: Final = 4
 
 
 class StateDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +61,30 @@ class StateDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str
     outcomes: str
     shards: int = 0
+
+
+class Teller(NamedTuple):
+    """The pipeline that has told a digest, and the history of which it is.
+
+    A log that has lost its end gives seqs again. ``ts_ms``: the commit timestamp of the digest's
+    seq, which another history has at another time; None: digests of releases before this one do not
+    say it.
+    """
+
+    pipeline: str
+    ts_ms: int | None
+
+    def key(self, digest: StateDigest) -> bytes:
+        """Return the key of the record; the value is the same for all pipelines."""
+        parts = [digest.shard, digest.seq, *([] if self.ts_ms is None else [self.ts_ms])]
+        return "/".join(map(str, [*parts, self.pipeline])).encode()
+
+
+def teller_of(key: bytes | None) -> Teller:
+    """Return what the key of a record says."""
+    parts = (key or b"").decode("utf-8", "replace").split("/")
+    known = len(parts) == _PARTS and parts[-2].isdecimal()
+    return Teller(parts[-1], int(parts[-2]) if known else None)
 
 
 class DigestState(msgspec.Struct):

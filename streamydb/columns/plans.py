@@ -96,6 +96,8 @@ class OpenPlan(msgspec.Struct):
     many micro-batches this shard tells what it knows without execution (`key_processor.repeats`).
     ``deltas``: by how much the digest changes by what ends untouched: (interval, low, high).
     ``ended``: how many keys have ended by its ts (`key_processor.expiry`); -1: not counted.
+    ``times``: the ts of each seq in it at which there is a digest; none in states of releases
+    before that.
     """
 
     number: int
@@ -111,6 +113,12 @@ class OpenPlan(msgspec.Struct):
     turns: int = 1
     deltas: list[tuple[int, int, int]] = []
     ended: int = -1
+    times: list[int] = []
+
+    def digest_times(self, interval: int) -> dict[int, int]:
+        """Return the ts of the seqs in it at which there is a digest, as far as it is known."""
+        first = (self.after // interval + 1) * interval
+        return dict(zip(range(first, self.seq + 1, interval), self.times, strict=False))
 
     def name(self) -> PlanName:
         """Return how its feedback names it."""

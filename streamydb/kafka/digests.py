@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from streamydb.columns.digest import teller_of
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.records.formats import UNREADABLE
@@ -45,19 +46,25 @@ class _Record(msgspec.Struct):
 def beside(records: Iterable[tuple[bytes, bytes]], most: int) -> list[ShardDigests]:
     """Return the digests of the last `most` pairs of seq and shard, the newest first.
 
+    One of a history that the log has lost does not stand beside those of the present one.
+
     Args:
-        records: keys (`…/<incarnation>`) and values of the topic, in order.
+        records: keys and values of the topic, in order.
         most: bounds the answer.
     """
     found: dict[tuple[int, int], dict[str, ToldDigest]] = {}
+    times: dict[tuple[int, int], int] = {}
     for key, value in records:
         try:
             digest = msgspec.json.decode(value, type=_Record)
         except UNREADABLE:
             continue
-        pipeline = key.rpartition(b"/")[2].decode("utf-8", "replace")
-        told = ToldDigest(pipeline=pipeline, state=digest.state, outcomes=digest.outcomes)
-        found.setdefault((digest.seq, digest.shard), {})[pipeline] = told
+        teller, place = teller_of(key), (digest.seq, digest.shard)
+        told = ToldDigest(pipeline=teller.pipeline, state=digest.state, outcomes=digest.outcomes)
+        if teller.ts_ms is not None and times.setdefault(place, teller.ts_ms) != teller.ts_ms:
+            del found[place]
+            times[place] = teller.ts_ms
+        found.setdefault(place, {})[teller.pipeline] = told
     newest = sorted(found, key=lambda place: (-place[0], place[1]))[:most]
     return [
         ShardDigests(seq=seq, shard=shard, told=list(found[seq, shard].values()))

@@ -193,7 +193,7 @@ class KeyTransactionProcessor:
         )
         self._removals.forget_ended(plan)
         self._ids.conclude(concluded)
-        yield from self._digest([*headers, {"deltas": plan.deltas}], concluded)
+        yield from self._digest(plan, [*headers, {"deltas": plan.deltas}], concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
 
     def _stands(self, plan: OpenPlan) -> bool:
@@ -207,13 +207,17 @@ class KeyTransactionProcessor:
             meta.seq, meta.ts, meta.pace = plan.after, plan.ts_before, meta.fits
         return stands
 
-    def _digest(self, headers: list[dict[str, Any]], verdicts: Columns) -> Iterator[EmittedBlock]:
+    def _digest(
+        self, plan: OpenPlan, headers: list[dict[str, Any]], verdicts: Columns
+    ) -> Iterator[EmittedBlock]:
         """Publish the digests of the intervals that the plan has ended."""
         if any("deltas" not in header for header in headers):
             self._digests.restart(self._meta.seq)  # an earlier release executed this plan
             return
         self._digests.add_plan(headers, verdicts)
-        block = self._digests.over(self._meta.seq, self._meta.config.incarnation)
+        config = self._meta.config
+        times = plan.digest_times(config.digest_interval)
+        block = self._digests.over(self._meta.seq, config.incarnation, times)
         if block is not None:
             yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
 
@@ -254,7 +258,7 @@ class KeyTransactionProcessor:
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
-            may_be_too_much(released),
+            may_be_too_much(released), times=self._digest_times(released),
         )
         meta.fits, meta.made, meta.turn, meta.ends = 0, 0, 0, False
         header = {
@@ -347,6 +351,13 @@ class KeyTransactionProcessor:
             for block in turn_feedback(plan, meta.turn, header, meta.config.shards):
                 yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
         meta.turn += 1
+
+    def _digest_times(self, released: Columns) -> list[int]:
+        """Return the commit timestamps of the records after which there is a digest."""
+        interval = self._meta.config.digest_interval
+        first = -int(released.cols["seq"][0]) % interval
+        times: list[int] = released.cols["ts"][first::interval].tolist()
+        return times
 
     def _timeline(self, released: Columns) -> Timeline | None:
         """Return when time passes in a plan, unless nothing can end in it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +11,7 @@ import numpy as np
 from streamydb.columns.blocks import digests_block
 from streamydb.columns.digest import (
     DigestState,
-    StateDigest,
+    Teller,
     close,
     fold,
     item_lanes,
@@ -76,12 +76,19 @@ class ShardDigests:
         for place, value in outcome_sums(seqs, results, self.state.interval).items():
             fold(self.state, place, 0, 0, value)
 
-    def over(self, resolved: int, incarnation: str) -> bytes | None:
-        """Return a block of the digests of all intervals that end at or before ``resolved``."""
+    def over(
+        self, resolved: int, incarnation: str, times: Mapping[int, int]
+    ) -> bytes | None:
+        """Return a block of the digests of all intervals that end at or before ``resolved``.
+
+        ``times``: commit timestamps by seq, as far as they are known.
+        """
         found = close(self.state, self._shard, resolved, self._shards)
         if not found:
             return None
-        return digests_block([(_key(digest, incarnation), _encode(digest)) for digest in found])
+        tellers = (Teller(incarnation, times.get(digest.seq)) for digest in found)
+        told = zip(tellers, found, strict=True)
+        return digests_block([(teller.key(digest), _encode(digest)) for teller, digest in told])
 
     def audit(self, reason: str) -> None:
         """Compare the stored values with the digest.
@@ -109,11 +116,6 @@ class ShardDigests:
             lanes += item_lanes(table).sum(axis=0, dtype=np.uint64)
         low, high = lanes.tolist()
         return low & _MASK, high & _MASK
-
-
-def _key(digest: StateDigest, incarnation: str) -> bytes:
-    """Return the record key, which names the pipeline; the value is the same for all of them."""
-    return f"{digest.shard}/{digest.seq}/{incarnation}".encode()
 
 
 _encode = msgspec.json.Encoder().encode

@@ -183,7 +183,8 @@ def test_pipelines_come_to_the_end_of_what_they_share(settings: Settings, leave:
             return bool(found)
 
         wait_for(is_read, "a digest", 20)
-        assert found == [DigestRecord(None, b"{}", 2)]
+        assert found == [DigestRecord(None, b"{}", 2, found[0].told_ms)]
+        assert found[0].told_ms > 0
 
 
 @pytest.mark.fault(39, "a log that ends with control records", "check and backup read it whole")

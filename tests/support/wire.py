@@ -39,7 +39,7 @@ class Wire:
 
     def digests(self) -> list[DigestRecord]:
         come, self.told_digests = self.told_digests, []
-        return [DigestRecord(key, value, 1) for key, value in come]
+        return [DigestRecord(key, value, 1, 0) for key, value in come]
 
     def say(self, message: Message) -> None:
         self.said.append(message)

@@ -125,6 +125,7 @@ class SingleShard:
         self._digests = ShardDigests(
             meta.digests, config.digest_interval, shard, self._values, meta.seq, config.shards
         )
+        self._digest_times: dict[int, int] = {}
         self._out: dict[int, _Outbox] = {}
         self._left_out: dict[tuple[int, bytes], int] = {}
         self._answers: dict[int, bytes] = {}
@@ -278,7 +279,8 @@ class SingleShard:
 
     def _digest(self) -> Iterator[EmittedBlock]:
         """Publish the digests of the intervals that are over."""
-        block = self._digests.over(self._meta.resolved, self._meta.config.incarnation)
+        incarnation = self._meta.config.incarnation
+        block = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
         if block is not None:
             yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
 
@@ -306,6 +308,8 @@ class SingleShard:
         while done < most and not meta.unresolved[done].missing:
             meta.resolved_ts = meta.unresolved[done].ts
             done += 1
+            if (meta.resolved + done) % meta.config.digest_interval == 0:
+                self._digest_times[meta.resolved + done] = meta.resolved_ts
         meta.resolved += done
         del meta.unresolved[:done]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from streamydb.columns.digest import StateDigest
+from streamydb.columns.digest import StateDigest, Teller, teller_of
 from streamydb.records.formats import UNREADABLE, not_read
 
 __all__ = ["PLACES_MAX", "Agreement", "Disagreement"]
@@ -16,6 +16,9 @@ __all__ = ["PLACES_MAX", "Agreement", "Disagreement"]
 PLACES_MAX: Final = 200_000
 """Digests of so many shards and seqs are kept, for pipelines that are behind and tell theirs later.
 """
+
+
+_NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,49 @@ class Disagreement:
         )
 
 
+class _Told(NamedTuple):
+    """A digest as it was told; ``live``: since the start."""
+
+    teller: Teller
+    digest: StateDigest
+    told_ms: int
+    live: bool
+
+    def is_lost(self, ts_ms: int | None) -> bool:
+        """Return True if it is of a history that the log does not have any more.
+
+        Its seq was another transaction's, and it was told before the one that has the seq now was
+        appended.
+
+        Args:
+            ts_ms: the commit timestamp that the seq has now.
+        """
+        mine = self.teller.ts_ms
+        if self.live or mine is None or ts_ms is None:
+            return False
+        return mine != ts_ms and self.told_ms < ts_ms
+
+
 class Agreement:
     """Compares every digest with those that were told of its place before.
 
     What was there before the start is taken as it is: an old difference has been dealt with, and
     where there was one, either digest will do. A state that differs goes on to differ, so nothing
-    is missed by that.
+    is missed by that. What was told of a history that the log has lost since does not count.
     """
 
     def __init__(self, interval: int, shards: int) -> None:
         """Compare digests of one interval and number of shards; others are of another life."""
         self._life = interval, shards
-        self._known: OrderedDict[tuple[int, int], list[tuple[str, StateDigest]]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], list[_Told]] = OrderedDict()
         self.compared = 0
 
-    def take(self, key: bytes | None, value: bytes | None, *, live: bool) -> Disagreement | None:
+    def take(
+        self, key: bytes | None, value: bytes | None, *, live: bool, told_ms: int = _NEVER
+    ) -> Disagreement | None:
         """Take a record of `<db>.digests`; return the difference that it shows, if it is ``live``.
+
+        ``told_ms``: when it was appended.
 
         Raises:
             RecordError: it is no digest.
@@ -68,14 +98,16 @@ class Agreement:
             raise not_read(value or b"", "digest", error) from error
         if (digest.interval, digest.shards) != self._life:
             return None
-        pipeline = (key or b"").rpartition(b"/")[2].decode("utf-8", "replace")
+        told = _Told(teller_of(key), digest, told_ms, live)
         known = self._known.setdefault((digest.shard, digest.seq), [])
-        self.compared += bool(known)
-        if any(other == digest for _, other in known):
+        others = [other for other in known if not other.is_lost(told.teller.ts_ms)]
+        self.compared += bool(others)
+        if any(other.digest == digest for other in others):
             return None
-        known.append((pipeline, digest))
+        known.append(told)
         if len(self._known) > PLACES_MAX:
             self._known.popitem(last=False)  # a dict would walk past all it has forgotten
-        if not live or len(known) == 1:
+        if not live or not others:
             return None
-        return Disagreement(known[0][1], known[0][0], digest, pipeline)
+        first, pipeline = others[0].digest, others[0].teller.pipeline
+        return Disagreement(first, pipeline, digest, told.teller.pipeline)

@@ -281,9 +281,11 @@ class Coordinator:
                 self._topics.say(action.message)
 
     def _take_digest(self, record: DigestRecord) -> None:
-        key, value, offset = record
+        live = record.offset >= self._live_from
         try:
-            found = self._agreement.take(key, value, live=offset >= self._live_from)
+            found = self._agreement.take(
+                record.key, record.value, live=live, told_ms=record.told_ms
+            )
         except RecordError:
             return
         if found is None:

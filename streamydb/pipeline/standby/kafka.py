@@ -33,11 +33,12 @@ class SharedTopicsError(StreamyError):
 
 
 class DigestRecord(NamedTuple):
-    """A record of `<db>.digests`, as it is."""
+    """A record of `<db>.digests`, as it is; ``told_ms``: when it was appended."""
 
     key: bytes | None
     value: bytes | None
     offset: int
+    told_ms: int
 
 
 class SharedTopics:
@@ -140,7 +141,10 @@ class SharedTopics:
         found = [each for each in self._digests.consume(_BATCH, 0) if each.error() is None]
         if found:
             self.silent = False
-        return [DigestRecord(each.key(), each.value(), each.offset() or 0) for each in found]
+        return [
+            DigestRecord(each.key(), each.value(), each.offset() or 0, each.timestamp()[1])
+            for each in found
+        ]
 
     def say(self, message: Message) -> None:
         """Append a message; it is given up after five seconds.

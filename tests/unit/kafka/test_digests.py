@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamydb.columns.digest import StateDigest, Teller
 from streamydb.kafka import digests
 from streamydb.kafka.digests import ToldDigest, beside, last_digests
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
@@ -28,6 +29,17 @@ def test_they_stand_beside_each_other_the_newest_first() -> None:
         ToldDigest(pipeline="one", state="x", outcomes="c"),
         ToldDigest(pipeline="two", state="y", outcomes="c"),
     ]
+
+
+def test_what_was_told_of_a_lost_history_does_not_stand_beside_the_present_one() -> None:
+    told = [("old", 5, "x"), ("present", 7, "y"), ("standby", 7, "y"), ("earlier release", 0, "y")]
+    records = []
+    for pipeline, ts_ms, state in told:
+        _, value = record(pipeline, 10, state=state)
+        digest = StateDigest(10, 0, 10, state, "c", 2)
+        records.append((Teller(pipeline, ts_ms or None).key(digest), value))
+    (found,) = beside([*records, record("other", 20)], most=10)[1:]
+    assert [each.pipeline for each in found.told] == ["present", "standby", "earlier release"]
 
 
 def test_a_repetition_counts_once() -> None:

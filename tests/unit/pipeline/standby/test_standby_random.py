@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.columns.digest import StateDigest
+from streamydb.columns.digest import StateDigest, Teller
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
@@ -181,9 +181,9 @@ class Started:
         self.found: list[Disagreement] = []
         take = Agreement.take
 
-        def noted(self_: Agreement, *record: Any, live: bool) -> Disagreement | None:
+        def noted(self_: Agreement, *record: Any, **how: Any) -> Disagreement | None:
             self.looked_at.append(record[1])
-            found = take(self_, *record, live=live)
+            found = take(self_, *record, **how)
             self.found += [] if found is None else [found]
             return found
 
@@ -227,6 +227,30 @@ def test_a_start_reads_the_last_digests_and_finds_every_difference(
     assert started.looked_at == [value for _, value, _ in pipelines.told]
     places = {(each.first.seq, each.first.shard) for each in started.found}
     assert places == pipelines.expected(live)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_rebuilt_pipeline_is_compared_with_what_was_told_of_its_own_history(
+    *, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has lost its end, which others took the place of; or the one before was damaged."""
+    started = Started(random.Random("lost"), monkeypatch)
+    digest = StateDigest(10, 0, INTERVAL, "another", "o", SHARDS)
+
+    def told(pipeline: str, ts_ms: int, state: str) -> Told:
+        mine = msgspec.structs.replace(digest, state=state)
+        return Told(Teller(pipeline, ts_ms).key(mine), msgspec.json.encode(mine), mine)
+
+    before_ms = started.kafka.now_ms
+    now_ms = before_ms + (1_000 if lost else -1_000)
+    started.tell([told("before", before_ms - 1_000, "another")])
+    started.coordinator.begin()
+    started.kafka.now_ms += 5_000
+    started.tell([told("me", now_ms, "right")])
+    started.look_at(2)
+    alarm = started.coordinator._alarm
+    assert (alarm is None) == lost
+    assert lost or "digests of shard 0 at seq 10 differ" in str(alarm)
 
 
 def test_a_start_reads_what_was_said_before_any_digest(monkeypatch: pytest.MonkeyPatch) -> None:
