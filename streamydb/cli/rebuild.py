@@ -81,12 +81,13 @@ def _put_aside(target: Target, checkpoint: Path, from_backup: Path | None) -> st
 
 def _require_beginning(target: Target, from_backup: Path | None) -> None:
     """Refuse before anything is moved: changes that are of no use; a trimmed log without a backup,
-    which must be of this log.
+    which must be of this log, and which the log must go on from.
     """
     from streamydb import kafka
     from streamydb.backup import StateFolder
     from streamydb.backup.start import find_state
     from streamydb.kafka.positions import written_until
+    from streamydb.pipeline.preparation import require_rest
     from streamydb.pipeline.record import lack_beginning
 
     found = kafka.describe(target.connection, target.database)
@@ -107,6 +108,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     about = StateFolder(find_state(from_backup)).about()
     if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
+    require_rest(target.connection, names.transactions, about.positions)
     if names.changes not in found:
         return
     written = written_until(target.connection, target.database)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from streamydb.backup.start import Beginning
 from streamydb.columns.shards import ShardConfig
@@ -14,10 +15,13 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError, TopicReader
 from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
 from streamydb.sorter.log_end import LogEnd, mark_of
+from streamydb.sorter.state import PartitionState
 
-__all__ = ["log_ends", "resume"]
+__all__ = ["log_ends", "require_rest", "resume"]
 
 log = logging.getLogger("streamydb.pipeline")
+
+_STATE: Final = "the state that it begins with"
 
 
 def resume(
@@ -58,6 +62,7 @@ def _resume(
     known = () if start is None else start.offsets
     begins = {partition: max(0, offset) for partition, offset in enumerate(known)}
     if found is None:
+        _require_log(connection, topic, begins, {}, _STATE)
         return log_ends(connection, topic, begins)
     if store:
         _require_kept(store, checkpoint, found)
@@ -130,8 +135,30 @@ def log_ends(
     return found
 
 
+def require_rest(
+    connection: Mapping[str, str], topic: str, positions: Mapping[int, PartitionState]
+) -> None:
+    """Refuse a log that does not go on where a state ends.
+
+    Args:
+        connection: settings of confluent-kafka.
+        topic: the log.
+        positions: those of the state, by partition.
+
+    Raises:
+        ConfigurationError: it was trimmed behind that, or ends before it.
+        InvariantViolation: it has lost its end, and has grown again.
+        ReadingError: Kafka does not answer.
+    """
+    begins = {partition: state.position for partition, state in positions.items()}
+    _require_log(connection, topic, begins, {}, _STATE)
+    for partition, end in log_ends(connection, topic, begins).items():
+        end.require(partition, positions[partition])
+
+
 def _require_log(
-    connection: Mapping[str, str], topic: str, done: Mapping[int, int], begun: Mapping[int, int]
+    connection: Mapping[str, str], topic: str, done: Mapping[int, int], begun: Mapping[int, int],
+    who: str = "this checkpoint",
 ) -> None:
     """Refuse a log that was trimmed behind what is needed, or that ends before it."""
     with TopicReader(connection, topic) as reader:
@@ -146,7 +173,7 @@ def _require_log(
                 )
             if span.high < upto:
                 raise ConfigurationError(
-                    f"{topic}-{partition} ends at offset {span.high}, but this checkpoint has read "
+                    f"{topic}-{partition} ends at offset {span.high}, but {who} has read "
                     f"up to {upto}: the end of the log was lost, say with a broker's power. "
                     "Nothing is skipped (see docs/operations.md, 'The end of the log is lost')"
                 )

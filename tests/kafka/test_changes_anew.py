@@ -1,4 +1,6 @@
 """Changes that were made anew have none of what was written before: only a rebuild goes on there.
+
+A rebuild that cannot go on is refused before anything is moved.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from streamydb.backup.start import Beginning
 from streamydb.cli.common import Failure
 from streamydb.cli.rebuild import _require_beginning
 from streamydb.cli.target import Target
-from streamydb.errors import ConfigurationError
+from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import TopicNames, check, create
 from streamydb.kafka.admin import cluster, count_partitions
 from streamydb.kafka.clients import MESSAGES, administrator, appender
@@ -27,6 +29,7 @@ from streamydb.pipeline import growth, main
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.records.change import Resolved, encode_resolved
 from streamydb.settings import Settings
+from streamydb.sorter.state import PartitionState
 from streamydb.testing.database import wait_for
 
 if TYPE_CHECKING:
@@ -110,13 +113,36 @@ def test_a_rebuild_from_a_state_is_refused_before_anything_is_moved(
 ) -> None:
     client, name = config.settings.client_config(), config.settings.database
     target = Target(config.settings, DatabaseFolder(config.local, name))
-    about = SimpleNamespace(log=log_id(client, name), seq=seq)
-    monkeypatch.setattr(start, "find_state", lambda folder: folder)
-    monkeypatch.setattr(StateFolder, "about", lambda _: about)
+    begin_with(monkeypatch, log=log_id(client, name), seq=seq, positions={})
     if written:
         resolve(config, written, partition=0)
     told = pytest.raises(Failure, match="those up to seq 7 would not come back")
     with told if refused else nullcontext():
+        _require_beginning(target, config.local)
+
+
+def begin_with(monkeypatch: pytest.MonkeyPatch, **about: Any) -> None:
+    """Let every folder be a state."""
+    monkeypatch.setattr(start, "find_state", lambda folder: folder)
+    monkeypatch.setattr(StateFolder, "about", lambda _: SimpleNamespace(**about))
+
+
+@pytest.mark.parametrize(("seen", "told"), [
+    (0, None), (1, "is not what this checkpoint has read"), (2, "ends at offset 1, .* was lost"),
+])  # fmt: skip
+def test_a_rebuild_from_a_state_that_the_log_has_lost_is_refused_before_anything_is_moved(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, seen: int, told: str | None
+) -> None:
+    client, name = config.settings.client_config(), config.settings.database
+    topic = TopicNames(name).transactions
+    producer = appender(client, MESSAGES, topic)
+    producer.produce(topic, b"{}", partition=0)
+    assert producer.flush(30) == 0
+    resolve(config, 7, partition=0)
+    read = PartitionState(position=seen, stamp=5, mark="another")
+    begin_with(monkeypatch, log=log_id(client, name), seq=7, positions={0: read})
+    target = Target(config.settings, DatabaseFolder(config.local, name))
+    with nullcontext() if told is None else pytest.raises(StreamyError, match=told):
         _require_beginning(target, config.local)
 
 
