@@ -87,7 +87,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     from streamydb.backup import StateFolder
     from streamydb.backup.start import find_state
     from streamydb.kafka.positions import written_until
-    from streamydb.pipeline.preparation import require_rest
+    from streamydb.pipeline.preparation import require_rest, require_same_history
     from streamydb.pipeline.record import lack_beginning
 
     found = kafka.describe(target.connection, target.database)
@@ -98,6 +98,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     if names.changes in found:
         for problem in kafka.changes_problems(target.connection, target.database):
             fail(f"{problem.topic}: {problem.what}. {problem.fix}")
+        require_same_history(target.connection, target.database)
     if from_backup is None:
         if any(log.beginnings):
             fail(

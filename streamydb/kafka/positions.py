@@ -14,7 +14,9 @@ from streamydb.kafka.source import TopicSpan
 from streamydb.records import Resolved, decode_change
 from streamydb.settings import Settings
 
-__all__ = ["ChangesEnds", "look", "look_at", "offsets_json", "written_until"]
+__all__ = [
+    "ChangesEnds", "last_resolved", "look", "look_at", "offsets_json", "written_until"
+]  # fmt: skip
 
 _WINDOW_RECORDS: Final = 2_000
 """Records at the end of a partition that are looked at first; then more, until one is resolved."""
@@ -83,13 +85,25 @@ def written_until(connection: Mapping[str, str], database: str) -> int | None:
     Raises:
         ReadingError: Kafka does not answer, or there is no such topic.
     """
+    last = last_resolved(connection, database)
+    return None if last is None else last.resolved
+
+
+def last_resolved(connection: Mapping[str, str], database: str) -> Resolved | None:
+    """Return the resolved record with the highest seq; of seq 0 if nothing was ever resolved.
+
+    None: there is none any more, as records were deleted.
+
+    Raises:
+        ReadingError: Kafka does not answer, or there is no such topic.
+    """
     topic = TopicNames(database).changes
     with TopicReader(connection, topic) as reader:
         spans = reader.spans()
     points = _resolved(connection, topic, spans)
     if not points and any(span.low for span in spans.values()):
         return None
-    return max((point.resolved for point in points.values()), default=0)
+    return max(points.values(), key=_seq, default=_NONE)
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:

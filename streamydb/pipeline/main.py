@@ -42,7 +42,7 @@ from streamydb.pipeline.launch import SparkLaunch
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.outcome import after_jvm, wait
 from streamydb.pipeline.parts import Parts
-from streamydb.pipeline.preparation import resume
+from streamydb.pipeline.preparation import require_same_history, resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.record import (
@@ -213,6 +213,8 @@ def _find(config: PipelineConfig) -> _Found:
     require_same_log(config.checkpoint, known_log)
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     (changes_id,) = changes
+    if not (config.checkpoint / "query").exists():
+        require_same_history(client, settings.database)
     begins_after = 0 if start is None else start.seq
     require_same_changes(
         config.checkpoint, changes_id, names.changes, begins_after,

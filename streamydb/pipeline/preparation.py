@@ -12,12 +12,14 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.positions import last_resolved
 from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError, TopicReader
 from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
+from streamydb.records.marker import decode_marker
 from streamydb.sorter.log_end import LogEnd, mark_of
 from streamydb.sorter.state import PartitionState
 
-__all__ = ["log_ends", "require_rest", "resume"]
+__all__ = ["log_ends", "require_rest", "require_same_history", "resume"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -154,6 +156,48 @@ def require_rest(
     _require_log(connection, topic, begins, {}, _STATE)
     for partition, end in log_ends(connection, topic, begins).items():
         end.require(partition, positions[partition])
+
+
+def require_same_history(connection: Mapping[str, str], database: str) -> None:
+    """Refuse changes of transactions that the log has lost since, before a pipeline begins anew.
+
+    It would give their seqs to others, and readers would find two histories in one topic. A record
+    that the changes cover was appended by their time, if it is still the same one. Markers that
+    came later are covered, too.
+
+    Raises:
+        ConfigurationError: the log has lost its end, and perhaps grown again.
+        ReadingError: Kafka does not answer.
+    """
+    last, names = last_resolved(connection, database), TopicNames(database)
+    if last is None:
+        return
+    covered = {int(number): offset for number, offset in last.offsets.items() if offset}
+    if _has_lost(connection, names.transactions, covered, last.ts_ms):
+        raise ConfigurationError(
+            f"{names.changes} has transactions (up to seq {last.resolved}) that the log has lost, "
+            "say with a broker's power. Their seqs are given again, and readers would find both: "
+            f"delete what was written of them first, with {names.changes} (docs/operations.md, "
+            "'The end of the log is lost')"
+        )
+
+
+def _has_lost(
+    connection: Mapping[str, str], topic: str, covered: Mapping[int, int], ts_ms: int
+) -> bool:
+    """Return True if a log ends before offsets, or has records before them that are later than a
+    commit timestamp.
+    """
+    with TopicReader({**connection, **SINGLE}, topic) as reader:
+        spans = reader.spans()
+        if any(number not in spans or spans[number].high < end for number, end in covered.items()):
+            return True
+        reader.assign({number: end - 1 for number, end in covered.items()})
+        return any(
+            record.timestamp()[1] > ts_ms and decode_marker(record.value()) is None
+            for batch in reader.until(covered) for record in batch
+            if (record.offset() or 0) + 1 == covered[record.partition() or 0]
+        )
 
 
 def _require_log(

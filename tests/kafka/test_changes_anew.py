@@ -24,10 +24,13 @@ from streamydb.kafka import TopicNames, check, create
 from streamydb.kafka.admin import cluster, count_partitions
 from streamydb.kafka.clients import MESSAGES, administrator, appender
 from streamydb.kafka.creation import log_id
+from streamydb.kafka.upkeep import drop_before
 from streamydb.local.folder import DatabaseFolder
 from streamydb.pipeline import growth, main
 from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.preparation import require_same_history
 from streamydb.records.change import Resolved, encode_resolved
+from streamydb.records.marker import Marker, encode_marker
 from streamydb.settings import Settings
 from streamydb.sorter.state import PartitionState
 from streamydb.testing.database import wait_for
@@ -66,11 +69,18 @@ def delete_changes(config: PipelineConfig) -> None:
     wait_for(lambda: topic not in cluster(admin).topics, "the topic to be gone")
 
 
-def resolve(config: PipelineConfig, seq: int, partition: int) -> None:
+def resolve(
+    config: PipelineConfig, seq: int, partition: int, ts_ms: int = 1,
+    offsets: dict[str, int] | None = None,
+) -> None:
     """All changes up to a seq are there."""
-    topic = TopicNames(config.settings.database).changes
+    resolved = encode_resolved(Resolved(seq, ts_ms, offsets or {}))
+    append(config, TopicNames(config.settings.database).changes, resolved, partition)
+
+
+def append(config: PipelineConfig, topic: str, value: bytes, partition: int = 0) -> None:
     producer = appender(config.settings.client_config(), MESSAGES, topic)
-    producer.produce(topic, encode_resolved(Resolved(seq, 1, {"0": seq})), partition=partition)
+    producer.produce(topic, value, partition=partition)
     assert producer.flush(30) == 0
 
 
@@ -134,16 +144,61 @@ def test_a_rebuild_from_a_state_that_the_log_has_lost_is_refused_before_anything
     config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, seen: int, told: str | None
 ) -> None:
     client, name = config.settings.client_config(), config.settings.database
-    topic = TopicNames(name).transactions
-    producer = appender(client, MESSAGES, topic)
-    producer.produce(topic, b"{}", partition=0)
-    assert producer.flush(30) == 0
+    append(config, TopicNames(name).transactions, b"{}")
     resolve(config, 7, partition=0)
     read = PartitionState(position=seen, stamp=5, mark="another")
     begin_with(monkeypatch, log=log_id(client, name), seq=7, positions={0: read})
     target = Target(config.settings, DatabaseFolder(config.local, name))
     with nullcontext() if told is None else pytest.raises(StreamyError, match=told):
         _require_beginning(target, config.local)
+
+
+_LATER_MS = 1 << 50
+
+
+@pytest.mark.parametrize(("records", "covered", "ts_ms", "lost"), [
+    ([b"{}"], 1, _LATER_MS, False), ([b"{}"], 2, _LATER_MS, True), ([b"{}"], 1, 1, True),
+    ([b"{}", encode_marker(Marker(9, 1, "s"))], 2, 1, False), ([], 0, 1, False),
+    ([b"{}"], 0, 1, False),
+])  # fmt: skip
+def test_changes_of_transactions_that_the_log_has_lost_are_not_written_on(
+    config: PipelineConfig, tmp_path: Path, records: list[bytes], covered: int, ts_ms: int, *,
+    lost: bool,
+) -> None:
+    """The log ends before what is resolved, or has later records in its place."""
+    main._find(config)
+    (config.checkpoint / "query").mkdir()
+    names = TopicNames(config.settings.database)
+    for value in records:
+        append(config, names.transactions, value)
+    resolve(config, 7, 0, ts_ms, {"0": covered})
+    rebuilt = replace(config, checkpoint=tmp_path / "rebuilt")
+    target = Target(config.settings, DatabaseFolder(config.local, names.database))
+    if not lost:
+        main._find(rebuilt)
+        _require_beginning(target, None)
+        return
+    told = rf"up to seq 7.*the log has lost.*delete .* with {names.changes}"
+    with pytest.raises(ConfigurationError, match=told):
+        main._find(rebuilt)
+    with pytest.raises(ConfigurationError, match=told):
+        _require_beginning(target, None)
+    delete_changes(config)
+    create(config.settings.client_config(), names.database)
+    main._find(rebuilt)
+
+
+def test_a_log_that_was_trimmed_has_lost_nothing(config: PipelineConfig) -> None:
+    client, name = config.settings.client_config(), config.settings.database
+    topic = TopicNames(name).transactions
+    for _ in range(3):
+        append(config, topic, b"{}")
+    resolve(config, 7, 0, 1, {"0": 2})
+    with pytest.raises(ConfigurationError, match="has lost"):
+        require_same_history(client, name)
+    for trimmed in (2, 3):
+        assert drop_before(client, topic, {0: trimmed}, _LATER_MS) == {0: trimmed}
+        require_same_history(client, name)
 
 
 @pytest.mark.parametrize("leads", [True, False])
