@@ -6,6 +6,7 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from msgspec import Raw
 
+from streamydb.errors import InvariantViolation
 from streamydb.kafka import TopicNames, TopicsError, changes, create, delete, describe
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.clients import administrator
@@ -299,6 +301,29 @@ def test_a_topic_that_was_made_again_is_refused(feed: Feed, tmp_path: Path) -> N
         with pytest.raises(StoreMismatchError, match="made anew"):
             feed.follow(model)
         assert model.latest().seq == 10
+
+
+@pytest.mark.parametrize("beginning", [0, 5])
+def test_two_histories_in_one_topic_are_refused(
+    feed: Feed, tmp_path: Path, beginning: int
+) -> None:
+    """That of a log that has lost its end behind that of what it has lost; or the beginning, which
+    is written last, where a pipeline went on in a topic that was made anew.
+    """
+    producer = feed.producer()
+    feed.seq = beginning
+    for number in range(5):
+        feed.write(producer, f"k{number}", "1")
+    feed.resolve(producer)
+    feed.seq = 0
+    for number in range(4):
+        feed.write(producer, f"k{number}", "2")
+    feed.resolve(producer)
+    assert producer.flush(30) == 0
+    with feed.open(tmp_path / "model") as model:
+        follower = Follower(model, feed.settings, retention_seqs=10**9)
+        with pytest.raises(InvariantViolation), closing(follower):
+            catch_up(follower, lambda: positions(model) == list(feed.spans()[1]))
 
 
 @pytest.mark.fault(23, "SIGKILL of a loading read model", "the same state")
