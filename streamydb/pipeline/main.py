@@ -330,7 +330,9 @@ def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinat
         terms=database.terms,
     )
     feedback = TopicNames(database.database).feedback_of(database.name)
-    shared = SharedTopics(config.settings.client_config(), database.database, feedback)
+    connection = config.settings.client_config()
+    member.written = written_until(connection, database.database)
+    shared = SharedTopics(connection, database.database, feedback)
     coordinator = Coordinator(shared, database, member, parts.show, rulings)
     try:
         coordinator.begin()
