@@ -331,9 +331,10 @@ def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinat
     )
     feedback = TopicNames(database.database).feedback_of(database.name)
     connection = config.settings.client_config()
-    member.written = written_until(connection, database.database)
+    written = written_until(connection, database.database)
     shared = SharedTopics(connection, database.database, feedback)
     coordinator = Coordinator(shared, database, member, parts.show, rulings)
+    coordinator.written = written
     try:
         coordinator.begin()
     except StreamyError:

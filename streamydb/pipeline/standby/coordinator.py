@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from streamydb.columns.blocks import audit_block, role_block
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import RecordError
@@ -25,7 +27,7 @@ from streamydb.pipeline.standby.kafka import (
     SharedTopicsError,
 )
 from streamydb.pipeline.standby.position import PipelinePosition
-from streamydb.records.control import Audited, Message
+from streamydb.records.control import Audited, Beat, Message
 from streamydb.records.rulings import Rulings
 
 __all__ = ["Coordinator", "StandbyReport"]
@@ -74,6 +76,9 @@ class Coordinator:
     Attributes:
         failure: why the pipeline must stop; None while it need not.
         stale: the query must be started again: it lacks rulings on what it is to execute next.
+        written: up to this seq the changes had everything at the start; None: not known. What was
+            said of later outputs before does not count: it was said of a topic that was made anew
+            since, or of transactions that the log has lost.
 
     """
 
@@ -91,6 +96,7 @@ class Coordinator:
         self._given: int | None = None
         self._fenced = self._fenced_ms = 0
         self.stale = False
+        self.written: int | None = None
         self._feedback = TopicNames(config.database).feedback_of(config.name)
         self._agreement = Agreement(config.digest_interval, config.shards)
         self._live_from = 0
@@ -140,13 +146,19 @@ class Coordinator:
         at = self._topics.position()
         while at < end:
             for message in self._topics.poll(_TURN_S):
-                self._member.replay(message)
+                self._member.replay(self._as_written(message))
             before, at = at, self._topics.position()
             if at > before:
                 ends_s = time.monotonic() + _HISTORY_S_MAX
             elif time.monotonic() > ends_s:
                 what = "the control topic cannot be read to its end"
                 raise SharedTopicsError(what) from TimeoutError()
+
+    def _as_written(self, message: Message) -> Message:
+        """Return what was said, as far as the changes are there."""
+        if self.written is None or not isinstance(message, Beat):
+            return message
+        return msgspec.structs.replace(message, resolved=min(message.resolved, self.written))
 
     def start(self, is_alive: Callable[[], bool]) -> None:
         """Go on in a thread of its own.

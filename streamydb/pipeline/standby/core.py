@@ -109,9 +109,6 @@ class Member:
         before: the pipeline that led before it; empty: none.
         led: claims are above this epoch, too: somebody has led in it, and the topic that says so
             may have been emptied since.
-        written: up to this seq the changes had everything at the start; None: not known. What was
-            said of later outputs before does not count: it was said of a topic that was made anew
-            since, or of transactions that the log has lost.
     """
 
     def __init__(
@@ -134,7 +131,6 @@ class Member:
         self._wish: _Wish | None = None
         self._called_ms: int | None = None
         self._told = self.led = 0
-        self.written: int | None = None
         self._began_ms = self._said_ms = self._tick_ms = 0
         self._beaten = -1
         self._followed = False
@@ -193,8 +189,7 @@ class Member:
         if message.log != self._log or not isinstance(message, LeaderClaim | Beat):
             return
         if isinstance(message, Beat):
-            most = message.resolved if self.written is None else self.written
-            self.covered = self._told = max(self.covered, min(message.resolved, most))
+            self.covered = self._told = max(self.covered, message.resolved)
         if message.epoch > self.leader.epoch:
             self._replace(message, 0)
 

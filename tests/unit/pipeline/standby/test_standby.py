@@ -53,20 +53,6 @@ def test_a_standby_follows_and_takes_over_in_silence() -> None:
     assert room.roles["b"][-1] == Play(leads=True, covered=10)
 
 
-@pytest.mark.parametrize(("written", "covered"), [(None, 9), (5, 5), (0, 0), (20, 9)])
-def test_what_was_said_of_outputs_that_are_not_there_does_not_count(
-    written: int | None, covered: int
-) -> None:
-    """The changes were made anew since, or the log has lost what it was said of."""
-    place: Any = {"log": "log", "pipeline": "id-a", "name": "a", "epoch": 3, "read": 9}
-    standby = Member("log", "id-b", "b", standby=True)
-    standby.written = written
-    standby.replay(Beat(**place, resolved=9))
-    assert Play(leads=False, covered=covered) in standby.begin(0)
-    assert standby.hear(Beat(**place, resolved=12), 1)[0] == Play(leads=False, covered=12)
-    assert standby.epoch == 3
-
-
 def overtaken_for(ms: int) -> Room:
     """A room where the first one was gone for so long, and the other one went on."""
     room = Room(a=False, b=True)

@@ -273,6 +273,23 @@ def test_a_start_reads_what_was_said_before_any_digest(monkeypatch: pytest.Monke
     assert met == [0] * 300
 
 
+@pytest.mark.parametrize(("written", "covered"), [(None, 9), (5, 5), (0, 0), (20, 9)])
+def test_what_was_said_of_outputs_that_are_not_there_does_not_count(
+    written: int | None, covered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changes were made anew since, or the log has lost what it was said of."""
+    started = Started(random.Random("not there"), monkeypatch)
+    beat = Beat(log="log", pipeline="other", epoch=3, resolved=9, read=9)
+    control = TopicNames("bank").control
+    started.kafka.append(control, 0, encode_message(beat))
+    started.coordinator.written = written
+    started.coordinator._replay(0, 1)
+    member = started.coordinator._member
+    assert (member.epoch, member.covered) == (3, covered)
+    member.hear(msgspec.structs.replace(beat, resolved=12), 1)
+    assert member.covered == 12, "said since the start"
+
+
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_start_reads_the_last_messages_unless_they_do_not_tell_who_leads(
     *, leads: bool, monkeypatch: pytest.MonkeyPatch
