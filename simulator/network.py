@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -26,6 +26,8 @@ __all__ = ["Network", "World"]
 
 _REFUSALS: Final = (429, 502, 503, 504)
 _INDEX_BYTES: Final = 1 << 24
+_FAILED: Final = 500
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -113,8 +115,9 @@ class Network(httpx.AsyncBaseTransport):
         ends_s = asyncio.get_running_loop().time() + request.extensions["timeout"]["read"]
         if rng.random() < world.lost:
             await self._lose(request, ends_s)
+        copy = None
         if rng.random() < world.doubled:
-            self._later(self._again(request, body, rng.expovariate(0.1)))
+            copy = self._later(self._again(request, body, rng.expovariate(0.1)))
         serving = asyncio.create_task(self._serve(request, body))
         self._serving[serving] = None
         serving.add_done_callback(self._serving.pop)
@@ -124,9 +127,28 @@ class Network(httpx.AsyncBaseTransport):
             raise httpx.ReadTimeout("silence", request=request)
         if serving.cancelled() or serving.exception() is not None:
             raise httpx.ReadError("reset", request=request)
+        answer = serving.result()
+        if copy is not None and answer.status_code >= _FAILED:
+            answer = await self._better(answer, copy, request, ends_s)
         if rng.random() < world.unanswered:
             await self._lose(request, ends_s)
-        return serving.result()
+        return answer
+
+    async def _better(
+        self, answer: httpx.Response, copy: asyncio.Task[httpx.Response | None],
+        request: httpx.Request, ends_s: float,
+    ) -> httpx.Response:
+        """Return the answer of the copy: who sends a request twice tells no failure before that.
+
+        Else a client would be told that nothing was written, and the copy would write it later.
+        """
+        left_s = ends_s - asyncio.get_running_loop().time()
+        done, _ = await asyncio.wait([copy], timeout=max(0.0, left_s))
+        if not done:
+            raise httpx.ReadTimeout("silence", request=request)
+        if copy.cancelled() or copy.exception() is not None:
+            raise httpx.ReadError("reset", request=request)
+        return copy.result() or answer
 
     async def _lose(self, request: httpx.Request, ends_s: float) -> None:
         """Break the connection, or be silent until the client's time for an answer is up.
@@ -148,16 +170,23 @@ class Network(httpx.AsyncBaseTransport):
         await asyncio.sleep(self._rng.random() * 0.01)
         return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _later(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.create_task(work)
         self.late[task] = None
         task.add_done_callback(self.late.pop)
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # heard
+        return task
 
-    async def _again(self, request: httpx.Request, body: bytes, delay_s: float) -> None:
-        """Deliver a copy of a request, later; nobody waits for its answer."""
+    async def _again(
+        self, request: httpx.Request, body: bytes, delay_s: float
+    ) -> httpx.Response | None:
+        """Deliver a copy of a request, later; None if no facade is there, or it is killed."""
         await asyncio.sleep(delay_s)
-        if self._facade is not None:
-            await asyncio.wait([asyncio.ensure_future(self._serve(request, body))])
+        if self._facade is None:
+            return None
+        serving = asyncio.ensure_future(self._serve(request, body))
+        await asyncio.wait([serving])
+        return serving.result()
 
 
 def _refusal(rng: random.Random) -> httpx.Response:

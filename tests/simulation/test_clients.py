@@ -36,7 +36,7 @@ def test_every_call_has_the_effect_that_it_says(
     assert killed
 
 
-@pytest.mark.parametrize("seed", [10419, 100448, 300009])
+@pytest.mark.parametrize("seed", [10419, 12533, 100448, 300009])
 def test_what_failed_once_holds(seed: int) -> None:
     assert run_clients(seed).problems == []
 
