@@ -63,6 +63,27 @@ export class Transport {
     this.#closing.abort(new ClosedError("The client is closed."));
   }
 
+  /** Refuse to begin anything when the client is closed. */
+  checkOpen(): void {
+    this.#closing.signal.throwIfAborted();
+  }
+
+  /** Pause, but no longer than the client is open; the next request says that it is closed. */
+  async pause(sleep: (signal: AbortSignal) => Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+    const closing = this.#closing.signal;
+    if (closing.aborted) return;
+    signal?.throwIfAborted();
+    const ending = new Ending(closing, signal);
+    try {
+      await sleep(ending.signal);
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (!closing.aborted) throw error;
+    } finally {
+      ending.end();
+    }
+  }
+
   /** Perform a request and read its answer. */
   async send(request: HttpRequest): Promise<HttpAnswer> {
     const silence = new Silence(request.timeoutS + MARGIN_S, this.#closing.signal, request.signal);
@@ -155,10 +176,41 @@ export class Transport {
   }
 }
 
-/** Ends a request when the other side is silent, the caller gives up, or the client is closed. */
-class Silence {
+/** Ends what waits when the caller gives up or the client is closed; watches them until `end`. */
+class Ending {
   readonly #ending = new AbortController();
   readonly #sources: AbortSignal[];
+
+  constructor(...sources: (AbortSignal | undefined)[]) {
+    this.#sources = sources.filter((source) => source !== undefined);
+    for (const source of this.#sources) source.addEventListener("abort", this.#stop);
+  }
+
+  get signal(): AbortSignal {
+    return this.#ending.signal;
+  }
+
+  /** Throw why there is nothing more to wait for, if so. */
+  check(): void {
+    for (const source of this.#sources) source.throwIfAborted();
+  }
+
+  /** Watch no longer. */
+  end(): void {
+    for (const source of this.#sources) source.removeEventListener("abort", this.#stop);
+  }
+
+  /** Watch no longer, and end what waits. */
+  stop(): void {
+    this.end();
+    this.#ending.abort();
+  }
+
+  readonly #stop = () => this.stop();
+}
+
+/** Ends a request when the other side is silent, too. */
+class Silence extends Ending {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #late = false;
 
@@ -166,13 +218,8 @@ class Silence {
     private readonly seconds: number,
     ...sources: (AbortSignal | undefined)[]
   ) {
-    this.#sources = sources.filter((source) => source !== undefined);
-    for (const source of this.#sources) source.addEventListener("abort", this.#abort);
+    super(...sources);
     this.again();
-  }
-
-  get signal(): AbortSignal {
-    return this.#ending.signal;
   }
 
   /** Begin to wait anew. */
@@ -181,31 +228,21 @@ class Silence {
     this.#timer = setTimeout(
       () => {
         this.#late = true;
-        this.#ending.abort();
+        this.stop();
       },
       Math.min(this.seconds * 1_000, 2 ** 31 - 1),
     );
   }
 
-  /** Throw why there is nothing more to wait for, if so. */
-  check(): void {
-    for (const source of this.#sources) source.throwIfAborted();
+  override check(): void {
+    super.check();
     if (this.#late) throw new ConnectionLostError(`No answer within ${this.seconds} s`);
   }
 
-  /** Watch no longer. */
-  end(): void {
+  override end(): void {
     clearTimeout(this.#timer);
-    for (const source of this.#sources) source.removeEventListener("abort", this.#abort);
+    super.end();
   }
-
-  /** Watch no longer, and close the connection. */
-  stop(): void {
-    this.end();
-    this.#ending.abort();
-  }
-
-  readonly #abort = () => this.#ending.abort();
 }
 
 /** What a failure of `fetch` means. A browser does not tell whether anything was sent. */

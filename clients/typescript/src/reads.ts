@@ -27,6 +27,11 @@ interface WireEntry {
   expires_ms?: number;
 }
 
+/** Pause before the next attempt, as long as the client is open. */
+export function sleep({ transport, session, signal }: Context, seconds: number): Promise<void> {
+  return transport.pause((ending) => session.surroundings.sleep(seconds, ending), signal);
+}
+
 /** Perform a request that changes nothing; repeat it after failures that may pass. */
 export async function tried<T>(
   context: Context,
@@ -43,7 +48,7 @@ export async function tried<T>(
       pause = error.retriable ? retry.again(error) : undefined;
       if (pause === undefined) throw error;
     }
-    await context.session.surroundings.sleep(pause, context.signal);
+    await sleep(context, pause);
   }
 }
 

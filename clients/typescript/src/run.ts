@@ -14,7 +14,7 @@ import {
   SnapshotGoneError,
 } from "./errors.js";
 import { comesTo, rangeChecks, withWrites } from "./ranges.js";
-import { absent, type Context, checkKey, RangeScan, read } from "./reads.js";
+import { absent, type Context, checkKey, RangeScan, read, sleep } from "./reads.js";
 import type { Freshness } from "./session.js";
 import { execute, prepare } from "./transactions.js";
 import type { Check, Consistency, Entry, Json, RangeCheck, ScanOptions, Update, Value } from "./types.js";
@@ -166,6 +166,7 @@ export async function run<T>(
   let conflict: CheckFailedError | undefined;
   for (let number = 1; number <= conflictsMax; number += 1) {
     context.signal?.throwIfAborted();
+    context.transport.checkOpen();
     const view = new View(context, freshness);
     try {
       const value = await call(view);
@@ -179,7 +180,7 @@ export async function run<T>(
     } finally {
       view.end();
     }
-    if (number < conflictsMax) await session.surroundings.sleep(retry.pauseS(), context.signal);
+    if (number < conflictsMax) await sleep(context, retry.pauseS());
   }
   const detail =
     `The function met a conflict in each of ${conflictsMax} calls; nothing was written. ` +

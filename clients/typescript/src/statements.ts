@@ -7,7 +7,7 @@
  */
 
 import { AbortedError, ClientError, ConflictError, OutcomeUnknownError } from "./errors.js";
-import { type Context, tried } from "./reads.js";
+import { type Context, sleep, tried } from "./reads.js";
 import { type Freshness, invalid, type Retry } from "./session.js";
 import { ask, checkNumbers } from "./transactions.js";
 import type { Json, SqlParameters, SqlResult, SqlStatement } from "./types.js";
@@ -70,7 +70,7 @@ export async function executeSql(
       pause = attempt < session.options.conflictsMax ? retry.again() : undefined;
       if (pause === undefined) throw givenUp(attempt, error);
     }
-    await session.surroundings.sleep(pause, context.signal);
+    await sleep(context, pause);
   }
 }
 
@@ -100,7 +100,7 @@ async function once(
       pause = error.retriable ? retry.again(error) : undefined;
       if (pause === undefined) throw error;
     }
-    await context.session.surroundings.sleep(pause, context.signal);
+    await sleep(context, pause);
   }
 }
 

@@ -20,7 +20,7 @@ import {
 } from "./errors.js";
 import type { HttpAnswer } from "./http.js";
 import { byCodePoints } from "./ranges.js";
-import { type Context, tried } from "./reads.js";
+import { type Context, sleep, tried } from "./reads.js";
 import type { Retry } from "./session.js";
 import { ID_BYTES_MAX, LOCK_ATTEMPTS_MAX, UNIQUE_PREFIX, UNTIMELY } from "./tables.js";
 import type { Committed, Json, Lock, RangeRead, Transaction } from "./types.js";
@@ -137,7 +137,7 @@ export async function execute(
     }
     alone &&= !uncertain;
     const pause = fault === undefined || mayPass(fault) ? retry.again(fault) : undefined;
-    if (pause !== undefined) await session.surroundings.sleep(pause, context.signal);
+    if (pause !== undefined) await sleep(context, pause);
     const late = !retry.leftS();
     if (pause === undefined || (late && !uncertain)) {
       if (!uncertain && fault !== undefined) throw fault;
@@ -213,7 +213,7 @@ async function found(context: Context, txn: Prepared, retry: Retry, timeS?: () =
       position = outcome.position;
       const pause = retry.again();
       if (pause === undefined) throw unknown(context, txn);
-      await context.session.surroundings.sleep(pause, context.signal);
+      await sleep(context, pause);
     } else if (isUntimely(outcome.code) && position !== undefined) {
       position = undefined; // the verdict of this copy; there may be another one
     } else if (!lacking(outcome).length) {

@@ -5,8 +5,8 @@
  * begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
  */
 
-import { ClientError, UnexpectedAnswerError } from "./errors.js";
-import { type Context, checkBound, endOf, read } from "./reads.js";
+import { ClientError, ClosedError, UnexpectedAnswerError } from "./errors.js";
+import { type Context, checkBound, endOf, read, sleep } from "./reads.js";
 import { invalid, type Retry } from "./session.js";
 import type { Change, Json, WatchOptions } from "./types.js";
 
@@ -25,9 +25,11 @@ const SILENCE_S = 60;
 export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
   /** All changes up to it have been given: what to begin after, to go on later. */
   seq: number | undefined;
-  readonly #context: Context;
+  readonly #context: Context & { readonly signal: AbortSignal };
+  readonly #signal: AbortSignal | undefined;
   readonly #wanted: Readonly<Record<string, string | undefined>>;
   readonly #closing = new AbortController();
+  readonly #closed = new ClosedError("The watch is closed.");
   #received = 0;
   #place: readonly [number, number] = [0, 0];
   #ready: Event[] = [];
@@ -38,23 +40,20 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
   constructor(context: Context, prefix: string, options: WatchOptions) {
     this.seq = options.since;
     this.#wanted = selection(context, prefix, options);
-    const { signal } = context;
+    this.#signal = context.signal;
     this.#context = { ...context, signal: this.#closing.signal };
-    if (signal?.aborted) this.#closing.abort(signal.reason);
-    signal?.addEventListener("abort", () => this.#closing.abort(signal.reason), { once: true });
   }
 
-  /** Begin now, and not when the first change is asked for. */
+  /** Begin now, and not when the first change is asked for; throws `ClosedError` when it is closed. */
   async start(): Promise<this> {
-    this.#started ??= this.#start();
-    await this.#started;
+    await this.#going(() => this.#begun());
     return this;
   }
 
   /** End it. */
   async close(): Promise<void> {
-    this.#closing.abort(ENDED);
-    await this.#cut();
+    this.#closing.abort(this.#closed);
+    await this.#leave();
   }
 
   [Symbol.asyncIterator](): this {
@@ -69,11 +68,40 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
   /** Wait for the next change. */
   async next(): Promise<IteratorResult<Change<T>>> {
     try {
-      return { done: false, value: (await this.#next()) as Change<T> };
+      return { done: false, value: (await this.#going(() => this.#next())) as Change<T> };
     } catch (error) {
-      if (error === ENDED) return { done: true, value: undefined };
+      if (error === this.#closed) return { done: true, value: undefined };
       throw error;
     }
+  }
+
+  /** Act, until the caller's signal or `close` ends it; leave nothing behind if it fails. */
+  async #going<R>(act: () => Promise<R>): Promise<R> {
+    if (this.#signal?.aborted) this.#abort();
+    else this.#signal?.addEventListener("abort", this.#abort);
+    try {
+      this.#context.signal.throwIfAborted();
+      return await act();
+    } catch (error) {
+      await this.#leave();
+      throw error;
+    }
+  }
+
+  async #leave(): Promise<void> {
+    this.#signal?.removeEventListener("abort", this.#abort);
+    await this.#cut();
+  }
+
+  readonly #abort = () => this.#closing.abort(this.#signal?.reason);
+
+  /** Begin, unless it has begun. */
+  #begun(): Promise<void> {
+    this.#started ??= this.#start().catch((error: unknown) => {
+      this.#started = undefined;
+      throw error;
+    });
+    return this.#started;
   }
 
   async #start(): Promise<void> {
@@ -84,10 +112,10 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
 
   async #next(): Promise<Change> {
     const { session, signal } = this.#context;
-    await this.start();
+    await this.#begun();
     let retry: Retry | undefined;
     for (;;) {
-      signal?.throwIfAborted();
+      signal.throwIfAborted();
       const change = this.#given();
       if (change) return change;
       try {
@@ -100,7 +128,7 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
         retry ??= session.retry(session.options.reconnectS);
         const pause = error.retriable && retry.leftS() ? retry.again(error) : undefined;
         if (pause === undefined) throw error;
-        await session.surroundings.sleep(pause, signal);
+        await sleep(this.#context, pause);
       }
     }
   }
@@ -153,9 +181,6 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
     }
   }
 }
-
-/** The reason of a watch that its owner has closed. */
-const ENDED = new Error("The watch is closed.");
 
 /** The parameters that say which changes are wanted; what makes no sense is refused. */
 function selection(context: Context, prefix: string, options: WatchOptions): Record<string, string | undefined> {

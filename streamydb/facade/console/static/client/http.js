@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/http.ts (2a1e3715f6adc5ac953cea15c1658e65f6c4494122784ec960bcaff9358147a1): python -m tools.console_client
+// Made of clients/typescript/src/http.ts (5ff1f3dc7827549da0ff7d75fc2348d6c89cf02940d0761c38d41f60054ce5d3): python -m tools.console_client
 /** Requests to a facade over `fetch`, and what their failures mean. */
 import { ClientError, ClosedError, ConnectionLostError, NotConnectedError, problem, UnexpectedAnswerError, } from "./errors.js";
 /** How long an answer may be late before the connection counts as dead. */
@@ -24,6 +24,29 @@ export class Transport {
     /** End everything that is under way, and refuse what comes later. */
     close() {
         this.#closing.abort(new ClosedError("The client is closed."));
+    }
+    /** Refuse to begin anything when the client is closed. */
+    checkOpen() {
+        this.#closing.signal.throwIfAborted();
+    }
+    /** Pause, but no longer than the client is open; the next request says that it is closed. */
+    async pause(sleep, signal) {
+        const closing = this.#closing.signal;
+        if (closing.aborted)
+            return;
+        signal?.throwIfAborted();
+        const ending = new Ending(closing, signal);
+        try {
+            await sleep(ending.signal);
+        }
+        catch (error) {
+            signal?.throwIfAborted();
+            if (!closing.aborted)
+                throw error;
+        }
+        finally {
+            ending.end();
+        }
     }
     /** Perform a request and read its answer. */
     async send(request) {
@@ -123,50 +146,62 @@ export class Transport {
         return error;
     }
 }
-/** Ends a request when the other side is silent, the caller gives up, or the client is closed. */
-class Silence {
-    seconds;
+/** Ends what waits when the caller gives up or the client is closed; watches them until `end`. */
+class Ending {
     #ending = new AbortController();
     #sources;
-    #timer;
-    #late = false;
-    constructor(seconds, ...sources) {
-        this.seconds = seconds;
+    constructor(...sources) {
         this.#sources = sources.filter((source) => source !== undefined);
         for (const source of this.#sources)
-            source.addEventListener("abort", this.#abort);
-        this.again();
+            source.addEventListener("abort", this.#stop);
     }
     get signal() {
         return this.#ending.signal;
+    }
+    /** Throw why there is nothing more to wait for, if so. */
+    check() {
+        for (const source of this.#sources)
+            source.throwIfAborted();
+    }
+    /** Watch no longer. */
+    end() {
+        for (const source of this.#sources)
+            source.removeEventListener("abort", this.#stop);
+    }
+    /** Watch no longer, and end what waits. */
+    stop() {
+        this.end();
+        this.#ending.abort();
+    }
+    #stop = () => this.stop();
+}
+/** Ends a request when the other side is silent, too. */
+class Silence extends Ending {
+    seconds;
+    #timer;
+    #late = false;
+    constructor(seconds, ...sources) {
+        super(...sources);
+        this.seconds = seconds;
+        this.again();
     }
     /** Begin to wait anew. */
     again() {
         clearTimeout(this.#timer);
         this.#timer = setTimeout(() => {
             this.#late = true;
-            this.#ending.abort();
+            this.stop();
         }, Math.min(this.seconds * 1_000, 2 ** 31 - 1));
     }
-    /** Throw why there is nothing more to wait for, if so. */
     check() {
-        for (const source of this.#sources)
-            source.throwIfAborted();
+        super.check();
         if (this.#late)
             throw new ConnectionLostError(`No answer within ${this.seconds} s`);
     }
-    /** Watch no longer. */
     end() {
         clearTimeout(this.#timer);
-        for (const source of this.#sources)
-            source.removeEventListener("abort", this.#abort);
+        super.end();
     }
-    /** Watch no longer, and close the connection. */
-    stop() {
-        this.end();
-        this.#ending.abort();
-    }
-    #abort = () => this.#ending.abort();
 }
 /** What a failure of `fetch` means. A browser does not tell whether anything was sent. */
 function connectionFault(error) {

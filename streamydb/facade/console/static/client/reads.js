@@ -1,8 +1,12 @@
-// Made of clients/typescript/src/reads.ts (0ce1560ec7c6316afe96f0a38843f0e93e349a040f12fec7f7d259eb0b55f24e): python -m tools.console_client
+// Made of clients/typescript/src/reads.ts (aeaecebc76428791f7863ec51b1ca623a4682dab40b95f689c820dec546b8b1c): python -m tools.console_client
 /** Reads and scans; each is tried again after whatever may pass. */
 import { ClientError, RequestError } from "./errors.js";
 import { invalid } from "./session.js";
 import { KEY_BYTES_MAX } from "./tables.js";
+/** Pause before the next attempt, as long as the client is open. */
+export function sleep({ transport, session, signal }, seconds) {
+    return transport.pause((ending) => session.surroundings.sleep(seconds, ending), signal);
+}
 /** Perform a request that changes nothing; repeat it after failures that may pass. */
 export async function tried(context, retry, perform, timeS = () => retry.waitS()) {
     for (;;) {
@@ -17,7 +21,7 @@ export async function tried(context, retry, perform, timeS = () => retry.waitS()
             if (pause === undefined)
                 throw error;
         }
-        await context.session.surroundings.sleep(pause, context.signal);
+        await sleep(context, pause);
     }
 }
 /** Read keys at one snapshot, in as many requests as that takes. */

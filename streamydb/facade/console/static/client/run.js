@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/run.ts (0a15e6373b401006ad32e2c592f39183fccf65ed03f4da807f26d39ac5729e3d): python -m tools.console_client
+// Made of clients/typescript/src/run.ts (58666706851a68ee8e96bacc3940991ce788af842384c3bdcf3002f5b3c2117e): python -m tools.console_client
 /**
  * Functions as transactions: reads become version checks, writes become updates.
  *
@@ -8,7 +8,7 @@
  */
 import { CheckFailedError, ClosedError, ConflictError, refusal, SnapshotGoneError, } from "./errors.js";
 import { comesTo, rangeChecks, withWrites } from "./ranges.js";
-import { absent, checkKey, RangeScan, read } from "./reads.js";
+import { absent, checkKey, RangeScan, read, sleep } from "./reads.js";
 import { execute, prepare } from "./transactions.js";
 /** The view of a function under `run`: a snapshot, and the function's own writes over it. */
 export class View {
@@ -137,6 +137,7 @@ export async function run(context, call, consistency, conflictsMax = context.ses
     let conflict;
     for (let number = 1; number <= conflictsMax; number += 1) {
         context.signal?.throwIfAborted();
+        context.transport.checkOpen();
         const view = new View(context, freshness);
         try {
             const value = await call(view);
@@ -155,7 +156,7 @@ export async function run(context, call, consistency, conflictsMax = context.ses
             view.end();
         }
         if (number < conflictsMax)
-            await session.surroundings.sleep(retry.pauseS(), context.signal);
+            await sleep(context, retry.pauseS());
     }
     const detail = `The function met a conflict in each of ${conflictsMax} calls; nothing was written. ` +
         "Let it do less, or allow more calls (conflictsMax).";

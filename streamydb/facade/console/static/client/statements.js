@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/statements.ts (c9c5e0e38413aa3780fa0bd334a9d5892c2d4b5f375a9920152ce485aa7ef48e): python -m tools.console_client
+// Made of clients/typescript/src/statements.ts (0c0a76a15d4bda0a43c3812892311cfbf3c0ed74a7b7df89cf7b15c1102a9ac3): python -m tools.console_client
 /**
  * Transactions of SQL on tables, which the facade executes.
  *
@@ -7,7 +7,7 @@
  * that id tells whether it is committed: executed again, it might find its own work done.
  */
 import { AbortedError, ClientError, ConflictError, OutcomeUnknownError } from "./errors.js";
-import { tried } from "./reads.js";
+import { sleep, tried } from "./reads.js";
 import { invalid } from "./session.js";
 import { ask, checkNumbers } from "./transactions.js";
 /** With what statements begin that write nothing, whatever follows. */
@@ -49,7 +49,7 @@ export async function executeSql(context, tables, statements, first, timeoutS) {
             if (pause === undefined)
                 throw givenUp(attempt, error);
         }
-        await session.surroundings.sleep(pause, context.signal);
+        await sleep(context, pause);
     }
 }
 function givenUp(attempts, conflict) {
@@ -75,7 +75,7 @@ async function once(context, retry, id, perform) {
             if (pause === undefined)
                 throw error;
         }
-        await context.session.surroundings.sleep(pause, context.signal);
+        await sleep(context, pause);
     }
 }
 async function send({ transport, signal }, fields, id, timeoutS) {

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/transactions.ts (7fdc225e69239cdbefb2e126714a73976e94f459d4ed8e9499343b07fce59a26): python -m tools.console_client
+// Made of clients/typescript/src/transactions.ts (240356cafba6cd32b7ae766be89ee71da5b65fe6fa09e4f3b04d7c54b4658eb4): python -m tools.console_client
 /**
  * Transactions: sent, repeated, and what their answers mean.
  *
@@ -11,7 +11,7 @@
  */
 import { abort, ClientError, OutcomeUnknownError, RequestError, refusal, UnexpectedAnswerError, } from "./errors.js";
 import { byCodePoints } from "./ranges.js";
-import { tried } from "./reads.js";
+import { sleep, tried } from "./reads.js";
 import { ID_BYTES_MAX, LOCK_ATTEMPTS_MAX, UNIQUE_PREFIX, UNTIMELY } from "./tables.js";
 /** How long the verdict of a transaction is looked for whose deadline has passed, at least. */
 const SETTLE_S = 10;
@@ -93,7 +93,7 @@ export async function execute(context, prepared, timeoutS, fresh) {
         alone &&= !uncertain;
         const pause = fault === undefined || mayPass(fault) ? retry.again(fault) : undefined;
         if (pause !== undefined)
-            await session.surroundings.sleep(pause, context.signal);
+            await sleep(context, pause);
         const late = !retry.leftS();
         if (pause === undefined || (late && !uncertain)) {
             if (!uncertain && fault !== undefined)
@@ -162,7 +162,7 @@ async function found(context, txn, retry, timeS) {
             const pause = retry.again();
             if (pause === undefined)
                 throw unknown(context, txn);
-            await context.session.surroundings.sleep(pause, context.signal);
+            await sleep(context, pause);
         }
         else if (isUntimely(outcome.code) && position !== undefined) {
             position = undefined; // the verdict of this copy; there may be another one

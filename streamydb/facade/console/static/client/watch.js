@@ -1,12 +1,12 @@
-// Made of clients/typescript/src/watch.ts (d1f9e0310ebb7cecbc7ffc41f220718060b0a4f240eb6a1270c39468c22d6312): python -m tools.console_client
+// Made of clients/typescript/src/watch.ts (ed764fb8a7d9ccb5eacaf0612c0013b178e3eeb6a279690b3977b1a768171ea2): python -m tools.console_client
 /**
  * Following the changes: one unbroken sequence made of as many streams as it takes.
  *
  * A stream tells now and then up to which seq everything has been given. After a cut, the next one
  * begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
  */
-import { ClientError, UnexpectedAnswerError } from "./errors.js";
-import { checkBound, endOf, read } from "./reads.js";
+import { ClientError, ClosedError, UnexpectedAnswerError } from "./errors.js";
+import { checkBound, endOf, read, sleep } from "./reads.js";
 import { invalid } from "./session.js";
 /** No event of a facade is nearly as long: two values, and what is around them. */
 const BUFFER_MAX = 16_777_216;
@@ -18,8 +18,10 @@ export class Watch {
     /** All changes up to it have been given: what to begin after, to go on later. */
     seq;
     #context;
+    #signal;
     #wanted;
     #closing = new AbortController();
+    #closed = new ClosedError("The watch is closed.");
     #received = 0;
     #place = [0, 0];
     #ready = [];
@@ -29,22 +31,18 @@ export class Watch {
     constructor(context, prefix, options) {
         this.seq = options.since;
         this.#wanted = selection(context, prefix, options);
-        const { signal } = context;
+        this.#signal = context.signal;
         this.#context = { ...context, signal: this.#closing.signal };
-        if (signal?.aborted)
-            this.#closing.abort(signal.reason);
-        signal?.addEventListener("abort", () => this.#closing.abort(signal.reason), { once: true });
     }
-    /** Begin now, and not when the first change is asked for. */
+    /** Begin now, and not when the first change is asked for; throws `ClosedError` when it is closed. */
     async start() {
-        this.#started ??= this.#start();
-        await this.#started;
+        await this.#going(() => this.#begun());
         return this;
     }
     /** End it. */
     async close() {
-        this.#closing.abort(ENDED);
-        await this.#cut();
+        this.#closing.abort(this.#closed);
+        await this.#leave();
     }
     [Symbol.asyncIterator]() {
         return this;
@@ -56,13 +54,41 @@ export class Watch {
     /** Wait for the next change. */
     async next() {
         try {
-            return { done: false, value: (await this.#next()) };
+            return { done: false, value: (await this.#going(() => this.#next())) };
         }
         catch (error) {
-            if (error === ENDED)
+            if (error === this.#closed)
                 return { done: true, value: undefined };
             throw error;
         }
+    }
+    /** Act, until the caller's signal or `close` ends it; leave nothing behind if it fails. */
+    async #going(act) {
+        if (this.#signal?.aborted)
+            this.#abort();
+        else
+            this.#signal?.addEventListener("abort", this.#abort);
+        try {
+            this.#context.signal.throwIfAborted();
+            return await act();
+        }
+        catch (error) {
+            await this.#leave();
+            throw error;
+        }
+    }
+    async #leave() {
+        this.#signal?.removeEventListener("abort", this.#abort);
+        await this.#cut();
+    }
+    #abort = () => this.#closing.abort(this.#signal?.reason);
+    /** Begin, unless it has begun. */
+    #begun() {
+        this.#started ??= this.#start().catch((error) => {
+            this.#started = undefined;
+            throw error;
+        });
+        return this.#started;
     }
     async #start() {
         const { session } = this.#context;
@@ -71,10 +97,10 @@ export class Watch {
     }
     async #next() {
         const { session, signal } = this.#context;
-        await this.start();
+        await this.#begun();
         let retry;
         for (;;) {
-            signal?.throwIfAborted();
+            signal.throwIfAborted();
             const change = this.#given();
             if (change)
                 return change;
@@ -92,7 +118,7 @@ export class Watch {
                 const pause = error.retriable && retry.leftS() ? retry.again(error) : undefined;
                 if (pause === undefined)
                     throw error;
-                await session.surroundings.sleep(pause, signal);
+                await sleep(this.#context, pause);
             }
         }
     }
@@ -141,8 +167,6 @@ export class Watch {
         }
     }
 }
-/** The reason of a watch that its owner has closed. */
-const ENDED = new Error("The watch is closed.");
 /** The parameters that say which changes are wanted; what makes no sense is refused. */
 function selection(context, prefix, options) {
     const { start, end, where, whereBefore } = options;
