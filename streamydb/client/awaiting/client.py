@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -15,7 +14,8 @@ from streamydb.client.awaiting.transports import AsyncTransport
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.awaiting.watches import AsyncWatch
 from streamydb.client.calls import Procedure, Wanted, call
-from streamydb.client.errors import ClosedError, OutcomeUnknownError
+from streamydb.client.errors import OutcomeUnknownError
+from streamydb.client.lifetimes import AsyncLifetime
 from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
 from streamydb.client.selections import selection
 from streamydb.client.session import Session
@@ -44,13 +44,12 @@ class AsyncClient:
         self,
         transport: AsyncTransport,
         session: Session,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """Speak through `transport`, pause by `sleep`."""
+        """Speak through `transport`; `sleep` stands in for real pauses."""
         self.session = session
         self._transport = transport
-        self._sleep = sleep
-        self._closed = False
+        self._lifetime = AsyncLifetime("client", sleep=sleep)
 
     async def __aenter__(self) -> Self:
         """Return the client itself."""
@@ -62,7 +61,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Give back all connections."""
-        self._closed = True
+        self._lifetime.close()
         await self._transport.close()
 
     async def get(
@@ -415,7 +414,8 @@ class AsyncClient:
             InvalidParameterError: one of them makes no sense.
         """
         wanted = selection(prefix, start, end, where, where_before)
-        return AsyncWatch(self._perform, self._transport, Watching(self.session, wanted, since))
+        watching = Watching(self.session, wanted, since)
+        return AsyncWatch(self._perform, self._transport, watching, self._lifetime)
 
     def stream(
         self, name: str, *, after: After = None, end: bool = False
@@ -438,10 +438,9 @@ class AsyncClient:
 
     async def _perform(self, request: Request[Any]) -> Any:
         """Perform a request of a flow."""
-        if self._closed:
-            raise ClosedError("The client is closed.")
+        self._lifetime.check()
         if isinstance(request, Pause):
-            return await self._sleep(request.seconds)
+            return await self._lifetime.pause(request.seconds)
         return await self._transport.send(request)
 
     async def _perform_run(

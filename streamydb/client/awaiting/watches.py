@@ -7,7 +7,8 @@ from typing import Any, Self
 from streamydb.client.awaiting.driving import Perform, drive
 from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
 from streamydb.client.errors import ClosedError
-from streamydb.client.requests import Change, Open, Receive, Request
+from streamydb.client.lifetimes import AsyncLifetime
+from streamydb.client.requests import Change, Open, Pause, Receive, Request
 from streamydb.client.watch_core import Watching
 
 __all__ = ["AsyncWatch"]
@@ -20,14 +21,18 @@ class AsyncWatch:
     """
 
     def __init__(
-        self, perform: Perform, transport: AsyncTransport, watching: Watching
+        self,
+        perform: Perform,
+        transport: AsyncTransport,
+        watching: Watching,
+        within: AsyncLifetime,
     ) -> None:
         """Nothing is opened yet."""
         self._others = perform
         self._transport = transport
         self._watching = watching
         self._stream: AsyncStream | None = None
-        self._closed = False
+        self._lifetime = AsyncLifetime("watch", within)
 
     @property
     def seq(self) -> int | None:
@@ -36,6 +41,7 @@ class AsyncWatch:
 
     async def __aenter__(self) -> Self:
         """Begin now."""
+        self._lifetime.check()
         await drive(self._watching.start(), self._perform)
         return self
 
@@ -52,18 +58,20 @@ class AsyncWatch:
         try:
             return await drive(self._watching.next(), self._perform)
         except ClosedError:
-            if self._closed:
+            if self._lifetime.over:
                 raise StopAsyncIteration from None
             raise
 
     async def close(self) -> None:
         """End; who waits for a change waits no longer."""
-        self._closed = True
+        self._lifetime.close()
         await self._leave()
 
     async def _perform(self, request: Request[Any]) -> Any:
-        self._must_go_on()
+        self._lifetime.check()
         stream = self._stream
+        if isinstance(request, Pause):
+            return await self._lifetime.pause(request.seconds)
         if isinstance(request, Open):
             return await self._open(request)
         if not isinstance(request, Receive) or stream is None:
@@ -71,21 +79,17 @@ class AsyncWatch:
         try:
             return await stream.receive()
         except Exception:
-            self._must_go_on()
+            self._lifetime.check()
             raise
 
     async def _open(self, request: Open) -> None:
         await self._leave()
         self._stream = await self._transport.open(request)
-        if self._closed:  # meanwhile
+        if self._lifetime.over:  # meanwhile
             await self._leave()
-            self._must_go_on()
+            self._lifetime.check()
 
     async def _leave(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             await stream.close()
-
-    def _must_go_on(self) -> None:
-        if self._closed:
-            raise ClosedError("The watch is closed.")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -16,7 +15,8 @@ from streamydb.client.blocking.transports import Transport
 from streamydb.client.blocking.views import Atomic, View
 from streamydb.client.blocking.watches import Watch
 from streamydb.client.calls import Procedure, Wanted, call
-from streamydb.client.errors import ClosedError, OutcomeUnknownError
+from streamydb.client.errors import OutcomeUnknownError
+from streamydb.client.lifetimes import Lifetime
 from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
 from streamydb.client.selections import selection
 from streamydb.client.session import Session
@@ -45,13 +45,12 @@ class Client:
         self,
         transport: Transport,
         session: Session,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
-        """Speak through `transport`, pause by `sleep`."""
+        """Speak through `transport`; `sleep` stands in for real pauses."""
         self.session = session
         self._transport = transport
-        self._sleep = sleep
-        self._closed = False
+        self._lifetime = Lifetime("client", sleep=sleep)
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -63,7 +62,7 @@ class Client:
 
     def close(self) -> None:
         """Give back all connections."""
-        self._closed = True
+        self._lifetime.close()
         self._transport.close()
 
     def get(
@@ -430,7 +429,8 @@ class Client:
             InvalidParameterError: one of them makes no sense.
         """
         wanted = selection(prefix, start, end, where, where_before)
-        return Watch(self._perform, self._transport, Watching(self.session, wanted, since))
+        watching = Watching(self.session, wanted, since)
+        return Watch(self._perform, self._transport, watching, self._lifetime)
 
     def stream(self, name: str, *, after: After = None, end: bool = False) -> Iterator[Emitted]:
         """Follow what procedures emit to a stream: in order, each record once; waits for more.
@@ -451,10 +451,9 @@ class Client:
 
     def _perform(self, request: Request[Any]) -> Any:
         """Perform a request of a flow."""
-        if self._closed:
-            raise ClosedError("The client is closed.")
+        self._lifetime.check()
         if isinstance(request, Pause):
-            return self._sleep(request.seconds)
+            return self._lifetime.pause(request.seconds)
         return self._transport.send(request)
 
     def _perform_run(self, request: Request[Any], function: Callable[[View], Any]) -> Any:

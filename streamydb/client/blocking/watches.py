@@ -8,7 +8,8 @@ from typing import Any, Self
 from streamydb.client.blocking.driving import Perform, drive
 from streamydb.client.blocking.transports import Stream, Transport
 from streamydb.client.errors import ClosedError
-from streamydb.client.requests import Change, Open, Receive, Request
+from streamydb.client.lifetimes import Lifetime
+from streamydb.client.requests import Change, Open, Pause, Receive, Request
 from streamydb.client.watch_core import Watching
 
 __all__ = ["Watch"]
@@ -20,13 +21,19 @@ class Watch:
     It ends when it is closed, also while somebody waits for the next change in another thread.
     """
 
-    def __init__(self, perform: Perform, transport: Transport, watching: Watching) -> None:
+    def __init__(
+        self,
+        perform: Perform,
+        transport: Transport,
+        watching: Watching,
+        within: Lifetime,
+    ) -> None:
         """Nothing is opened yet."""
         self._others = perform
         self._transport = transport
         self._watching = watching
         self._stream: Stream | None = None
-        self._closed = False
+        self._lifetime = Lifetime("watch", within)
 
     @property
     def seq(self) -> int | None:
@@ -35,6 +42,7 @@ class Watch:
 
     def __enter__(self) -> Self:
         """Begin now."""
+        self._lifetime.check()
         drive(self._watching.start(), self._perform)
         return self
 
@@ -51,18 +59,20 @@ class Watch:
         try:
             return drive(self._watching.next(), self._perform)
         except ClosedError:
-            if self._closed:
+            if self._lifetime.over:
                 raise StopIteration from None
             raise
 
     def close(self) -> None:
         """End; who waits for a change waits no longer."""
-        self._closed = True
+        self._lifetime.close()
         self._leave()
 
     def _perform(self, request: Request[Any]) -> Any:
-        self._must_go_on()
+        self._lifetime.check()
         stream = self._stream
+        if isinstance(request, Pause):
+            return self._lifetime.pause(request.seconds)
         if isinstance(request, Open):
             return self._open(request)
         if not isinstance(request, Receive) or stream is None:
@@ -70,21 +80,17 @@ class Watch:
         try:
             return stream.receive()
         except Exception:
-            self._must_go_on()
+            self._lifetime.check()
             raise
 
     def _open(self, request: Open) -> None:
         self._leave()
         self._stream = self._transport.open(request)
-        if self._closed:  # meanwhile
+        if self._lifetime.over:  # meanwhile
             self._leave()
-            self._must_go_on()
+            self._lifetime.check()
 
     def _leave(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-
-    def _must_go_on(self) -> None:
-        if self._closed:
-            raise ClosedError("The watch is closed.")

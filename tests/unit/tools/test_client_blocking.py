@@ -24,7 +24,7 @@ def test_there_are_no_others() -> None:
 def test_a_difference_is_seen() -> None:
     text = written(sources()[1]).read_text("utf-8")
     assert same(text, text)
-    assert not same(text, text.replace("closed", "open"))
+    assert not same(text, text.replace("_lifetime", "_life"))
 
 
 def test_nothing_is_left_of_coroutines() -> None:
