@@ -251,6 +251,11 @@ class Alterations:
             raise StatementInvalidError(
                 f"Column {column.name} is part of the primary key.", place_of(action.this)
             )
+        if column.identity and allow_null is not False:
+            raise StatementInvalidError(
+                f"Column {column.name} numbers the rows: it has no default, and is never NULL.",
+                place_of(action.this),
+            )
         if default is not None:
             said: str | None = standalone(default)
         else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlglot import exp
 
@@ -38,6 +38,9 @@ from streamydb.layers.tables.writing import Writer
 from streamydb.sql.answers import python_value
 
 __all__ = ["Result", "Statement", "execute"]
+
+_NEXT: Final = object()
+"""The value of an identity column where a statement gives none, until the row is numbered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,10 @@ class Statement:
             query = self._selected(source, columns)
         names = [column.name for column in columns]
         rows = [dict(zip(names, row, strict=True)) for row in query.rows]
+        if isinstance(source, exp.Values):
+            for row, written in zip(rows, source.expressions, strict=True):
+                pairs = zip(columns, written.expressions, strict=True)
+                row |= _unnumbered(column for column, cell in pairs if is_default(cell))
         missing = [column for column in table.columns if column not in columns]
         defaults = self._defaults(table, missing, len(rows))
         return [{**other, **row} for other, row in zip(defaults, rows, strict=True)]
@@ -231,28 +238,36 @@ class Statement:
         found = self._bench.ask(f"select {cells} from range({count})")  # noqa: S608 - as above
         empty = dict.fromkeys((column.name for column in table.columns), None)
         names = [column.name for column in columns]
-        return [{**empty, **dict(zip(names, row, strict=True))} for row in found.rows]
+        return [
+            {**empty, **dict(zip(names, row, strict=True)), **_unnumbered(columns)}
+            for row in found.rows
+        ]
 
     def _renumbered(self, table: Table, parts: Sequence[exp.Expr], rows: list[Row]) -> None:
         """Number rows anew in the identity columns that a SET gives their default."""
         columns = assigned(table, parts)
         pairs = zip(parts, columns, strict=True)
-        anew = [column for part, column in pairs if is_default(part.expression)]
-        self._numbered(table, anew, rows)
+        anew = _unnumbered(column for part, column in pairs if is_default(part.expression))
+        for row in rows:
+            row |= anew
+        self._numbered(table, columns, rows)
 
     def _numbered(self, table: Table, columns: Sequence[Column], rows: list[Row]) -> list[Row]:
-        """Number the rows that have no number of their own in an identity column."""
+        """Number the rows that have no number of their own in an identity column.
+
+        The last number is at least as large as those that were given, so that no later row gets
+        one that is taken.
+        """
         for column in columns:
-            if not column.identity or column.type not in INTEGERS:
+            if not rows or not _is_numbered(column):
                 continue
             key = self._keys.identity(table)
             last = self._transaction.read([key])[key] or 0
             for row in rows:
-                if row[column.name] is None:
+                if row[column.name] is _NEXT:
                     row[column.name] = _after(last, column)
-                last = max(last, row[column.name])
-            if rows:
-                self._transaction.put(key, last)
+                last = max(last, row[column.name] or 0)
+            self._transaction.put(key, last)
         return rows
 
     def _update(self, node: exp.Update) -> Result:
@@ -312,8 +327,9 @@ class Statement:
         """Hold rows against NOT NULL and the table's checks."""
         for column in table.columns:
             if column.not_null and any(row[column.name] is None for row in rows):
+                hint = ": leave it out, or say DEFAULT" if column.identity else ""
                 raise ConstraintViolationError(
-                    "not null", column.name, table.name, f"Column {column.name} is NULL"
+                    "not null", column.name, table.name, f"Column {column.name} is NULL{hint}"
                 )
         if not table.checks or not rows:
             return
@@ -345,6 +361,15 @@ class Statement:
         show(source, bench, alias)
         query.set("from_", exp.From(this=source))
         return _result(self._bench.ask(query.sql(DIALECT), returning), len(rows))
+
+
+def _is_numbered(column: Column) -> bool:
+    return column.identity and column.type in INTEGERS
+
+
+def _unnumbered(columns: Iterable[Column]) -> Row:
+    """The values of the identity columns among some, for a row that gives them none."""
+    return {column.name: _NEXT for column in columns if _is_numbered(column)}
 
 
 def _after(last: int, column: Column) -> int:
