@@ -191,7 +191,7 @@ class Statement:
         if isinstance(source, exp.Values):
             for row, written in zip(rows, source.expressions, strict=True):
                 pairs = zip(columns, written.expressions, strict=True)
-                row |= _unnumbered(column for column, cell in pairs if is_default(cell))
+                row.update(_unnumbered(column for column, cell in pairs if is_default(cell)))
         missing = [column for column in table.columns if column not in columns]
         defaults = self._defaults(table, missing, len(rows))
         return [{**other, **row} for other, row in zip(defaults, rows, strict=True)]
@@ -249,7 +249,7 @@ class Statement:
         pairs = zip(parts, columns, strict=True)
         anew = _unnumbered(column for part, column in pairs if is_default(part.expression))
         for row in rows:
-            row |= anew
+            row.update(anew)
         self._numbered(table, columns, rows)
 
     def _numbered(self, table: Table, columns: Sequence[Column], rows: list[Row]) -> list[Row]:
