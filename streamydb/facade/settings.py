@@ -19,6 +19,7 @@ LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
 _ORIGIN: Final = re.compile(r"https?://[^/?#*,\s]+")
+_HOST: Final = re.compile(r"[a-z0-9_.-]+")
 _INCOMPLETE_MARGIN_BYTES: Final = 8_192
 
 
@@ -135,6 +136,11 @@ class FacadeSettings(BaseSettings):
             raise ValueError("tls_certificate_file and tls_key_file belong together: give both")
         if self.tokens is not None and self.tokens_file is not None:
             raise ValueError("give tokens or tokens_file, not both")
+        if self.allowed_hosts is not None and not all(map(_is_host, self.allowed_hosts or ("",))):
+            raise ValueError(
+                "allowed_hosts are one or more names or addresses without a port, such as "
+                "db.example; others than ASCII as xn--…"
+            )
         if not all(map(_ORIGIN.fullmatch, self.cors_origins)):
             raise ValueError("cors_origins are as https://app.example or http://localhost:3000")
         return self
@@ -174,3 +180,13 @@ class FacadeSettings(BaseSettings):
         """Return the limits by name, units last."""
         ends = ("_max", "_s")
         return {n: v for n, v in self.model_dump().items() if n.endswith(ends)}
+
+
+def _is_host(name: str) -> bool:
+    """Return True if a header Host may have the name: there an IPv6 address is in brackets."""
+    if ":" not in name:
+        return _HOST.fullmatch(name) is not None
+    try:
+        return ipaddress.ip_address(name).version == 6
+    except ValueError:
+        return False

@@ -135,6 +135,11 @@ def test_where_this_machine_reaches_a_facade(host: str, here: str) -> None:
         ("HOST", "192.0.2.1", "HOST: 192.0.2.1 is no address"),
         ("TLS_KEY_FILE", "key.pem", "belong together"),
         ("CORS_ORIGINS", "no JSON", "write a JSON list"),
+        ("ALLOWED_HOSTS", "[]", "one or more names"),
+        ("ALLOWED_HOSTS", '["*"]', "one or more names"),
+        ("ALLOWED_HOSTS", '["db.example:80"]', "without a port"),
+        ("ALLOWED_HOSTS", '["[::1]"]', "names or addresses"),
+        ("ALLOWED_HOSTS", '["dä.example"]', "others than ASCII as xn--"),
     ],
 )
 def test_settings_that_no_facade_serves_with_start_nothing(
@@ -165,6 +170,15 @@ def test_a_facade_with_tls_and_names_of_its_own_is_found_ready(
         port = served.url.rpartition(":")[2]
         assert front._is_ready(f"{asked.url}:{port}", asked.name)
         assert not front._is_ready(f"{asked.url}:{port}"), "it does not answer for an address"
+
+
+def test_a_facade_that_answers_for_an_address_of_six_is_found_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STREAMYDB_SERVE_ALLOWED_HOSTS", '["::1"]')
+    asked = wished(None, 60)
+    with serving(FacadeSettings(port=0)) as served:
+        assert front._is_ready(served.url, asked.name)
 
 
 def test_who_serves_a_port_is_known(stranger: int) -> None:
