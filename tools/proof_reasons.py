@@ -68,7 +68,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.jars": _STARTS,
     "streamydb.local.java": _STARTS,
     "streamydb.local.launcher": _STARTS,
-    "streamydb.local.logs": _SHOWS,
     "streamydb.local.open_files": "asks the system for a limit; decides nothing of data",
     "streamydb.local.processes": _STARTS,
     "streamydb.local.resources": _STARTS,
