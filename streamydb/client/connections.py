@@ -6,8 +6,10 @@ import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
+from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, Final
+from urllib.request import Request
 
 import httpx
 
@@ -65,7 +67,18 @@ class HttpOptions:
         limits = httpx.Limits(
             max_connections=self.connections_max, max_keepalive_connections=self.connections_max
         )
-        return {"base_url": self.url, "headers": headers, "verify": verify, "limits": limits}
+        return {
+            "base_url": self.url, "headers": headers, "verify": verify, "limits": limits,
+            "cookies": CookieJar(_Sendable()),
+        }  # fmt: skip
+
+
+class _Sendable(DefaultCookiePolicy):
+    """Cookies, of something in between, that can be sent back: httpx encodes them as ASCII."""
+
+    def set_ok(self, cookie: Cookie, request: Request) -> bool:
+        """Return True if a cookie is kept; with another one every later request would fail."""
+        return f"{cookie.name}{cookie.value}".isascii() and super().set_ok(cookie, request)
 
 
 def _trusting(authorities: Path) -> ssl.SSLContext:

@@ -158,6 +158,24 @@ def test_an_answer_of_something_else(status: int, more: dict[str, Any], driver: 
 
 
 @DRIVERS
+@pytest.mark.parametrize("status", [302, 502])
+def test_cookies_of_something_in_between_make_no_request_fail(status: int, driver: str) -> None:
+    """One is kept, as some balance load by it; one that cannot be sent back is not."""
+    sent: list[str | None] = []
+    given = [(b"Set-Cookie", f"{pair}; Path=/".encode()) for pair in ("node=1", "name=\u00e9")]
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("Cookie"))
+        if len(sent) > 1:
+            return httpx.Response(404, text="not here")
+        return httpx.Response(status, headers=[*given, (b"Location", b"/elsewhere")])
+
+    with pytest.raises(UnexpectedAnswerError):
+        get(handler, driver, Options(timeout_s=5))
+    assert sent == ([None, "node=1"] if status == 502 else [None])
+
+
+@DRIVERS
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
