@@ -11,11 +11,12 @@ from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.source import TopicSpan
-from streamydb.records import Resolved, decode_change
+from streamydb.records import EXPIRY_ID, Change, Resolved, decode_change
 from streamydb.settings import Settings
 
 __all__ = [
-    "ChangesEnds", "last_resolved", "look", "look_at", "offsets_json", "written_until"
+    "ChangesEnds", "last_resolved", "look", "look_at", "offsets_json", "unresolved",
+    "written_until",
 ]  # fmt: skip
 
 _WINDOW_RECORDS: Final = 2_000
@@ -106,6 +107,36 @@ def last_resolved(connection: Mapping[str, str], database: str) -> Resolved | No
     return max(points.values(), key=_seq, default=_NONE)
 
 
+def unresolved(connection: Mapping[str, str], database: str) -> dict[int, Change]:
+    """Return the last change of each partition of the log among those after all resolved records.
+
+    Those are what a pipeline has written that was killed before it could say so.
+
+    Raises:
+        ReadingError: Kafka does not answer, or there is no such topic.
+    """
+    known: set[int] = set()
+    tails: dict[int, dict[int, Change]] = {}
+    with TopicReader(connection, TopicNames(database).changes) as reader:
+        for record in reader.backwards(reader.spans(), _WINDOW_RECORDS, known):
+            number, value = record.partition() or 0, record.value()
+            told = None if value is None else decode_change(value)
+            if isinstance(told, Resolved):
+                known.add(number)
+                tails.pop(number, None)
+            elif told is not None and told.transaction.id != EXPIRY_ID:
+                last = tails.setdefault(number, {})
+                last[told.source.partition] = _later(told, last.get(told.source.partition))
+    found: dict[int, Change] = {}
+    for each in (change for tail in tails.values() for change in tail.values()):
+        found[each.source.partition] = _later(each, found.get(each.source.partition))
+    return found
+
+
+def _later(change: Change, other: Change | None) -> Change:
+    return other if other is not None and other.source.offset > change.source.offset else change
+
+
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
     """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want them.
     """
@@ -126,6 +157,7 @@ def _resolved(
     """The last resolved record of each partition that has one."""
     found: dict[int, Resolved] = {}
     with TopicReader(connection, topic) as reader:
+        reader.partitions()  # a client that does not know their leaders waits for half a second
         for record in reader.backwards(spans, _WINDOW_RECORDS, found):
             value = record.value()
             if record.key() is None and value is not None:

@@ -12,7 +12,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.positions import last_resolved
+from streamydb.kafka.positions import last_resolved, unresolved
 from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError, TopicReader
 from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
 from streamydb.records.marker import decode_marker
@@ -162,8 +162,8 @@ def require_same_history(connection: Mapping[str, str], database: str) -> None:
     """Refuse changes of transactions that the log has lost since, before a pipeline begins anew.
 
     It would give their seqs to others, and readers would find two histories in one topic. A record
-    that the changes cover was appended by their time, if it is still the same one. Markers that
-    came later are covered, too.
+    that the changes cover, or of which one tells that is not covered yet, was appended by their
+    time, if it is still the same one. Markers that came later are covered, too.
 
     Raises:
         ConfigurationError: the log has lost its end, and perhaps grown again.
@@ -172,10 +172,14 @@ def require_same_history(connection: Mapping[str, str], database: str) -> None:
     last, names = last_resolved(connection, database), TopicNames(database)
     if last is None:
         return
-    covered = {int(number): offset for number, offset in last.offsets.items() if offset}
-    if _has_lost(connection, names.transactions, covered, last.ts_ms):
+    read = {int(n): (offset, last.ts_ms) for n, offset in last.offsets.items() if offset}
+    seq = last.resolved
+    for number, change in unresolved(connection, database).items():
+        read[number] = max(read.get(number, (0, 0)), (change.source.offset + 1, change.ts_ms))
+        seq = max(seq, change.source.seq)
+    if _has_lost(connection, names.transactions, read):
         raise ConfigurationError(
-            f"{names.changes} has transactions (up to seq {last.resolved}) that the log has lost, "
+            f"{names.changes} has transactions (up to seq {seq}) that the log has lost, "
             "say with a broker's power. Their seqs are given again, and readers would find both: "
             f"delete what was written of them first, with {names.changes} (docs/operations.md, "
             "'The end of the log is lost')"
@@ -183,21 +187,25 @@ def require_same_history(connection: Mapping[str, str], database: str) -> None:
 
 
 def _has_lost(
-    connection: Mapping[str, str], topic: str, covered: Mapping[int, int], ts_ms: int
+    connection: Mapping[str, str], topic: str, read: Mapping[int, tuple[int, int]]
 ) -> bool:
-    """Return True if a log ends before offsets, or has records before them that are later than a
-    commit timestamp.
+    """Return True if a log ends before offsets, or the records before them are later than they
+    were when they were read.
+
+    ``read``: of each partition the next offset, and a commit timestamp of what is before it.
     """
+    ends = {number: end for number, (end, _) in read.items()}
     with TopicReader({**connection, **SINGLE}, topic) as reader:
         spans = reader.spans()
-        if any(number not in spans or spans[number].high < end for number, end in covered.items()):
+        if any(number not in spans or spans[number].high < end for number, end in ends.items()):
             return True
-        reader.assign({number: end - 1 for number, end in covered.items()})
-        return any(
-            record.timestamp()[1] > ts_ms and decode_marker(record.value()) is None
-            for batch in reader.until(covered) for record in batch
-            if (record.offset() or 0) + 1 == covered[record.partition() or 0]
-        )
+        reader.assign({number: end - 1 for number, end in ends.items()})
+        for record in (each for batch in reader.until(ends) for each in batch):
+            end, ts_ms = read[record.partition() or 0]
+            is_last = (record.offset() or 0) + 1 == end
+            if is_last and record.timestamp()[1] > ts_ms and decode_marker(record.value()) is None:
+                return True
+        return False
 
 
 def _require_log(

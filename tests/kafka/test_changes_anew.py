@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from confluent_kafka.admin import NewPartitions
+from msgspec import Raw
 
 from streamydb.backup import StateFolder, start
 from streamydb.backup.start import Beginning
@@ -29,7 +30,15 @@ from streamydb.local.folder import DatabaseFolder
 from streamydb.pipeline import growth, main
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.preparation import require_same_history
-from streamydb.records.change import Resolved, encode_resolved
+from streamydb.records import EXPIRY_ID
+from streamydb.records.change import (
+    Change,
+    ChangeOrigin,
+    ChangeTransaction,
+    Resolved,
+    encode_change,
+    encode_resolved,
+)
 from streamydb.records.marker import Marker, encode_marker
 from streamydb.settings import Settings
 from streamydb.sorter.state import PartitionState
@@ -186,6 +195,29 @@ def test_changes_of_transactions_that_the_log_has_lost_are_not_written_on(
     delete_changes(config)
     create(config.settings.client_config(), names.database)
     main._find(rebuilt)
+
+
+@pytest.mark.parametrize(("offset", "ts_ms", "txn_id", "lost"), [
+    (0, _LATER_MS, "t", False), (0, 1, "t", True), (1, _LATER_MS, "t", True),
+    (1, 1, EXPIRY_ID, False),
+])  # fmt: skip
+def test_changes_that_are_not_resolved_yet_tell_of_lost_transactions_too(
+    config: PipelineConfig, offset: int, ts_ms: int, txn_id: str, *, lost: bool
+) -> None:
+    """Power was lost, so the pipeline that wrote them has not said that it had written all."""
+    client, name = config.settings.client_config(), config.settings.database
+    append(config, TopicNames(name).transactions, b"{}")
+    resolve(config, 6, 1, _LATER_MS, {"0": 0})
+    origin, txn = ChangeOrigin("streamydb", name, 0, offset, 7), ChangeTransaction(txn_id, 1, 1)
+    change = Change("c", Raw(b"null"), Raw(b"1"), ts_ms, origin, txn)
+    for partition in (0, 1):
+        append(config, TopicNames(name).changes, encode_change(change), partition)
+    told = "up to seq 7.*has lost"
+    with pytest.raises(ConfigurationError, match=told) if lost else nullcontext():
+        require_same_history(client, name)
+    for partition in (0, 1):
+        resolve(config, 7, partition, _LATER_MS, {"0": 1})
+    require_same_history(client, name)
 
 
 def test_a_log_that_was_trimmed_has_lost_nothing(config: PipelineConfig) -> None:
