@@ -213,7 +213,8 @@ def _find(config: PipelineConfig) -> _Found:
     require_same_log(config.checkpoint, known_log)
     start = begin(config.checkpoint, config.start, database, known_log, log_topic.beginnings)
     (changes_id,) = changes
-    if not (config.checkpoint / "query").exists():
+    goes_on = (config.checkpoint / "query").exists()
+    if not goes_on:
         require_same_history(client, settings.database)
     begins_after = 0 if start is None else start.seq
     require_same_changes(
@@ -223,6 +224,8 @@ def _find(config: PipelineConfig) -> _Found:
     if start is not None:
         log.info("began with the state at seq %d", start.seq)
     ends = resume(client, database, config.checkpoint, start, config.store)
+    if goes_on:  # its last micro-batch may have written all, and was killed before it was committed
+        require_same_history(client, settings.database)
     return _Found(config, database, topics, known_log, changes_id, start, ends, begins)
 
 

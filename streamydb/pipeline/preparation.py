@@ -159,7 +159,7 @@ def require_rest(
 
 
 def require_same_history(connection: Mapping[str, str], database: str) -> None:
-    """Refuse changes of transactions that the log has lost since, before a pipeline begins anew.
+    """Refuse changes of transactions that the log has lost since, before a pipeline writes on.
 
     It would give their seqs to others, and readers would find two histories in one topic. A record
     that the changes cover, or of which one tells that is not covered yet, was appended by their
