@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.kafka.clients import PARTITION_EOF, WHOLE_TOPICS, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
@@ -113,11 +113,10 @@ class TopicReader:
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Start reading each of these partitions at its offset (or at its first one)."""
         self.positions = {n: max(0, offset) for n, offset in offsets.items()}
+        # As a number, also the first one: for OFFSET_BEGINNING the client must know the partition's
+        # leader, and waits for half a second until it does.
         self._consumer.assign(
-            [
-                TopicPartition(self.topic, number, offset if offset > 0 else OFFSET_BEGINNING)
-                for number, offset in offsets.items()
-            ]
+            [TopicPartition(self.topic, number, at) for number, at in self.positions.items()]
         )
 
     def batch(self, timeout_s: float = POLL_S) -> list[Message]:
