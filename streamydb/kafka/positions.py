@@ -15,8 +15,7 @@ from streamydb.records import EXPIRY_ID, Change, Resolved, decode_change
 from streamydb.settings import Settings
 
 __all__ = [
-    "ChangesEnds", "last_resolved", "look", "look_at", "offsets_json", "unresolved",
-    "written_until",
+    "ChangesEnds", "Written", "look", "look_at", "offsets_json", "written", "written_until"
 ]  # fmt: skip
 
 _WINDOW_RECORDS: Final = 2_000
@@ -69,7 +68,8 @@ def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
         source.close()
     if found.compacted:
         raise SnapshotError(f"{topic} is compacted: changes that are needed vanish from it")
-    points = _resolved(connection, topic, found.spans)
+    with TopicReader(connection, topic) as reader:
+        points = _resolved(reader, found.spans)
     least = min((points.get(number, _NONE) for number in found.spans), key=_seq)
     named = cluster(administrator(connection)).cluster_id
     covered = {int(number): offset for number, offset in least.offsets.items()}
@@ -78,63 +78,47 @@ def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
     )
 
 
+class Written(NamedTuple):
+    """What the changes tell of how far the log was executed.
+
+    Attributes:
+        resolved: the resolved record with the highest seq, of seq 0 if nothing was ever resolved;
+            None: there is none any more, as records were deleted.
+        after: of each partition of the log the last of the changes that come after all resolved
+            records. A pipeline has written them that was killed before it could say so.
+    """
+
+    resolved: Resolved | None
+    after: dict[int, Change]
+
+
+def written(connection: Mapping[str, str], database: str) -> Written:
+    """Read the end of the changes.
+
+    Raises:
+        ReadingError: Kafka does not answer, or there is no such topic.
+        RecordError: a record is neither a change nor resolved.
+    """
+    after: dict[int, dict[int, Change]] = {}
+    with TopicReader(connection, TopicNames(database).changes) as reader:
+        spans = reader.spans()
+        points = _resolved(reader, spans, after)
+    last: dict[int, Change] = {}
+    for each in after.values():
+        for change in each.values():
+            _keep(last, change)
+    if not points and any(span.low for span in spans.values()):
+        return Written(None, last)
+    return Written(max(points.values(), key=_seq, default=_NONE), last)
+
+
 def written_until(connection: Mapping[str, str], database: str) -> int | None:
     """Return the last seq up to which the changes topic says that all of them are in it; 0: none.
 
-    None: nothing says so any more, as records were deleted.
-
-    Raises:
-        ReadingError: Kafka does not answer, or there is no such topic.
+    None: nothing says so any more, as records were deleted. Raises as `written`.
     """
-    last = last_resolved(connection, database)
+    last = written(connection, database).resolved
     return None if last is None else last.resolved
-
-
-def last_resolved(connection: Mapping[str, str], database: str) -> Resolved | None:
-    """Return the resolved record with the highest seq; of seq 0 if nothing was ever resolved.
-
-    None: there is none any more, as records were deleted.
-
-    Raises:
-        ReadingError: Kafka does not answer, or there is no such topic.
-    """
-    topic = TopicNames(database).changes
-    with TopicReader(connection, topic) as reader:
-        spans = reader.spans()
-    points = _resolved(connection, topic, spans)
-    if not points and any(span.low for span in spans.values()):
-        return None
-    return max(points.values(), key=_seq, default=_NONE)
-
-
-def unresolved(connection: Mapping[str, str], database: str) -> dict[int, Change]:
-    """Return the last change of each partition of the log among those after all resolved records.
-
-    Those are what a pipeline has written that was killed before it could say so.
-
-    Raises:
-        ReadingError: Kafka does not answer, or there is no such topic.
-    """
-    known: set[int] = set()
-    tails: dict[int, dict[int, Change]] = {}
-    with TopicReader(connection, TopicNames(database).changes) as reader:
-        for record in reader.backwards(reader.spans(), _WINDOW_RECORDS, known):
-            number, value = record.partition() or 0, record.value()
-            told = None if value is None else decode_change(value)
-            if isinstance(told, Resolved):
-                known.add(number)
-                tails.pop(number, None)
-            elif told is not None and told.transaction.id != EXPIRY_ID:
-                last = tails.setdefault(number, {})
-                last[told.source.partition] = _later(told, last.get(told.source.partition))
-    found: dict[int, Change] = {}
-    for each in (change for tail in tails.values() for change in tail.values()):
-        found[each.source.partition] = _later(each, found.get(each.source.partition))
-    return found
-
-
-def _later(change: Change, other: Change | None) -> Change:
-    return other if other is not None and other.source.offset > change.source.offset else change
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
@@ -152,17 +136,34 @@ def _seq(point: Resolved) -> int:
 
 
 def _resolved(
-    connection: Mapping[str, str], topic: str, spans: Mapping[int, tuple[int, int]]
+    reader: TopicReader, spans: Mapping[int, tuple[int, int]],
+    after: dict[int, dict[int, Change]] | None = None,
 ) -> dict[int, Resolved]:
-    """The last resolved record of each partition that has one."""
+    """The last resolved record of each partition that has one.
+
+    ``after``: if given, gets the last changes after it, by partition of the log.
+    """
     found: dict[int, Resolved] = {}
-    with TopicReader(connection, topic) as reader:
-        reader.partitions()  # a client that does not know their leaders waits for half a second
-        for record in reader.backwards(spans, _WINDOW_RECORDS, found):
-            value = record.value()
-            if record.key() is None and value is not None:
-                _note(found, record.partition(), value)
+    for record in reader.backwards(spans, _WINDOW_RECORDS, found):
+        number, value = record.partition() or 0, record.value()
+        if value is None:
+            continue
+        if record.key() is None:
+            _note(found, number, value)
+            if after is not None:
+                after.pop(number, None)
+        elif after is not None:
+            change = decode_change(value)
+            if isinstance(change, Change) and change.transaction.id != EXPIRY_ID:
+                _keep(after.setdefault(number, {}), change)
     return found
+
+
+def _keep(last: dict[int, Change], change: Change) -> None:
+    """Keep a change if its record in the log is the last one of its partition."""
+    known = last.setdefault(change.source.partition, change)
+    if change.source.offset > known.source.offset:
+        last[change.source.partition] = change
 
 
 def _note(found: dict[int, Resolved], partition: int | None, value: bytes) -> None:

@@ -12,7 +12,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.positions import last_resolved, unresolved
+from streamydb.kafka.positions import written
 from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError, TopicReader
 from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
 from streamydb.records.marker import decode_marker
@@ -169,12 +169,12 @@ def require_same_history(connection: Mapping[str, str], database: str) -> None:
         ConfigurationError: the log has lost its end, and perhaps grown again.
         ReadingError: Kafka does not answer.
     """
-    last, names = last_resolved(connection, database), TopicNames(database)
+    (last, after), names = written(connection, database), TopicNames(database)
     if last is None:
         return
     read = {int(n): (offset, last.ts_ms) for n, offset in last.offsets.items() if offset}
     seq = last.resolved
-    for number, change in unresolved(connection, database).items():
+    for number, change in after.items():
         read[number] = max(read.get(number, (0, 0)), (change.source.offset + 1, change.ts_ms))
         seq = max(seq, change.source.seq)
     if _has_lost(connection, names.transactions, read):

@@ -87,9 +87,11 @@ def resolve(
     append(config, TopicNames(config.settings.database).changes, resolved, partition)
 
 
-def append(config: PipelineConfig, topic: str, value: bytes, partition: int = 0) -> None:
+def append(
+    config: PipelineConfig, topic: str, value: bytes, partition: int = 0, key: bytes | None = None
+) -> None:
     producer = appender(config.settings.client_config(), MESSAGES, topic)
-    producer.produce(topic, value, partition=partition)
+    producer.produce(topic, value, key, partition=partition)
     assert producer.flush(30) == 0
 
 
@@ -211,7 +213,7 @@ def test_changes_that_are_not_resolved_yet_tell_of_lost_transactions_too(
     origin, txn = ChangeOrigin("streamydb", name, 0, offset, 7), ChangeTransaction(txn_id, 1, 1)
     change = Change("c", Raw(b"null"), Raw(b"1"), ts_ms, origin, txn)
     for partition in (0, 1):
-        append(config, TopicNames(name).changes, encode_change(change), partition)
+        append(config, TopicNames(name).changes, encode_change(change), partition, b"k")
     told = "up to seq 7.*has lost"
     with pytest.raises(ConfigurationError, match=told) if lost else nullcontext():
         require_same_history(client, name)
