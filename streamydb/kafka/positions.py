@@ -79,7 +79,7 @@ def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
 
 
 class Written(NamedTuple):
-    """What the changes tell of how far the log was executed.
+    """The end of the changes: how far the log was executed.
 
     Attributes:
         resolved: the resolved record with the highest seq, of seq 0 if nothing was ever resolved;
