@@ -121,34 +121,20 @@ class Network(httpx.AsyncBaseTransport):
         serving = asyncio.create_task(self._serve(request, body))
         self._serving[serving] = None
         serving.add_done_callback(self._serving.pop)
-        done, _ = await asyncio.wait([serving], timeout=request.extensions["timeout"]["read"])
-        if not done:
+        try:
+            answer = await _heard(serving, request.extensions["timeout"]["read"], request)
+        except httpx.ReadTimeout:
             serving.cancel()
-            raise httpx.ReadTimeout("silence", request=request)
-        if serving.cancelled() or serving.exception() is not None:
-            raise httpx.ReadError("reset", request=request)
-        answer = serving.result()
+            raise
         if copy is not None and answer.status_code >= _FAILED:
-            answer = await self._better(answer, copy, request, ends_s)
+            # Who sends a request twice tells no failure before both have been answered. Else a
+            # client would be told that nothing was written, and the copy would write it later.
+            left_s = max(0.0, ends_s - asyncio.get_running_loop().time())
+            again = await _heard(copy, left_s, request)
+            answer = again or answer
         if rng.random() < world.unanswered:
             await self._lose(request, ends_s)
         return answer
-
-    async def _better(
-        self, answer: httpx.Response, copy: asyncio.Task[httpx.Response | None],
-        request: httpx.Request, ends_s: float,
-    ) -> httpx.Response:
-        """Return the answer of the copy: who sends a request twice tells no failure before that.
-
-        Else a client would be told that nothing was written, and the copy would write it later.
-        """
-        left_s = ends_s - asyncio.get_running_loop().time()
-        done, _ = await asyncio.wait([copy], timeout=max(0.0, left_s))
-        if not done:
-            raise httpx.ReadTimeout("silence", request=request)
-        if copy.cancelled() or copy.exception() is not None:
-            raise httpx.ReadError("reset", request=request)
-        return copy.result() or answer
 
     async def _lose(self, request: httpx.Request, ends_s: float) -> None:
         """Break the connection, or be silent until the client's time for an answer is up.
@@ -187,6 +173,16 @@ class Network(httpx.AsyncBaseTransport):
         serving = asyncio.ensure_future(self._serve(request, body))
         await asyncio.wait([serving])
         return serving.result()
+
+
+async def _heard(task: asyncio.Task[_T], timeout_s: float, request: httpx.Request) -> _T:
+    """Return the answer that a task gets, or fail as a client does that waits for it."""
+    done, _ = await asyncio.wait([task], timeout=timeout_s)
+    if not done:
+        raise httpx.ReadTimeout("silence", request=request)
+    if task.cancelled() or task.exception() is not None:
+        raise httpx.ReadError("reset", request=request)
+    return task.result()
 
 
 def _refusal(rng: random.Random) -> httpx.Response:
