@@ -52,10 +52,9 @@ class Events:
             self.tasks += [[count[stage] for stage in stages] for stages in jobs]
             self.moved += [[moved[stage] for stage in stages] for stages in jobs]
 
-
-def reading(events: Path) -> list[int]:
-    """How many tasks the first stage of each micro-batch had."""
-    return [stages[0] for stages in Events(events).tasks if stages[0]]
+    def reading(self) -> list[int]:
+        """How many tasks the first stage of each micro-batch had."""
+        return [stages[0] for stages in self.tasks if stages[0]]
 
 
 def test_tasks_follow_the_size_and_state_does_not(
@@ -79,15 +78,16 @@ def test_tasks_follow_the_size_and_state_does_not(
         wait_for(lambda: not [*temporary.rglob("spool/*/*/*")], "no files of blocks", 30)
         assert db.stop_pipeline() == 0
         assert not [*temporary.rglob("spool")]
-        moved = [sum(stages) for stages in Events(events).moved]
+        first = Events(events)
+        moved = [sum(stages) for stages in first.moved]
         assert max(moved) < AT_ONCE * _ALL_BYTES / 3, moved
-        begins_with_all_and_goes_on_as_large_as_it_must(events)
+        begins_with_all_and_goes_on_as_large_as_it_must(first)
         offsets = db.place.checkpoint / "query" / "offsets"
         last = max((path for path in offsets.iterdir() if path.name.isdigit()),
                    key=lambda path: int(path.name))
         remembered = json.loads(last.read_text().splitlines()[1])["conf"]
         assert remembered["spark.sql.shuffle.partitions"] == str(SHARDS)
-        few = reading(events)
+        few = first.reading()
         assert max(few) in {1, 2}, few  # one reads the log, one the feedback of all four
         done += db.load([None] * 110_000)
         db.start_pipeline(["--max-offsets", "1000000"])
@@ -97,13 +97,13 @@ def test_tasks_follow_the_size_and_state_does_not(
         db.load(transfers(30, seed=3))
         assert db.assert_serial().transactions > 135_000
         assert db.stop_pipeline() == 0
-    many = reading(events)[len(few) :]
+    many = Events(events).reading()[len(few) :]
     assert max(many) == 4, many  # three pieces of the log, and the feedback
 
 
-def begins_with_all_and_goes_on_as_large_as_it_must(events: Path) -> None:
+def begins_with_all_and_goes_on_as_large_as_it_must(events: Events) -> None:
     """How many tasks executed each micro-batch."""
-    found = [stages[1:] for stages in Events(events).tasks if len(stages) == 4]
+    found = [stages[1:] for stages in events.tasks if len(stages) == 4]
     assert found[0] == [SHARDS] * 3, "a query begins with a task for each shard"
     assert {stages[0] for stages in found} == {SHARDS}, "state is divided by shards"
     kinds = [tuple(stages[1:]) for stages in found]
