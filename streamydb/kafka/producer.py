@@ -140,7 +140,11 @@ class Producer:
             else:
                 future.set_exception(error)
 
-        self.append_async(transaction, deliver, partition=partition, key=key)
+        try:
+            self.append_async(transaction, deliver, partition=partition, key=key)
+        except AppendError as refused:
+            # What the client of Kafka has learned of the topic it tells before it takes a record.
+            future.set_exception(refused)
         return future
 
     def append_async(

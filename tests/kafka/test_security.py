@@ -361,13 +361,24 @@ class TestRefusals:
                     producer.append(TRANSACTION)
             wait_for(lambda: producer._client.contact.ended is not None, "its end", 30)
             apply(admin.client_config(), admin.database, "client", "User:late")
+            wait_for(lambda: is_in(producer), "a broker that knows its new rights", 30)
 
-            def is_in() -> bool:
-                refused = producer.submit(TRANSACTION).exception(60)
-                assert refused is None or "streamydb acls" in str(refused)
-                return refused is None
-
-            wait_for(is_in, "a broker that knows its new rights", 30)
+    def test_a_topic_that_may_be_written_later_needs_no_other_producer(
+        self, secured: Secured, as_role: Callable[[str], Settings]
+    ) -> None:
+        """Who may write some topic is not ended; it is refused before it gives a record away."""
+        admin = secured.settings(ADMIN, database=as_role("client").database, partitions=2)
+        late = secured.settings("later", SCRAM, database=admin.database, partitions=2)
+        secured.add_scram(["later"])
+        beside = f"{admin.database}x"
+        create(admin.client_config(), beside, partitions=2)
+        apply(admin.client_config(), beside, "client", "User:later")
+        with Producer(late, timeout_s=30) as producer:
+            refused = [producer.submit(TRANSACTION).exception(60) for _ in range(3)]
+            assert [type(error) for error in refused] == [AppendError] * 3
+            assert producer._client.contact.ended is None
+            apply(admin.client_config(), admin.database, "client", "User:later")
+            wait_for(lambda: is_in(producer), "a broker that knows its new rights", 30)
 
     @pytest.mark.parametrize("serve", [ContactedProducer.flush, ContactedProducer.poll])
     def test_what_ends_an_appender_is_told_whichever_call_hears_of_it(
@@ -456,6 +467,13 @@ def own(secured: Secured, address: str, authority: Authority) -> Settings:
 def invoke(settings: Settings, *command: str) -> Any:
     bootstrap = ["--bootstrap", settings.bootstrap_servers]
     return CliRunner().invoke(app, [command[0], *bootstrap, *command[1:]])
+
+
+def is_in(producer: Producer) -> bool:
+    """Whether a transaction is appended; only rights may be lacking."""
+    refused = producer.submit(TRANSACTION).exception(60)
+    assert refused is None or "streamydb acls" in str(refused)
+    return refused is None
 
 
 @contextmanager

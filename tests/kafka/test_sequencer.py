@@ -145,6 +145,13 @@ class TestProducer:
         ids = [json.loads(r.value or b"")["id"] for r in read_log(settings)[0]]
         assert ids == [f"t{n}" for n in range(5_000)]
 
+    def test_what_comes_before_a_refused_one_is_told(self, bootstrap: str, database: str) -> None:
+        with Producer(settings_of(bootstrap, database)) as producer:
+            told = producer.append_many([put(0), put(1), b"", put(2)])
+            assert [next(told).offset, next(told).offset] == [0, 1]
+            with pytest.raises(TransactionRefusedError, match="invalid-json"):
+                next(told)
+
     def test_a_full_queue_waits_and_loses_nothing(self, bootstrap: str, database: str) -> None:
         settings = settings_of(bootstrap, database)
         big = {"id": "big", "updates": [{"op": "put", "key": "k", "value": "v" * 200_000}]}
