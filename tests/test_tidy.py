@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -82,6 +82,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@lru_cache(maxsize=2)
+def nodes(path: Path) -> list[ast.AST]:
+    """List what a Python file consists of; most rules walk over all of it."""
+    return list(ast.walk(tree(path)))
+
+
 def name(path: Path) -> str:
     """Name a file in a test's id."""
     return str(path.relative_to(ROOT))
@@ -93,7 +99,7 @@ Definition = Function | ast.ClassDef
 
 def functions(path: Path) -> Iterator[Function]:
     """Walk over all functions of a file, nested ones too."""
-    return (node for node in ast.walk(tree(path)) if isinstance(node, Function))
+    return (node for node in nodes(path) if isinstance(node, Function))
 
 
 def public(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Definition]]:
@@ -113,7 +119,7 @@ def is_overload_or_override(node: Definition) -> bool:
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:
     """Walk over what a file imports, wherever it does: (dotted name, line)."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -187,7 +193,7 @@ def public_names_have_docstrings(path: Path) -> Faults:
 
 
 def docstrings_name_their_subject(path: Path) -> Faults:
-    for node in (tree(path), *(n for n in ast.walk(tree(path)) if isinstance(n, Definition))):
+    for node in (tree(path), *(n for n in nodes(path) if isinstance(n, Definition))):
         text = ast.get_docstring(node) or ""
         if text.partition(" ")[0] in RIDDLES:
             where = getattr(node, "name", "the module")
@@ -219,7 +225,7 @@ def one_module_makes_clients_of_kafka(path: Path) -> Faults:
     for what, line in imports(path):
         if KAFKA_RAW.fullmatch(what):
             yield f"imports {what} (line {line}): name a kind of client of {KAFKA_CLIENTS}"
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import) and "confluent_kafka" in {each.name for each in node.names}:
             yield f"imports all of confluent_kafka (line {node.lineno}): import what it needs"
         if isinstance(node, ast.Call) and re.search(r"\bContacted\w+$", ast.unparse(node.func)):
@@ -227,7 +233,7 @@ def one_module_makes_clients_of_kafka(path: Path) -> Faults:
 
 
 def one_list_of_what_decoders_raise(path: Path) -> Faults:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ExceptHandler) and "msgspec." in ast.unparse(node.type or node):
             yield f"line {node.lineno} names msgspec's errors: catch records.formats.UNREADABLE"
 
@@ -277,13 +283,13 @@ def no_exception_is_made_once_and_raised_often(path: Path) -> Faults:
         for node in tree(path).body if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
     }  # fmt: skip
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Raise) and node.exc and ast.unparse(node.exc) in made:
             yield f"raises what was made when it was imported (line {node.lineno})"
 
 
 def it_does_not_sleep(path: Path) -> Faults:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep", "sleep"}:
             yield f"sleeps in line {node.lineno}: wait for a condition"
 

@@ -38,38 +38,18 @@ from streamydb.kafka.creation import add_shared, existing
 from streamydb.kafka.producer import Producer
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.results import ResultReader
-from streamydb.kafka.roles import ROLES, apply
+from streamydb.kafka.roles import apply
 from streamydb.kafka.source import SourceError
 from streamydb.kafka.upkeep import drop_before
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
-from tests.support.secured import ADMIN, SECURED, Authority, Secured, secret_of, shared
+from tests.support.secured import ADMIN, Authority, Secured, secret_of
 
 pytestmark = pytest.mark.timeout(180)
 
 TRANSACTION = {"id": "t1", "updates": [{"op": "put", "key": "k", "value": 1}]}
 SCRAM = "SCRAM-SHA-512"
-
-
-@pytest.fixture(scope="session")
-def secured(run_folder: Path) -> Secured:
-    """One broker for all workers: TLS, both mechanisms, nobody may do what was not granted."""
-    scram = {**{f"its-{role}": SCRAM for role in ROLES}, "weak": "SCRAM-SHA-256"}
-    return shared(run_folder / SECURED, ["nobody"], scram)
-
-
-@pytest.fixture
-def as_role(secured: Secured, database: str) -> Callable[[str], Settings]:
-    """Settings of a user who was granted one role on a new database with two partitions."""
-    admin = secured.settings(ADMIN, database=database, partitions=2)
-    create(admin.client_config(), database, partitions=2)
-
-    def settings(role: str) -> Settings:
-        apply(admin.client_config(), database, role, f"User:its-{role}")
-        return secured.settings(f"its-{role}", SCRAM, database=database, partitions=2)
-
-    return settings
 
 
 def write(settings: Settings, topic: str) -> KafkaError | None:
@@ -348,38 +328,6 @@ class TestRefusals:
         with pytest.raises(SourceError, match="does not exist"):
             source.describe()
 
-    def test_rights_that_are_granted_later_need_no_other_producer(
-        self, secured: Secured, as_role: Callable[[str], Settings]
-    ) -> None:
-        """Each refusal ends a client of librdkafka, before it has a record or while it has one."""
-        admin = secured.settings(ADMIN, database=as_role("client").database, partitions=2)
-        late = secured.settings("late", SCRAM, database=admin.database, partitions=2)
-        secured.add_scram(["late"])
-        with Producer(late, timeout_s=30) as producer:
-            for _ in range(3):
-                with pytest.raises(AppendError, match="streamydb acls"):
-                    producer.append(TRANSACTION)
-            wait_for(lambda: producer._client.contact.ended is not None, "its end", 30)
-            apply(admin.client_config(), admin.database, "client", "User:late")
-            wait_for(lambda: is_in(producer), "a broker that knows its new rights", 30)
-
-    def test_a_topic_that_may_be_written_later_needs_no_other_producer(
-        self, secured: Secured, as_role: Callable[[str], Settings]
-    ) -> None:
-        """Who may write some topic is not ended; it is refused before it gives a record away."""
-        admin = secured.settings(ADMIN, database=as_role("client").database, partitions=2)
-        late = secured.settings("later", SCRAM, database=admin.database, partitions=2)
-        secured.add_scram(["later"])
-        beside = f"{admin.database}x"
-        create(admin.client_config(), beside, partitions=2)
-        apply(admin.client_config(), beside, "client", "User:later")
-        with Producer(late, timeout_s=30) as producer:
-            refused = [producer.submit(TRANSACTION).exception(60) for _ in range(3)]
-            assert [type(error) for error in refused] == [AppendError] * 3
-            assert producer._client.contact.ended is None
-            apply(admin.client_config(), admin.database, "client", "User:later")
-            wait_for(lambda: is_in(producer), "a broker that knows its new rights", 30)
-
     @pytest.mark.parametrize("serve", [ContactedProducer.flush, ContactedProducer.poll])
     def test_what_ends_an_appender_is_told_whichever_call_hears_of_it(
         self,
@@ -467,13 +415,6 @@ def own(secured: Secured, address: str, authority: Authority) -> Settings:
 def invoke(settings: Settings, *command: str) -> Any:
     bootstrap = ["--bootstrap", settings.bootstrap_servers]
     return CliRunner().invoke(app, [command[0], *bootstrap, *command[1:]])
-
-
-def is_in(producer: Producer) -> bool:
-    """Whether a transaction is appended; only rights may be lacking."""
-    refused = producer.submit(TRANSACTION).exception(60)
-    assert refused is None or "streamydb acls" in str(refused)
-    return refused is None
 
 
 @contextmanager
