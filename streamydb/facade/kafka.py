@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
+from streamydb.columns.hashing import hash_bytes
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
@@ -26,8 +27,8 @@ from streamydb.facade.ports import (
     Missing,
     NextRecord,
 )
-from streamydb.facade.result_batch import Commits, ResultBatch, batch_of
-from streamydb.facade.results import ResultIndex, newest_of
+from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, newest_in
+from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
@@ -82,8 +83,9 @@ class KafkaLog:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
         """
         self._starts = self._starts or await run_in(self._executor, self._found_starts)
-        # Its kernel is loaded, or compiled.
+        # Their kernels are loaded, or compiled.
         await run_in(self._executor, batch_of, RecordColumns.of(()))
+        await run_in(self._executor, hash_bytes, b"")
         self._ends = reader(self._settings.client_config(), FOLLOWING)
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = TopicFollower(
@@ -241,17 +243,15 @@ class KafkaLog:
         """
         batch = batch_of(records)
         self._count_skipped(len(records), batch)
-        newest = [
-            each.newest if isinstance(each, Commits) else newest_of(each[0]) for each in batch
-        ]
-        if newest:
-            self._newest = max(self._newest, *(seq for seq, _ in newest))
-            self._behind_ms = max(0, newest[-1][1] - time.time_ns() // 1_000_000)
+        if batch:
+            seq, ts_ms = newest_in(batch)
+            self._newest = max(self._newest, seq)
+            self._behind_ms = max(0, ts_ms - time.time_ns() // 1_000_000)
         return batch
 
     def _count_skipped(self, count: int, batch: ResultBatch) -> None:
         """Count what is no result; tell of it once."""
-        skipped = count - sum(len(each.ids) if isinstance(each, Commits) else 1 for each in batch)
+        skipped = count - count_in(batch)
         if skipped and not self._skipped:
             _LOG.warning(
                 "%s has records that are no results, they are passed over: does something else "

@@ -16,8 +16,8 @@ from streamydb.errors import ID_REUSED, RecordError
 from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
 from streamydb.facade.ports import LogFaultError, LogPosition, LogUnavailableError, Missing
-from streamydb.facade.result_batch import result_in
-from streamydb.facade.results import REFUSED_COPIES, position_of
+from streamydb.facade.result_batch import position_of, result_in
+from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
 from streamydb.records import Result

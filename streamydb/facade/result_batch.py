@@ -1,4 +1,4 @@
-"""Results as they come from Kafka: plain ones in columns, without an object for each.
+"""Results as they come from Kafka: many plain ones stay in columns, without an object for each.
 
 A facade reads the results of the whole database, of which it waits for few. A kernel takes apart
 what the pipeline writes for a plain commit: all fields in their order without blanks, an id of
@@ -7,7 +7,7 @@ plain ASCII text that is the record's key too. Everything else is decoded one by
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from streamydb.columns.addresses import SPARE_BYTES, start_of
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
+from streamydb.facade.commit_columns import PARTITION_BITS, CommitColumns
 from streamydb.facade.ports import LogPosition
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end
@@ -28,14 +29,17 @@ from streamydb.records import Result, decode_result
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.txn_processor.tokens import text_end
 
-__all__ = ["Commits", "ResultBatch", "batch_of", "place_of", "result_in"]
+__all__ = [
+    "Commits", "ResultBatch", "batch_of", "count_in", "newest_in", "place_of", "position_of",
+    "result_in",
+]  # fmt: skip
 
-_PARTITION_BITS: Final = 16
-_PARTITIONS_MAX: Final = 1 << _PARTITION_BITS
-_OFFSETS_MAX: Final = 1 << (62 - _PARTITION_BITS)
+_PARTITIONS_MAX: Final = 1 << PARTITION_BITS
+_OFFSETS_MAX: Final = 1 << (62 - PARTITION_BITS)
 _NOT_PLAIN: Final = -1
-_TOGETHER_MAX: Final = 2_000
-"""So many commits are together at most: taking them in is a millisecond or two."""
+_COLUMNS_MIN: Final = 2_000
+"""From so many plain commits on they stay in columns. Who asks for one looks into each of those, so
+there must not be many."""
 
 _ID, _SEQ, _TS, _READS, _PARTITION, _OFFSET, _END = range(7)
 _PIECES: Final = Ragged.of(
@@ -58,7 +62,7 @@ _decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
 
 
 class Commits(NamedTuple):
-    """Plain commits that came one after the other.
+    """Some plain commits that came one after the other.
 
     Attributes:
         places: of their records in the log; see `place_of`.
@@ -75,16 +79,49 @@ class Commits(NamedTuple):
     ends: dict[int, int]
 
 
-ResultBatch = list[Commits | tuple[Result, bytes]]
-"""Results in their order: plain commits together, any other with the record it is in."""
+ResultBatch = list[Commits | CommitColumns | tuple[Result, bytes]]
+"""Results: plain commits together, any other with the record it is in. They are in their order, but
+for commits in columns, which come first.
+"""
 
 
 def place_of(position: LogPosition) -> Hashable:
     """A place in the log as a key of a dictionary: an integer, unless its numbers are huge."""
     partition, offset = position
     if partition < _PARTITIONS_MAX and offset < _OFFSETS_MAX:
-        return offset << _PARTITION_BITS | partition
+        return offset << PARTITION_BITS | partition
     return position
+
+
+def position_of(result: Result) -> LogPosition:
+    """Return where the record is that a result answers; for a repetition, the repeated one."""
+    source = result.duplicate or result.source
+    return LogPosition(source.partition, source.offset)
+
+
+def newest_in(batch: ResultBatch) -> tuple[int, int]:
+    """Return the largest seq that results tell of, with its commit time; zeros if there are none.
+    """
+    told = (
+        each.newest if isinstance(each, Commits | CommitColumns) else _newest_of(each[0])
+        for each in batch
+    )
+    return max(told, default=(0, 0))
+
+
+def _newest_of(result: Result) -> tuple[int, int]:
+    again = result.duplicate
+    own = (result.seq, result.ts_ms)
+    return max(own, (again.seq, again.ts_ms)) if again else own
+
+
+def count_in(batch: ResultBatch) -> int:
+    """Return how many results there are."""
+    return sum(
+        len(each.values) if isinstance(each, Commits)
+        else len(each) if isinstance(each, CommitColumns) else 1
+        for each in batch
+    )  # fmt: skip
 
 
 def result_in(value: bytes) -> Result | None:
@@ -153,15 +190,21 @@ def batch_of(records: RecordColumns) -> ResultBatch:
     Raises:
         RecordError: one is a result that this release cannot read.
     """
+    told = _recognised(records.keys.texts(), records.values.texts(), _PIECES.texts())
+    plain = told[:, 2] >= 0
+    many = np.flatnonzero(plain)
+    if len(many) >= _COLUMNS_MIN:
+        commits = CommitColumns(records, many, told[many])
+        if commits.distinct:
+            others = np.flatnonzero(~plain).tolist()
+            return [commits, *_decoded(records.values[row] for row in others)]
     ids, values = records.keys.tolist(), records.values.tolist()
-    rows = _recognised(records.keys.texts(), records.values.texts(), _PIECES.texts())
-    plain = rows[:, 2] >= 0
     bounds = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(records)]
     batch: ResultBatch = []
     for start, end in pairwise(bounds):
         if start < end and plain[start]:
-            cuts = [*range(start, end, _TOGETHER_MAX), end]
-            batch += [_commits(rows[a:b], ids[a:b], values[a:b]) for a, b in pairwise(cuts)]
+            cuts = [*range(start, end, _COLUMNS_MIN), end]
+            batch += [_commits(told[a:b], ids[a:b], values[a:b]) for a, b in pairwise(cuts)]
         else:
             batch += _decoded(values[start:end])
     return batch
@@ -171,10 +214,10 @@ def _commits(rows: Ints, ids: list[bytes], values: list[bytes]) -> Commits:
     partitions, offsets, seqs, stamps = rows.T
     last = int(seqs.argmax())
     ends = {n: int(offsets[partitions == n].max()) + 1 for n in np.unique(partitions).tolist()}
-    places = (offsets << _PARTITION_BITS | partitions).tolist()
+    places = (offsets << PARTITION_BITS | partitions).tolist()
     return Commits(places, ids, values, (int(seqs[last]), int(stamps[last])), ends)
 
 
-def _decoded(values: list[bytes]) -> list[Commits | tuple[Result, bytes]]:
+def _decoded(values: Iterable[bytes]) -> list[tuple[Result, bytes]]:
     found = ((result_in(value), value) for value in values)
     return [(result, value) for result, value in found if result is not None]

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
+from streamydb.facade.commit_columns import CommitColumns
 from streamydb.facade.ports import Decided, LogPosition
-from streamydb.facade.result_batch import Commits, ResultBatch, place_of
+from streamydb.facade.result_batch import Commits, ResultBatch, place_of, position_of
 from streamydb.records import Result, decode_result
 
-__all__ = ["REFUSED_COPIES", "ResultIndex", "newest_of", "position_of"]
+__all__ = ["REFUSED_COPIES", "ResultIndex"]
 
 REFUSED_COPIES = UNTIMELY | {ID_REUSED}
 """Codes of copies that were not executed, while another record with their id may have been."""
 
 _OVERHEAD_BYTES = 400
+_AT_ONCE = 100
+"""Commits that may have been seen are taken in so many at a time."""
 
 
 class _Block(NamedTuple):
@@ -29,24 +32,11 @@ class _Block(NamedTuple):
     size: int
 
 
-def position_of(result: Result) -> LogPosition:
-    """Return where the record is that a result answers; for a repetition, the repeated one."""
-    again = result.duplicate
-    source = again or result.source
-    return LogPosition(source.partition, source.offset)
-
-
-def newest_of(result: Result) -> tuple[int, int]:
-    """Return the largest seq that a result tells of, with its commit time."""
-    again = result.duplicate
-    own = (result.seq, result.ts_ms)
-    return max(own, (again.seq, again.ts_ms)) if again else own
-
-
 class ResultIndex:
     """Results by position and by id; used in one event loop.
 
     Records are kept as they were read, and decoded again on the rare occasions when somebody asks.
+    Many commits that came together stay in columns, and are looked through when somebody asks.
     An id's result is the first that was seen, unless that was a refusal of a copy: the
     verdict of an id is that of the transaction which was executed under it.
 
@@ -60,7 +50,8 @@ class ResultIndex:
         self._bytes_max = bytes_max
         self._kept: dict[Hashable, bytes] = {}
         self._by_id: dict[bytes, Hashable] = {}
-        self._blocks: deque[_Block] = deque()
+        self._blocks: deque[_Block | CommitColumns] = deque()
+        self._columns: deque[CommitColumns] = deque()
         self._waiting: dict[Hashable, set[asyncio.Future[Result]]] = {}
         self._newest = (0, 0)
         self._ends: dict[int, int] = {}
@@ -74,16 +65,46 @@ class ResultIndex:
         for its request: reads that come meanwhile must not wait for all of them.
         """
         for each in batch:
-            if isinstance(each, Commits) and self._add_new(each):
-                for place in self._waiting.keys() & set(each.places):
-                    self._wake(place, decode_result(self._kept[place]))
-                    yield
+            if isinstance(each, CommitColumns):
+                yield from self._take_columns(each)
+            elif isinstance(each, Commits) and self._add_new(each):
+                yield from self._wake_all(self._waiting.keys() & set(each.places))
                 yield
-                continue
-            single = [each] if not isinstance(each, Commits) else _one_by_one(each)
-            for result, value in single:
-                if self.add(result, value):
+            else:
+                single = [each] if not isinstance(each, Commits) else _one_by_one(each.values)
+                for result, value in single:
+                    if self.add(result, value):
+                        yield
+
+    def _take_columns(self, commits: CommitColumns) -> Iterator[None]:
+        """Take in commits at once if all are new, as nearly always; else one after the other."""
+        if not self._are_new(commits):
+            for number, (result, value) in enumerate(_one_by_one(commits)):
+                if self.add(result, value) or number % _AT_ONCE == 0:
                     yield
+            return
+        self.counts["committed", ""] += len(commits)
+        self._reached(commits.newest, commits.ends)
+        self._columns.append(commits)
+        self._keep(commits)
+        places = [place for place in self._waiting if isinstance(place, int)]
+        yield from self._wake_all(commits.among(places))
+        yield
+
+    def _are_new(self, commits: CommitColumns) -> bool:
+        """Return True if no result of these records is kept."""
+        if commits.beyond(self._ends):
+            return True
+        return self._kept.keys().isdisjoint(commits.places()) and not any(
+            commits.meets(others) for others in self._columns
+        )
+
+    def _wake_all(self, places: Iterable[Hashable]) -> Iterator[None]:
+        """Tell those who wait for the results of these records; pause after each record."""
+        for place in places:
+            if (result := self._at(place)) is not None:
+                self._wake(place, result)
+                yield
 
     def add(self, result: Result, value: bytes) -> bool:
         """Take in a result and the record it is in; a repetition changes nothing.
@@ -92,7 +113,7 @@ class ResultIndex:
         """
         position = position_of(result)
         place = place_of(position)
-        if place in self._kept:
+        if self._value(place) is not None:
             return False
         self.counts[result.status, result.code or ""] += 1
         self._reached((result.seq, result.ts_ms), {position.partition: position.offset + 1})
@@ -110,6 +131,8 @@ class ResultIndex:
         if len(some) < len(places) or len(named) < len(ids):
             return False
         if self._kept.keys() & some or self._by_id.keys() & named:
+            return False
+        if any(map(self._in_columns, places)):
             return False
         self.counts["committed", ""] += len(places)
         self._reached(newest, ends)
@@ -142,12 +165,30 @@ class ResultIndex:
 
     def of(self, txn_id: str) -> Result | None:
         """Return the result of an id, if it is kept."""
-        place = self._by_id.get(txn_id.encode())
-        return None if place is None else self._at(place)
+        name = txn_id.encode()
+        place = self._by_id.get(name)
+        found = None if place is None else self._at(place)
+        value = next((v for each in self._columns if (v := each.of(name)) is not None), None)
+        if value is None:
+            return found
+        commit = decode_result(value)
+        if found is None or found.code in REFUSED_COPIES:
+            return commit
+        return min(found, commit, key=lambda result: result.seq)
 
     def _at(self, place: Hashable) -> Result | None:
-        kept = self._kept.get(place)
+        kept = self._value(place)
         return None if kept is None else decode_result(kept)
+
+    def _value(self, place: Hashable) -> bytes | None:
+        """Return the record of a result that is kept."""
+        kept = self._kept.get(place)
+        return self._in_columns(place) if kept is None else kept
+
+    def _in_columns(self, place: Hashable) -> bytes | None:
+        if not isinstance(place, int):
+            return None
+        return next((v for each in self._columns if (v := each.at(place)) is not None), None)
 
     async def wait(self, position: LogPosition) -> Result:
         """Wait for the result of the record at a position, without an end."""
@@ -177,13 +218,17 @@ class ResultIndex:
         known = decode_result(self._kept[first]).code
         return result.code not in REFUSED_COPIES and known in REFUSED_COPIES
 
-    def _keep(self, block: _Block) -> None:
+    def _keep(self, block: _Block | CommitColumns) -> None:
         """Note what was taken in, and drop the oldest while there is too much; the newest stays."""
         self._blocks.append(block)
         self.held += block.size
         while self.held > self._bytes_max and len(self._blocks) > 1:
-            places, ids, size = self._blocks.popleft()
-            self.held -= size
+            oldest = self._blocks.popleft()
+            self.held -= oldest.size
+            if isinstance(oldest, CommitColumns):
+                self._columns.popleft()
+                continue
+            places, ids, _ = oldest
             for place in places:
                 del self._kept[place]
             for place, txn_id in zip(places, ids, strict=False):
@@ -191,6 +236,6 @@ class ResultIndex:
                     del self._by_id[txn_id]
 
 
-def _one_by_one(commits: Commits) -> Iterator[tuple[Result, bytes]]:
-    for value in commits.values:
+def _one_by_one(values: Iterable[bytes]) -> Iterator[tuple[Result, bytes]]:
+    for value in values:
         yield decode_result(value), value

@@ -23,7 +23,8 @@ from streamydb.facade.ports import (
     Missing,
     NextRecord,
 )
-from streamydb.facade.results import REFUSED_COPIES, ResultIndex, position_of
+from streamydb.facade.result_batch import position_of
+from streamydb.facade.results import REFUSED_COPIES, ResultIndex
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result

@@ -22,7 +22,8 @@ from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.ports import LogPosition, Missing, NextRecord
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.results import REFUSED_COPIES, position_of
+from streamydb.facade.result_batch import position_of
+from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.names import TopicNames
 from streamydb.read_model.progress import PartitionProgress, TopicProgress
 from streamydb.read_model.progress import Resolved as Progress

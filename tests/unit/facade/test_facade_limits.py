@@ -13,7 +13,8 @@ from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.bounds import Budget, Limiter
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.results import ResultIndex, position_of
+from streamydb.facade.result_batch import position_of
+from streamydb.facade.results import ResultIndex
 from streamydb.limits import LIMITS, TRANSACTION_BYTES_MAX
 from streamydb.records import decode_result
 from streamydb.testing.in_process import InProcess, scenario, until

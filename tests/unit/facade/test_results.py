@@ -8,14 +8,17 @@ import random
 from collections import Counter
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from msgspec import UNSET
 
-from streamydb.facade import result_batch
+from streamydb.facade import commit_columns, result_batch
 from streamydb.facade.auth import Caller
+from streamydb.facade.commit_columns import CommitColumns
 from streamydb.facade.ports import LogPosition
-from streamydb.facade.result_batch import Commits, batch_of
-from streamydb.facade.results import ResultIndex, position_of
+from streamydb.facade.result_batch import Commits, batch_of, count_in, position_of
+from streamydb.facade.results import ResultIndex
 from streamydb.facade.writes import verdict_body
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.records import Result, decode_result, encode_result
@@ -64,20 +67,23 @@ def decoded(record: OneRecord) -> tuple[Result, bytes] | None:
 
 
 def shown(index: ResultIndex, positions: list[LogPosition], ids: list[str]) -> Any:
-    """All that an index tells."""
+    """All that an index tells; of an id, whichever of its records tells it."""
     return (
-        [index.at(position) for position in positions], [index.of(each) for each in ids],
-        index.decided(), index.counts, index.held,
+        [index.at(position) for position in positions],
+        [(found := index.of(each)) and msgspec.structs.replace(found, duplicate=UNSET)
+         for each in ids],
+        index.decided(), index.counts,
     )  # fmt: skip
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(20))
 def test_results_in_batches_are_taken_as_each_of_them_alone(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rng = random.Random(f"results {seed}")
-    monkeypatch.setattr(result_batch, "_TOGETHER_MAX", rng.choice([1, 3, 2_000]))
+    fewest = rng.choice([1, 3, 8, 2_000])
+    monkeypatch.setattr(result_batch, "_COLUMNS_MIN", fewest)
     records = results(rng, 80)
     whole = [pair for record in records if (pair := decoded(record))]
     positions = [position_of(result) for result, _ in whole]
@@ -88,35 +94,35 @@ def test_results_in_batches_are_taken_as_each_of_them_alone(
         one, other = ResultIndex(1 << 30), ResultIndex(1 << 30)
         waiting = [asyncio.create_task(one.wait(position)) for position in wanted]
         await asyncio.sleep(0)
-        commits, steps, at = 0, 0, 0
-        add_new, added = one._add_new, Counter[bool]()
-
-        def counted(some: Commits) -> bool:
-            new = add_new(some)
-            added[new] += 1
-            return new
-
-        monkeypatch.setattr(one, "_add_new", counted)
+        together, at = Counter[type](), 0
         while at < len(records):
             size = rng.choice([1, 2, 30])
             batch = batch_of(RecordColumns.of(records[at : at + size]))
-            commits += sum(len(each.places) for each in batch if isinstance(each, Commits))
-            steps += len(list(one.take(batch)))
+            for each in batch:
+                together[type(each)] += count_in([each])
+            left = len(one._waiting)
+            for _ in one.take(batch):
+                assert left - 1 <= len(one._waiting) <= left, "it pauses after each of them"
+                left = len(one._waiting)
             for record in records[at : at + size]:
                 if pair := decoded(record):
                     other.add(*pair)
             at += size
             assert shown(one, positions, ids) == shown(other, positions, ids)
-        assert commits > 10
-        assert steps == len(set(wanted)) + added[True], "it pauses after each of them"
+        assert together[Commits] + together[CommitColumns] > 10
+        assert together[CommitColumns] or fewest > 3
         for position, task in zip(wanted, waiting, strict=True):
             assert await task == other.at(position)
 
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("fewest", [2, 2_000])
 @pytest.mark.parametrize("seed", range(3))
-def test_an_index_of_batches_is_bounded(seed: int) -> None:
+def test_an_index_of_batches_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, seed: int, fewest: int
+) -> None:
+    monkeypatch.setattr(result_batch, "_COLUMNS_MIN", fewest)
     rng = random.Random(f"bounded {seed}")
     index, bound = ResultIndex(20_000), 20_000
     records = [record for record in results(rng, 400) if decoded(record)]
@@ -126,8 +132,91 @@ def test_an_index_of_batches_is_bounded(seed: int) -> None:
         assert index.held <= bound
         assert set(index._by_id.values()) <= index._kept.keys()
         assert index.held == sum(block.size for block in index._blocks)
-        assert len(index._kept) == sum(len(block.places) for block in index._blocks)
-    assert len(index._kept) > 20
+        columns = [block for block in index._blocks if isinstance(block, CommitColumns)]
+        assert columns == list(index._columns)
+        assert len(index._kept) == sum(
+            len(block.places) for block in index._blocks if not isinstance(block, CommitColumns)
+        )
+    assert len(index._kept) + sum(map(len, index._columns)) > 20
+
+
+def record(seq: int, txn_id: str, offset: int, code: str | None = None) -> OneRecord:
+    """The result of a transaction without reads; plain if there is no code."""
+    source = f'"source":{{"partition":0,"offset":{offset}}}}}'
+    status = "committed" if code is None else "rejected"
+    value = (
+        f'{{"id":"{txn_id}","seq":{seq},"ts_ms":5,"status":"{status}","reads":{{}},"failed":[],'
+        f'"code":{json.dumps(code)},{source}'
+    )
+    return OneRecord(0, seq, txn_id.encode(), value.encode())
+
+
+def taken(*batches: list[OneRecord]) -> ResultIndex:
+    """What has taken in batches of results."""
+    index = ResultIndex(1 << 20)
+    for records in batches:
+        list(index.take(batch_of(RecordColumns.of(records))))
+    return index
+
+
+class TestColumns:
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(result_batch, "_COLUMNS_MIN", 3)
+
+    @pytest.fixture
+    def many(self) -> list[OneRecord]:
+        """Commits that stay in columns."""
+        return [record(seq, f"t{seq}", seq) for seq in range(10, 15)]
+
+    @pytest.mark.parametrize(
+        ("seq", "code", "told"),
+        [(9, "id-reused", 12), (9, "no-such-procedure", 9), (99, "no-such-procedure", 12)],
+    )
+    @pytest.mark.parametrize("first", [True, False])
+    def test_an_id_has_the_first_verdict_that_is_no_refusal(
+        self, many: list[OneRecord], seq: int, code: str, told: int, *, first: bool
+    ) -> None:
+        single = [record(seq, "t12", 90, code)]
+        found = taken(*([single, many] if first else [many, single])).of("t12")
+        assert found is not None
+        assert found.seq == told
+
+    @pytest.mark.parametrize("again", [slice(2, 4), slice(0, 5), slice(1, 5)])
+    def test_what_comes_again_is_not_counted_again(
+        self, many: list[OneRecord], again: slice
+    ) -> None:
+        for batches in ([many, many[again]], [many[again], many]):
+            index = taken(*batches)
+            assert index.counts == {("committed", ""): 5}
+            assert [index.at(LogPosition(0, n)) is not None for n in range(9, 16)] == [
+                False, True, True, True, True, True, False,
+            ]  # fmt: skip
+
+    def test_what_fills_a_gap_is_taken_at_once(self, many: list[OneRecord]) -> None:
+        """Results of one partition of the log come from several of the results."""
+        index = taken(many[::2], [])
+        others = [record(seq, f"u{seq}", seq) for seq in (9, 11, 13)]
+        assert len(list(index.take(batch_of(RecordColumns.of(others))))) == 1
+        assert index.counts == {("committed", ""): 6}
+        assert len(index._columns) == 2
+
+    def test_ids_with_one_hash_are_told_apart(
+        self, monkeypatch: pytest.MonkeyPatch, many: list[OneRecord]
+    ) -> None:
+        monkeypatch.setattr(commit_columns, "hash_bytes", lambda *_: 7)
+        monkeypatch.setattr(
+            commit_columns, "hash_ragged", lambda texts, _: np.full(len(texts), 7, np.uint64)
+        )
+        index = taken(many)
+        assert [(found := index.of(f"t{n}")) and found.seq for n in range(9, 16)] == [
+            None, 10, 11, 12, 13, 14, None,
+        ]  # fmt: skip
+
+    def test_two_of_one_record_are_no_columns(self, many: list[OneRecord]) -> None:
+        batch = batch_of(RecordColumns.of([*many, many[0]]))
+        assert [type(each) for each in batch] == [Commits, Commits]
+        assert count_in(batch) == 6
 
 
 FAILED = [
