@@ -105,8 +105,12 @@ class Definition:
         self._keys: list[tuple[exp.Expr, tuple[str, ...]]] = []
         self._said: list[tuple[exp.Expr, exp.Expr | None, str | None]] = []
         parts = schema.expressions
-        columns = [self._column(part) for part in parts if isinstance(part, exp.ColumnDef)]
+        nodes = [part for part in parts if isinstance(part, exp.ColumnDef)]
+        columns = [self._column(node) for node in nodes]
         _check_columns(schema, columns)
+        numbered = [n for n, c in zip(nodes, columns, strict=True) if c.identity]
+        if len(numbered) > 1:
+            raise unsupported(numbered[1], "One column of a table numbers its rows.")
         self.table = Table(named(schema.this), number(), tuple(columns))
         self._said += [(p, None, None) for p in parts if not isinstance(p, exp.ColumnDef)]
         for node, column, name in self._said:
