@@ -25,6 +25,9 @@ POLL_S = 0.1
 ASK_S = 5.0
 """How long a facade may take to say that it is ready, before it is asked again."""
 
+_SAID_BYTES = 16_384
+"""So much of an answer is read for its reason."""
+
 GRACE_S = 30.0
 """How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
 
@@ -199,23 +202,29 @@ def _comes_up(target: Target, url: str, front: Front) -> bool:
     from streamydb.local import launcher, logs, processes
     from streamydb.local.folder import FACADE, READ_MODEL
 
-    folder = target.place.folder
+    folder, why = target.place.folder, "it has not been asked yet"
 
     def end_of_log(role: str) -> str:
         return logs.end_of_log(processes.log_path(folder, role))
 
     def settled() -> bool:
+        nonlocal why
         facade = processes.find(folder, FACADE)
-        if facade is None or (_listens(facade.pid, _port_of(url)) and _is_ready(url, front.name)):
+        if facade is None:
             return True
+        listens = _listens(facade.pid, _port_of(url))
+        obstacle = _obstacle(url, front.name) if listens else f"it does not listen at {url}"
+        if obstacle is None:
+            return True
+        why = obstacle
         if processes.find(folder, READ_MODEL) is None:
             fail(f"the {READ_MODEL} ended.\n{end_of_log(READ_MODEL)}")
         return False
 
     if not launcher.wait_until(settled, front.timeout_s, POLL_S):
         fail(
-            f"the facade is not ready after {front.timeout_s:g} s (--timeout gives it longer).\n"
-            f"{end_of_log(FACADE)}"
+            f"the facade is not ready after {front.timeout_s:g} s (--timeout gives it longer): "
+            f"{why}.\n{end_of_log(FACADE)}"
         )
     return processes.find(folder, FACADE) is not None
 
@@ -237,30 +246,57 @@ def _port_of(url: str) -> int:
     return int(url.rpartition(":")[2])
 
 
-def _is_ready(url: str, name: str | None = None) -> bool:
-    """Ask a facade, which has been found to be our own process, for `name` if it answers only
-    for that; its certificate may be another host's.
+def _obstacle(url: str, name: str | None = None) -> str | None:
+    """Ask a facade, which has been found to be our own process, why it is not ready; None: it is.
 
+    It is asked for `name` if it answers only for that; its certificate may be another host's.
     Whatever it answers, and however slowly: only the status counts, and that within a time.
     """
     import asyncio
 
     import httpx
 
+    told = f"it gave no answer within {ASK_S:g} s"
     shown = f"[{name}]" if name is not None and ":" in name else name
     headers = {} if shown is None else {"Host": shown}
     request = httpx.Request("GET", f"{url}/health/ready", headers=headers)
 
-    async def asked() -> bool:  # without what a client makes of redirects, cookies and bodies
+    async def asked() -> str | None:  # without what a client makes of redirects, cookies, bodies
+        nonlocal told
         async with (
             asyncio.timeout(ASK_S),
             httpx.AsyncHTTPTransport(verify=False) as transport,  # nothing secret is sent
         ):
             answer = await transport.handle_async_request(request)
-            await answer.aclose()
-            return answer.is_success
+            try:
+                if answer.is_success:
+                    return None
+                told, body = f"it answered with status {answer.status_code}", b""
+                async for part in answer.aiter_raw():
+                    body += part
+                    if len(body) > _SAID_BYTES:
+                        break
+                return told + _reason(body)
+            finally:
+                await answer.aclose()
 
     try:
         return asyncio.run(asked())
-    except (TimeoutError, httpx.TransportError):
-        return False
+    except TimeoutError:
+        return told
+    except httpx.TransportError as error:
+        return f"it could not be asked ({type(error).__name__}: {error})"
+
+
+def _reason(body: bytes) -> str:
+    """The detail of a problem, to be put behind the status; empty: the answer is none."""
+    import msgspec
+
+    from streamydb.records.formats import UNREADABLE
+
+    try:
+        found = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        detail = msgspec.json.decode(found.get("detail", b""), type=str)
+    except UNREADABLE:
+        return ""
+    return ": " + " ".join(detail.split()).rstrip(".")

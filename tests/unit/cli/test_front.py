@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +62,7 @@ def stranger() -> Iterator[int]:
 def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
     stranger: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert front._is_ready(f"http://127.0.0.1:{stranger}")
+    assert front._obstacle(f"http://127.0.0.1:{stranger}") is None
     target: Any = SimpleNamespace(place=DatabaseFolder(tmp_path, "bank"))
     failing = [sys.executable, "-c", "import sys; sys.exit('the address cannot be listened on')"]
     monkeypatch.setattr(front, "_command", lambda *_: failing)
@@ -168,8 +169,10 @@ def test_a_facade_with_tls_and_names_of_its_own_is_found_ready(
     assert (asked.url, asked.name) == ("https://127.0.0.1", "db.example")
     with serving(FacadeSettings(port=0)) as served:
         port = served.url.rpartition(":")[2]
-        assert front._is_ready(f"{asked.url}:{port}", asked.name)
-        assert not front._is_ready(f"{asked.url}:{port}"), "it does not answer for an address"
+        assert front._obstacle(f"{asked.url}:{port}", asked.name) is None
+        said = front._obstacle(f"{asked.url}:{port}")
+        assert said is not None, "it does not answer for an address"
+        assert said.startswith("it answered with status 421: ")
 
 
 def test_a_facade_that_answers_for_an_address_of_six_is_found_ready(
@@ -178,7 +181,52 @@ def test_a_facade_that_answers_for_an_address_of_six_is_found_ready(
     monkeypatch.setenv("STREAMYDB_SERVE_ALLOWED_HOSTS", '["::1"]')
     asked = wished(None, 60)
     with serving(FacadeSettings(port=0)) as served:
-        assert front._is_ready(served.url, asked.name)
+        assert front._obstacle(served.url, asked.name) is None
+
+
+class NotReady(BaseHTTPRequestHandler):
+    """Says why it is not ready, or something else that is no problem's form."""
+
+    body = b""
+
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"title":"x","detail":"The read model\\ncannot be read."}',
+         "503: The read model cannot be read."),
+        (b'{"detail":7}', "503."), (b"[]", "503."), (b"", "503."), (b"\xff", "503."),
+        (b"{" * 200_000, "503."),
+    ],
+)  # fmt: skip
+def test_a_start_that_waits_in_vain_says_what_the_facade_said(
+    body: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target: Any = SimpleNamespace(place=DatabaseFolder(tmp_path, "bank"))
+    ours = SimpleNamespace(pid=os.getpid())
+    monkeypatch.setattr(processes, "find", lambda *_: ours)
+    monkeypatch.setattr(NotReady, "body", body)
+    with HTTPServer(("127.0.0.1", 0), NotReady) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(Failure) as failed:
+            front._comes_up(target, url, Front(server.server_port, 0.5))
+        server.shutdown()
+        thread.join()
+    told = f"not ready after 0.5 s (--timeout gives it longer): it answered with status {said}\n"
+    assert told in str(failed.value)
+    with pytest.raises(Failure, match=rf"longer\): it does not listen at {url}\."):
+        front._comes_up(target, url, Front(server.server_port, 0.2))
 
 
 def test_who_serves_a_port_is_known(stranger: int) -> None:
