@@ -12,7 +12,8 @@ import typer
 from streamydb.cli.common import EXIT_USAGE, fail, plain, print_json, say, stdout
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import find_target
-from streamydb.records import Change, decode_change
+from streamydb.kafka.strangers import ChangeRecords
+from streamydb.records import Change
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Chosen:
         self._wanted, self._since = wanted, since
         self._valued = wanted.after is not None or wanted.before is not None
         self._seqs: dict[int | None, int] = {}
+        self._changes = ChangeRecords("the changes")
 
     def takes(self, message: Message, *, resolved: bool) -> bool:
         """Return True if a record is shown; the records of a partition come in their order."""
@@ -127,7 +129,7 @@ class Chosen:
 
         key, value = message.key(), message.value()
         seq = self._seq(message) if self._valued or self._since is not None else 0
-        if self._since is not None and seq <= self._since:
+        if seq is None or (self._since is not None and seq <= self._since):
             return False
         if key is None:
             return resolved and not self._wanted.prefix
@@ -136,11 +138,13 @@ class Chosen:
         name = key.decode("utf-8", "surrogateescape")
         return self._wanted.takes(ChangeEvent(seq, 0, name, value or b""))
 
-    def _seq(self, message: Message) -> int:
-        """The seq of a change, or of the delete before a tombstone."""
+    def _seq(self, message: Message) -> int | None:
+        """The seq of a change, or of the delete before a tombstone; None: it is none of ours."""
         partition, value = message.partition(), message.value()
         if value is not None:
-            record = decode_change(value)
+            record = self._changes.read(partition, message.offset(), value)
+            if record is None:
+                return None
             seq = record.source.seq if isinstance(record, Change) else record.resolved
             self._seqs[partition] = seq
         return self._seqs.get(partition, 0)

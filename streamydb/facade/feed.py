@@ -20,7 +20,7 @@ import msgspec
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
 from streamydb.facade.problems import ProblemError
-from streamydb.records import Change, Resolved, decode_change
+from streamydb.records import Change, Resolved
 
 __all__ = ["Feed", "Merger", "change_event"]
 
@@ -61,15 +61,10 @@ class Merger:
         self._held = [0] * partitions
         self.done = since
 
-    def take(self, partition: int, key: bytes | None, value: bytes | None) -> ChangeBatch | None:
-        """Take the next record of a partition; return a batch if that resolves something.
-
-        Raises:
-            RecordError: it is not a record of the changes.
-        """
-        if value is None:
-            return None
-        record = decode_change(value)
+    def take(
+        self, partition: int, key: bytes | None, record: Change | Resolved
+    ) -> ChangeBatch | None:
+        """Take the next record of a partition; return a batch if that resolves something."""
         if isinstance(record, Resolved):
             return self._resolve(partition, record.resolved)
         event = change_event(key or b"", record)

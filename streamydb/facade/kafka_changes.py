@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from streamydb.errors import StreamyError
+from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
@@ -23,7 +23,9 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress
+from streamydb.records import Resolved
 from streamydb.settings import Settings
 
 __all__ = ["ChangeReader", "KafkaChanges"]
@@ -31,7 +33,6 @@ __all__ = ["ChangeReader", "KafkaChanges"]
 _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
 _AHEAD_BYTES_MAX: Final = 8_388_608
-_RESOLVED: Final = b'{"resolved"'
 _NEVER_SKIPPING: Final = {**FOLLOWING, "auto.offset.reset": "error"}
 
 
@@ -69,6 +70,7 @@ class ChangeReader:
         """
         topic = TopicNames(settings.database).changes
         self._topic = topic
+        self._records = ChangeRecords(topic)
         self._since = since
         self._lock = threading.Lock()
         self._closed = False
@@ -96,6 +98,7 @@ class ChangeReader:
         Raises:
             ProblemError: snapshot-gone: Kafka has deleted some of the changes; log-unavailable:
                 they cannot be read, or lie in partitions that nobody here reads.
+            RecordError: a change is of a release that this one cannot read.
         """
         with self._lock:
             if self._closed:
@@ -114,10 +117,13 @@ class ChangeReader:
                     )
                 if error is not None or number in late:
                     continue
-                if self._begins_late(message):
+                record = self._records.read(number, message.offset(), message.value())
+                if record is None:
+                    continue
+                if isinstance(record, Resolved) and self._begins_late(number, record.resolved):
                     late.add(number)  # what follows here comes again, after what lies before
                 else:
-                    batch = self._merger.take(number, message.key(), message.value())
+                    batch = self._merger.take(number, message.key(), record)
                     batches += [] if batch is None else [batch]
             self._balance()
             return batches
@@ -128,19 +134,15 @@ class ChangeReader:
             self._closed = True
             self._consumer.close()
 
-    def _begins_late(self, message: Any) -> bool:
-        """Return True if a record shows that its partition must be read from the beginning.
+    def _begins_late(self, number: int, resolved: int) -> bool:
+        """Return True if what is resolved shows that a partition must be read from the beginning.
 
         Raises:
             ProblemError: the beginning is not there any more.
         """
-        number, value = message.partition(), message.value()
         if number not in self._unsure | self._trimmed:
             return False
-        if value is None or not value.startswith(_RESOLVED):
-            return False
-        batch = Merger(1, 0).take(0, None, value)
-        if batch is None or batch.resolved <= self._since:
+        if resolved <= self._since:
             self._unsure.discard(number)
             self._trimmed.discard(number)
             return False
@@ -262,6 +264,8 @@ class KafkaChanges:
         ended_by = task.exception()
         if isinstance(ended_by, ProblemError):
             return f"the changes cannot be followed: {ended_by.detail}"
+        if isinstance(ended_by, RecordError):  # its text shows nothing of the record
+            return f"the changes cannot be followed: {ended_by}"
         return f"the changes cannot be followed ({type(ended_by).__name__})"
 
     async def _publish(self, reader: ChangeReader, publish: Callable[[ChangeBatch], None]) -> None:

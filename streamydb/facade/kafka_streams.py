@@ -16,7 +16,8 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.columns import Record
 from streamydb.kafka.names import TopicNames
-from streamydb.records.emission import place_of
+from streamydb.kafka.strangers import Strangers
+from streamydb.records.emission import is_strange_emission, place_of
 from streamydb.settings import Settings
 
 __all__ = ["KafkaStreams"]
@@ -36,13 +37,14 @@ class KafkaStreams:
         """Connect at `start`."""
         self._settings = settings
         self._topic = TopicNames(settings.database).streams
+        self._strangers = Strangers(self._topic)
         self._executor = ThreadPoolExecutor(facade.catch_ups_max + 1, "streamydb-streams")
         self._tail: TopicFollower[list[StreamRow]] | None = None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
         """Publish the records from now on."""
         ends = await run_in(self._executor, self._ends)
-        self._tail = TopicFollower(self._settings, self._topic, ends, _rows, publish)
+        self._tail = TopicFollower(self._settings, self._topic, ends, self._rows, publish)
         return ends
 
     async def stop(self) -> None:
@@ -91,7 +93,7 @@ class KafkaStreams:
             until = time.monotonic() + patience_s
             while time.monotonic() < until:
                 messages = receive(consumer, 1, _POLL_S)
-                for row in _records(messages):
+                for row in self._records(messages):
                     return at if place_of(row.value)[0] <= seq else low
                 if any(map(at_end, messages)):
                     return low
@@ -107,7 +109,7 @@ class KafkaStreams:
             size = 0
             while at < wanted.end and time.monotonic() < until:
                 messages = receive(consumer, _BATCH, _POLL_S)
-                for row in _records(messages):
+                for row in self._records(messages):
                     if row.offset >= wanted.end:  # what is beyond is for another
                         return found, wanted.end
                     at = row.offset + 1
@@ -125,13 +127,17 @@ class KafkaStreams:
             return found, min(at, wanted.end)
 
 
-def _records(messages: list[Any]) -> list[StreamRow]:
-    """The records among what a consumer gave."""
-    return _rows(message for message in messages if message.error() is None)
+    def _records(self, messages: list[Any]) -> list[StreamRow]:
+        """The records among what a consumer gave."""
+        return self._rows(message for message in messages if message.error() is None)
 
-
-def _rows(records: Iterable[Record]) -> list[StreamRow]:
-    return [
-        StreamRow(found.partition(), found.offset(), found.key() or b"", found.value() or b"")
-        for found in records
-    ]
+    def _rows(self, records: Iterable[Record]) -> list[StreamRow]:
+        rows = []
+        for found in records:
+            value = found.value() or b""
+            if is_strange_emission(value):
+                self._strangers.pass_over(found.partition(), found.offset())
+            else:
+                row = StreamRow(found.partition(), found.offset(), found.key() or b"", value)
+                rows.append(row)
+        return rows

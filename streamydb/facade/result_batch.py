@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from streamydb.columns import characters as c
@@ -25,8 +24,8 @@ from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.recognise import behind, counted
 from streamydb.read_model.rows import Ints, compare
-from streamydb.records import Result, decode_result
-from streamydb.records.formats import FORMAT, UNREADABLE, later_format
+from streamydb.records import Result, decode_result, is_strange_result
+from streamydb.records.formats import FORMAT, later_format
 from streamydb.txn_processor.tokens import text_end
 
 __all__ = [
@@ -50,15 +49,6 @@ _PIECES: Final = Ragged.of(
     ]
 )
 """The pieces between the parts of a plain commit; see `txn_processor.format`."""
-
-
-class _OfAnyRelease(msgspec.Struct):
-    """The field that every result has, whatever release wrote it."""
-
-    seq: int
-
-
-_decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
 
 
 class Commits(NamedTuple):
@@ -127,29 +117,19 @@ def count_in(batch: ResultBatch) -> int:
 def result_in(value: bytes) -> Result | None:
     """The result in a record; None if the record is no result of any release.
 
-    Who passed over a result would not know how far the results go.
-
     Raises:
         RecordError: it is a result that this release cannot read.
     """
     try:
         return decode_result(value)
     except RecordError:
-        later = later_format(value)
-        if later is None and not _tells_a_seq(value):
+        if is_strange_result(value):
             return None
+    later = later_format(value)
     told = "that it cannot read" if later is None else f"of format {later}, and reads {FORMAT}"
     raise RecordError(
         f"this facade has met a result {told}: upgrade the facade (docs/upgrading.md)"
     )
-
-
-def _tells_a_seq(value: bytes) -> bool:
-    try:
-        _decode_any(value)
-    except UNREADABLE:
-        return False
-    return True
 
 
 @leaf

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from litestar import Response, get
 
-from streamydb.errors import RecordError, StreamyError
+from streamydb.errors import StreamyError
 from streamydb.facade import parameters as q
 from streamydb.facade.cursors import decode_cursor, encode_cursor, foreign_cursor
 from streamydb.facade.feed_ports import PageBounds
@@ -101,14 +101,10 @@ async def stream_page(
         min(patience_s, settings.read_timeout_s),
     )  # fmt: skip
     wait_s = min(wait_s, settings.heartbeat_s)
-    try:
-        if not wait_s:
-            return _body(await services.emitted.page(place, bounds, 0, ts_ms))
-        with services.streams.enter(client):
-            return _body(await services.emitted.page(place, bounds, wait_s, ts_ms))
-    except RecordError as error:
-        detail = "The topic of the streams holds something else than records of streams."
-        raise ProblemError("internal", detail) from error
+    if not wait_s:
+        return _body(await services.emitted.page(place, bounds, 0, ts_ms))
+    with services.streams.enter(client):
+        return _body(await services.emitted.page(place, bounds, wait_s, ts_ms))
 
 
 async def _must_exist(services: Services, name: str, wait_s: float) -> None:

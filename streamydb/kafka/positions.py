@@ -11,7 +11,8 @@ from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.source import TopicSpan
-from streamydb.records import EXPIRY_ID, Change, Resolved, decode_change
+from streamydb.kafka.strangers import ChangeRecords
+from streamydb.records import EXPIRY_ID, Change, Resolved
 from streamydb.settings import Settings
 
 __all__ = [
@@ -97,7 +98,7 @@ def written(connection: Mapping[str, str], database: str) -> Written:
 
     Raises:
         ReadingError: Kafka does not answer, or there is no such topic.
-        RecordError: a record is neither a change nor resolved.
+        RecordError: a record is of a release that this one cannot read.
     """
     after: dict[int, dict[int, Change]] = {}
     with TopicReader(connection, TopicNames(database).changes) as reader:
@@ -144,18 +145,18 @@ def _resolved(
     ``after``: if given, gets the last changes after it, by partition of the log.
     """
     found: dict[int, Resolved] = {}
+    records = ChangeRecords(reader.topic)
     for record in reader.backwards(spans, _WINDOW_RECORDS, found):
-        number, value = record.partition() or 0, record.value()
-        if value is None:
+        number = record.partition() or 0
+        if after is None and record.key() is not None:
             continue
-        if record.key() is None:
-            _note(found, number, value)
+        known = records.read(number, record.offset(), record.value())
+        if isinstance(known, Resolved):
+            _note(found, number, known)
             if after is not None:
                 after.pop(number, None)
-        elif after is not None:
-            change = decode_change(value)
-            if isinstance(change, Change) and change.transaction.id != EXPIRY_ID:
-                _keep(after.setdefault(number, {}), change)
+        elif after is not None and known is not None and known.transaction.id != EXPIRY_ID:
+            _keep(after.setdefault(number, {}), known)
     return found
 
 
@@ -166,9 +167,6 @@ def _keep(last: dict[int, Change], change: Change) -> None:
         last[change.source.partition] = change
 
 
-def _note(found: dict[int, Resolved], partition: int | None, value: bytes) -> None:
-    point = decode_change(value)
-    if partition is None or not isinstance(point, Resolved):
-        return
+def _note(found: dict[int, Resolved], partition: int, point: Resolved) -> None:
     if point.resolved >= found.get(partition, _NONE).resolved:
         found[partition] = point

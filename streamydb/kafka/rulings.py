@@ -5,14 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from streamydb.errors import INTERNAL, StreamyError
+from streamydb.errors import INTERNAL, RecordError, StreamyError
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.strangers import Strangers
 from streamydb.records import decode_dead_letter
 from streamydb.records.begins import Begins
-from streamydb.records.ruling_records import Adopted, Fence, RulingRecord, encode_ruling
+from streamydb.records.formats import later_format
+from streamydb.records.ruling_records import (
+    Adopted,
+    Fence,
+    RulingRecord,
+    encode_ruling,
+    is_strange_ruling,
+)
 from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 
 __all__ = ["RulingTopic", "RulingsError", "aborted_before", "rulings"]
@@ -42,6 +50,7 @@ class RulingTopic:
         self._log = log_id
         self._book = Book(log_id, begins)
         self._read = 0
+        self._strangers = Strangers(self._names.rulings)
         self._reading = threading.Lock()
 
     def refresh(self) -> int:
@@ -58,9 +67,17 @@ class RulingTopic:
                 reader.assign({0: self._read})
                 for batch in reader.until({0: end}):
                     for record in batch:
-                        self._book.take(record.value())
+                        self._take(record.offset(), record.value())
                     self._read = reader.positions[0]
             return len(self._book)
+
+    def _take(self, offset: int | None, value: bytes | None) -> None:
+        try:
+            self._book.take(value)
+        except RecordError as fault:
+            if not is_strange_ruling(value):
+                raise RecordError(f"{self._strangers.place(0, offset)}: {fault}") from fault
+            self._strangers.pass_over(0, offset)
 
     @property
     def epoch(self) -> int:
@@ -130,7 +147,12 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
             value = record.value() or b""
             if b'"code":"internal"' not in value:
                 continue
-            letter = decode_dead_letter(value)
+            try:
+                letter = decode_dead_letter(value)
+            except RecordError:
+                if later_format(value) is not None:
+                    raise
+                continue  # something else has written it
             if letter.code == INTERNAL:
                 named, shown = letter.id is not None, letter.payload is not None
                 place = letter.source.partition, letter.source.offset

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.records.emission import Emitted, decode_emitted
+from streamydb.kafka.strangers import Strangers
+from streamydb.records.emission import Emitted, decode_emitted, is_strange_emission
 
 __all__ = ["Emitted", "StreamOrder", "follow"]
 
@@ -56,11 +57,15 @@ def follow(
 
     Raises:
         ReadingError: there is no such topic, or the broker does not answer.
-        RecordError: something else lies in the topic.
+        RecordError: a record is of a release that this one cannot read.
     """
-    order = StreamOrder(stream, after)
-    with TopicReader(connection, TopicNames(database).streams) as reader:
+    order, topic = StreamOrder(stream, after), TopicNames(database).streams
+    strangers = Strangers(topic)
+    with TopicReader(connection, topic) as reader:
         for message in reader.whole(follow=not end):
+            if is_strange_emission(message.value()):
+                strangers.pass_over(message.partition(), message.offset())
+                continue
             found = order.take(message.key(), message.value())
             if found is not None:
                 yield found

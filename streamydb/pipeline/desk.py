@@ -20,6 +20,7 @@ from streamydb.kafka.positions import look_at
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
+from streamydb.records.formats import UNREADABLE
 from streamydb.records.rulings import Fault, Place, Suspects, TooLate, faults_in
 
 __all__ = ["Desk", "EarlierRulings", "note_told"]
@@ -149,9 +150,10 @@ class Desk:
             for record in reader.backwards(spans, _WINDOW_RECORDS, enough):
                 value, number = record.value() or b"", record.partition() or 0
                 offset = record.offset() or 0
-                if offset < first.get(number, offset + 1):  # a window begins
+                begins = offset < first.get(number, offset + 1)  # a window, with a result
+                if begins and (seq := _seq(value)) is not None:
                     first[number] = offset
-                    if _seq(value) <= told.seq and record.timestamp()[1] <= before_ms:
+                    if seq <= told.seq and record.timestamp()[1] <= before_ms:
                         enough.add(number)
                 fault = wanted.get(value.rpartition(b'"partition":')[2])
                 if fault is not None:
@@ -181,5 +183,9 @@ class _Numbered(msgspec.Struct):
     seq: int
 
 
-def _seq(value: bytes) -> int:
-    return msgspec.json.decode(value, type=_Numbered).seq
+def _seq(value: bytes) -> int | None:
+    """The seq of a result; None: something else has written the record."""
+    try:
+        return msgspec.json.decode(value, type=_Numbered).seq
+    except UNREADABLE:
+        return None

@@ -33,6 +33,7 @@ from streamydb.read_model.progress import PartitionProgress, Resolved, TopicProg
 from streamydb.read_model.recognise import UNRECOGNISED, recognised
 from streamydb.read_model.rows import Ints, pack_row
 from streamydb.records import Resolved as ResolvedRecord
+from streamydb.records import is_strange_change
 from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
 __all__ = [
@@ -62,6 +63,7 @@ class StoreBatch:
             store already, unless they have been collected.
         times: timestamp -> the smallest seq with it that the batch tells.
         buffers: what the rows point to.
+        strange: partition and offset of records that are none of ours; they are passed over.
     """
 
     progress: TopicProgress
@@ -70,6 +72,7 @@ class StoreBatch:
     repeats: Ints = field(default_factory=_none)
     times: dict[int, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
+    strange: list[tuple[int, int]] = field(default_factory=list)
 
     def followed_by(self, later: StoreBatch) -> StoreBatch:
         """This and a batch that was planned behind it as one."""
@@ -83,6 +86,7 @@ class StoreBatch:
             np.concatenate([self.repeats, later.repeats]),
             times,
             [*self.buffers, *later.buffers],
+            [*self.strange, *later.strange],
         )
 
 
@@ -147,7 +151,7 @@ def plan(
         database: the name that the records must have.
 
     Raises:
-        RecordError: a record is not what this topic holds.
+        RecordError: a record of ours is not what this topic holds.
     """
     batch = StoreBatch(progress.copy())
     if records:
@@ -215,9 +219,12 @@ class _Others:
                 self._rows.append(single_change(key, value, self._database))
                 self._places.append(i)
         except (*UNREADABLE, ValueError, RecordError) as fault:
+            if is_strange_change(value):
+                self._batch.strange.append((number, record.offset()))
+                return
             raise RecordError(
                 f"partition {number}, offset {record.offset()} of the changes of {self._database} "
-                f"cannot be applied: {fault}. Does something else write to this topic?"
+                f"cannot be applied: {fault}"
             ) from fault
 
     def packed(self) -> tuple[list[int], Ints]:

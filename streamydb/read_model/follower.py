@@ -13,6 +13,7 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.source import ChangesExpiredError, SourceError
+from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.core import (
     PartitionProgress,
     Retention,
@@ -79,9 +80,9 @@ class Follower:
         self._model = model
         self._retention = Retention(retention_s, retention_seqs)
         self._addresses = settings.bootstrap_servers if source is None else None
-        self._source = source or KafkaSource(
-            settings.client_config(), TopicNames(settings.database).changes
-        )
+        topic = TopicNames(settings.database).changes
+        self._source = source or KafkaSource(settings.client_config(), topic)
+        self._changes = ChangeRecords(topic)
         self._progress: TopicProgress | None = None
         self._more = True  # the one before may have left something to merge
 
@@ -107,7 +108,7 @@ class Follower:
         Raises:
             ChangesExpiredError: the topic no longer has what comes next.
             SourceError: the topic cannot be read, or is another one.
-            RecordError: a record is not what the topic should hold.
+            RecordError: a record of ours is not what the topic should hold.
             InvariantViolation: the records contradict what was read before.
             StoreFailedError: the store cannot be written.
         """
@@ -121,6 +122,8 @@ class Follower:
             hurry = count >= BATCH_RECORDS_MAX
             self._more = self._model.store.apply(batch, self._retention, hurry=hurry)
         self._progress = batch.progress
+        if batch.strange:
+            self._changes.pass_over(*batch.strange[0], len(batch.strange))
         return count
 
     def _read(self, progress: TopicProgress, timeout_s: float) -> tuple[StoreBatch, int]:

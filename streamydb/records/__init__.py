@@ -14,6 +14,7 @@ from streamydb.records.change import (
     decode_change,
     encode_change,
     encode_resolved,
+    is_strange_change,
 )
 from streamydb.records.deadletter import (
     DeadLetter,
@@ -28,7 +29,15 @@ from streamydb.records.expiry import EXPIRY_ID, Expiring, end_of
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.records.names import CONSTRAINTS_KEY, UNIQUE_PREFIX
 from streamydb.records.rejection import Rejection
-from streamydb.records.result import Duplicate, Failed, Result, Source, decode_result, encode_result
+from streamydb.records.result import (
+    Duplicate,
+    Failed,
+    Result,
+    Source,
+    decode_result,
+    encode_result,
+    is_strange_result,
+)
 from streamydb.records.transaction import (
     Add,
     Append,
@@ -96,6 +105,8 @@ __all__ = [
     "end_of",
     "identity",
     "is_number",
+    "is_strange_change",
+    "is_strange_result",
     "keys",
     "module_key",
     "with_deadline",

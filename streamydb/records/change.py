@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from streamydb.records.formats import UNREADABLE, not_read
+from streamydb.records.formats import UNREADABLE, later_format, not_read
 
 CONNECTOR = "streamydb"
 
@@ -60,9 +60,21 @@ class Resolved(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     offsets: dict[str, int]
 
 
+class _Origin(msgspec.Struct, gc=False):
+    connector: str
+
+
+class _OfAnyRelease(msgspec.Struct, gc=False):
+    """The fields by which a record is known, whatever release wrote it."""
+
+    resolved: int | UnsetType = UNSET
+    source: _Origin | UnsetType = UNSET
+
+
 _encode = msgspec.json.Encoder().encode
 _decode_change = msgspec.json.Decoder(Change).decode
 _decode_resolved = msgspec.json.Decoder(Resolved).decode
+_decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
 
 
 def encode_change(change: Change) -> bytes:
@@ -89,3 +101,18 @@ def decode_change(value: bytes) -> Change | Resolved:
         return _decode_change(value)
     except UNREADABLE as fault:
         raise not_read(value, "change", fault) from fault
+
+
+def is_strange_change(value: bytes) -> bool:
+    """Return True if a record that cannot be read is none of any release: something else wrote it.
+
+    Who passed over one of a later release would lack a change.
+    """
+    if later_format(value) is not None:
+        return False
+    try:
+        found = _decode_any(value)
+    except UNREADABLE:
+        return True
+    ours = found.source is not UNSET and found.source.connector == CONNECTOR
+    return found.resolved is UNSET and not ours

@@ -11,7 +11,10 @@ from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import NAME
 
-__all__ = ["STREAMS_SCOPE", "Emitted", "decode_emitted", "is_stream", "partition_of", "place_of"]
+__all__ = [
+    "STREAMS_SCOPE", "Emitted", "decode_emitted", "is_strange_emission", "is_stream",
+    "partition_of", "place_of",
+]  # fmt: skip
 
 STREAMS_SCOPE: Final = "$streams/"
 """What stands before a stream's name in the scopes of a token. No key begins so."""
@@ -66,6 +69,15 @@ def place_of(value: bytes | None) -> tuple[int, int]:
     except UNREADABLE as fault:
         raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
     return found.seq, found.index
+
+
+def is_strange_emission(value: bytes | None) -> bool:
+    """Return True if a record tells no place, so something else has written it."""
+    try:
+        place_of(value)
+    except RecordError:
+        return True
+    return False
 
 
 def is_stream(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from streamydb.records.formats import UNREADABLE, not_read
+from streamydb.records.formats import UNREADABLE, later_format, not_read
 from streamydb.records.ranges import Range
 
 Status: TypeAlias = Literal["committed", "aborted", "rejected"]
@@ -93,8 +93,15 @@ class Result(msgspec.Struct, gc=False, forbid_unknown_fields=True, kw_only=True)
     duplicate: Duplicate | UnsetType = UNSET
 
 
+class _OfAnyRelease(msgspec.Struct, gc=False):
+    """The field that every result has, whatever release wrote it."""
+
+    seq: int
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Result).decode
+_decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
 
 
 def encode_result(result: Result) -> bytes:
@@ -112,3 +119,17 @@ def decode_result(value: bytes) -> Result:
         return _decode(value)
     except UNREADABLE as fault:
         raise not_read(value, "result", fault) from fault
+
+
+def is_strange_result(value: bytes) -> bool:
+    """Return True if a record that cannot be read is no result of any release.
+
+    Who passed over a result would not know how far the results go.
+    """
+    if later_format(value) is not None:
+        return False
+    try:
+        _decode_any(value)
+    except UNREADABLE:
+        return True
+    return False

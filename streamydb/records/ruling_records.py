@@ -7,9 +7,12 @@ from typing import TypeAlias
 import msgspec
 
 from streamydb.errors import RecordError
-from streamydb.records.formats import FORMAT, UNREADABLE, not_read
+from streamydb.records.formats import FORMAT, UNREADABLE, later_format, not_read
 
-__all__ = ["Adopted", "Fence", "Ruling", "RulingRecord", "decode_ruling", "encode_ruling"]
+__all__ = [
+    "Adopted", "Fence", "Ruling", "RulingRecord", "decode_ruling", "encode_ruling",
+    "is_strange_ruling",
+]  # fmt: skip
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -53,6 +56,13 @@ RulingRecord: TypeAlias = Ruling | Fence | Adopted
 _decoder = msgspec.json.Decoder(RulingRecord)
 
 
+class _OfAnyRelease(msgspec.Struct):
+    """The fields that every record has, whatever release wrote it."""
+
+    log: str
+    kind: str
+
+
 def encode_ruling(record: RulingRecord) -> bytes:
     """The value of a record."""
     return msgspec.json.encode(record)
@@ -75,3 +85,17 @@ def decode_ruling(value: bytes | None) -> RulingRecord:
             "that wrote it, or a newer one (docs/upgrading.md)"
         )
     return found
+
+
+def is_strange_ruling(value: bytes | None) -> bool:
+    """Return True if a record that cannot be read is none of any release.
+
+    Who passed over a ruling would give its transaction another verdict.
+    """
+    if later_format(value or b"") is not None:
+        return False
+    try:
+        msgspec.json.decode(value or b"", type=_OfAnyRelease)
+    except UNREADABLE:
+        return True
+    return False

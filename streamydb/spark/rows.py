@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from streamydb.backup.snapshots.digest import RowsDigest
 from streamydb.errors import RecordError
-from streamydb.records import Change, Duplicate, Resolved, Result, decode_change, decode_result
+from streamydb.kafka.strangers import ChangeRecords
+from streamydb.records import (
+    Change,
+    Duplicate,
+    Resolved,
+    Result,
+    decode_result,
+    is_strange_result,
+)
 
 __all__ = [
     "DIGESTS",
@@ -61,26 +69,29 @@ _RESULTS: Final = pa.schema(
 def events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches of (partition, offset, key, value) of the changes topic as `EVENTS`.
 
-    Tombstones are left out.
+    Tombstones, and what something else has written there, are left out.
 
     Raises:
-        RecordError: a record is not one of this topic.
+        RecordError: a record of ours cannot be read.
     """
+    changes = ChangeRecords("the changes")
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("partition", "offset", "key"))
         rows = zip(*columns, batch.column("value").to_pylist(), strict=True)
-        yield _table([_event(*row) for row in rows if row[3] is not None], _EVENTS)
+        found = (_event(changes, *row) for row in rows)
+        yield _table([event for event in found if event is not None], _EVENTS)
 
 
 def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of (value) of the results topic as `RESULTS`.
+    """Batches of (value) of the results topic as `RESULTS`; what is no result is left out.
 
     Raises:
-        RecordError: a record is not one of this topic.
+        RecordError: a result cannot be read.
     """
     for batch in batches:
         values = batch.column("value").to_pylist()
-        yield _table([_result(decode_result(value)) for value in values if value], _RESULTS)
+        found = (_read(value) for value in values if value)
+        yield _table([_result(result) for result in found if result is not None], _RESULTS)
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -104,17 +115,20 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=schema)
 
 
-def _event(partition: int, offset: int, key: bytes | None, value: bytes) -> tuple[Any, ...]:
-    try:
-        record = decode_change(value)
-        name = "" if key is None else key.decode()
-    except (RecordError, UnicodeDecodeError) as fault:
-        place = f"partition {partition}, offset {offset} of the changes"
-        raise RecordError(f"{place}: {fault}") from None
+def _event(
+    changes: ChangeRecords, partition: int, offset: int, key: bytes | None, value: bytes | None
+) -> tuple[Any, ...] | None:
+    record = changes.read(partition, offset, value)
+    if record is None:
+        return None
     if isinstance(record, Resolved):
         offsets = msgspec.json.encode(record.offsets).decode()
         seq, ts_ms = record.resolved, record.ts_ms
         return partition, offset, True, None, seq, 0, ts_ms, None, None, None, None, 0, offsets
+    try:
+        name = "" if key is None else key.decode()
+    except UnicodeDecodeError as fault:
+        raise RecordError(f"the changes, partition {partition}, offset {offset}: {fault}") from None
     return (partition, offset, False, name, *_change(record), None)
 
 
@@ -124,6 +138,15 @@ def _change(record: Change) -> tuple[Any, ...]:
         record.source.seq, transaction.total_order, record.ts_ms, record.op,
         _text(record.before), _text(record.after), transaction.id, record.expires_ms or 0,
     )  # fmt: skip
+
+
+def _read(value: bytes) -> Result | None:
+    try:
+        return decode_result(value)
+    except RecordError:
+        if is_strange_result(value):
+            return None
+        raise
 
 
 def _result(found: Result) -> tuple[Any, ...]:

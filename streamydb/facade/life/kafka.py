@@ -35,6 +35,7 @@ from streamydb.records import (
     decode_change,
     decode_marker,
     decode_result,
+    is_strange_change,
 )
 from streamydb.records.expiry import is_removal
 
@@ -208,7 +209,8 @@ class _Search:
             try:
                 change = None if value is None else decode_change(value)
             except RecordError as fault:
-                unread = f"some changes cannot be read: {fault}"
+                if not is_strange_change(value or b""):
+                    unread = f"some changes cannot be read: {fault}"
             number, stamp = message.partition(), message.timestamp()[1]
             if isinstance(change, Resolved) and change.resolved >= seq:
                 resolved.setdefault(number, ToldResolved(change.resolved, stamp))

@@ -15,6 +15,7 @@ from streamydb.kafka.connect.core import CopiedRecord, PartitionCopy
 from streamydb.kafka.connect.errors import ConnectError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
+from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records.connect import ConnectPlace
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Copier:
         self._name = TopicNames(database)
         self._source = source
         self._copy = copy
+        self._changes = ChangeRecords(self._name.changes)
         self._parts: dict[int, PartitionCopy] | None = None
         self.seq = 0
 
@@ -67,14 +69,15 @@ class Copier:
         Raises:
             ConnectError: the copy is missing, has another writer, or is that of other changes.
             SourceError: the changes cannot be read, or the next ones have been deleted.
-            RecordError: a record is not what the topic should hold.
+            RecordError: a change is of a release that this one cannot read.
         """
         parts, self._parts = self._parts or self._begin(), None
         records: list[CopiedRecord] = []
         for record in self._source.fetch(timeout_s).records:
-            records += parts[record.partition()].take(
-                record.offset(), record.key(), record.value()
-            )
+            number, offset = record.partition(), record.offset()
+            known = self._changes.read(number, offset, record.value())
+            if known is not None:
+                records += parts[number].take(offset, record.key(), known)
         if records:
             self._copy.append(records)
         self._parts = parts

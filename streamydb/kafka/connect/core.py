@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from streamydb.records import Change, Resolved, decode_change
+from streamydb.records import Change, Resolved
 from streamydb.records.connect import ConnectPlace, connect_key, connect_value
 
 __all__ = ["CopiedRecord", "PartitionCopy"]
@@ -45,15 +45,10 @@ class PartitionCopy:
         self.resolved = place.seq
         self._waiting: dict[tuple[int, int], _Waiting] = {}
 
-    def take(self, offset: int, key: bytes | None, value: bytes | None) -> list[CopiedRecord]:
-        """Take the next record of the partition; return what can be copied now.
-
-        Raises:
-            RecordError: it is not a record of the changes.
-        """
-        if value is None:
-            return []
-        record = decode_change(value)
+    def take(
+        self, offset: int, key: bytes | None, record: Change | Resolved
+    ) -> list[CopiedRecord]:
+        """Take the next record of the partition; return what can be copied now."""
         if isinstance(record, Resolved):
             return self._resolve(offset, record.resolved)
         name = (record.source.seq, record.transaction.total_order)

@@ -163,6 +163,7 @@ def _place_of(message: Message) -> ConnectPlace:
         return decode_place(value if isinstance(value, bytes) else b"")
     except ValueError as fault:
         raise ConnectError(
-            f"a record of {message.topic()} has no header {HEADER}: somebody else has written it. "
+            f"the record at offset {message.offset()} of {message.topic()}-{message.partition()} "
+            f"has no header {HEADER}: somebody else has written it, and sinks may have taken it. "
             "Delete the topic, and make it anew: `streamydb create --connect`"
         ) from fault

@@ -9,6 +9,8 @@ import pytest
 
 from streamydb.cli.common import Failure
 from streamydb.cli.watch import Chosen, WatchTarget, _chosen
+from streamydb.facade.feed_filter import wanted_of
+from tests.support.strange import STRANGE
 
 CHANGES = [
     ("a", 1, None, 10), ("b", 2, None, 5), ("a", 3, 10, 20), ("b", 4, 5, None),
@@ -38,6 +40,9 @@ class Message:
         return self._value
 
     def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
         return 0
 
 
@@ -87,3 +92,12 @@ def test_what_makes_no_sense_is_an_error_of_usage(
     with pytest.raises(Failure) as caught:
         _chosen(feed, asked, since)
     assert caught.value.code == 2
+
+
+def test_what_something_else_has_written_has_no_seq_and_no_value() -> None:
+    for value in STRANGE[1:]:
+        message: Any = Message(b"a", value)
+        assert Chosen(wanted_of("", None, None, None, None), None).takes(message, resolved=False)
+        assert not Chosen(wanted_of("", None, None, None, None), 0).takes(message, resolved=True)
+        valued = wanted_of("", None, None, None, '{"exists": false}')
+        assert not Chosen(valued, None).takes(message, resolved=True)

@@ -25,6 +25,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress, TopicProgress
 from streamydb.read_model.progress import Resolved as Progress
 from streamydb.records import (
@@ -39,6 +40,7 @@ from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_kafka import MemoryKafka, Record
+from tests.support.strange import LATER, STRANGE
 
 NAMES = TopicNames("bank")
 SETTINGS = Settings(database="bank", bootstrap="memory:9092")
@@ -58,6 +60,7 @@ class History:
         self.dice = dice = random.Random(f"facade {seed}")
         self.kafka = MemoryKafka(dice)
         self.kafka.install(monkeypatch)
+        self.strays = random.Random(seed)
         self.partitions, self.wild = dice.randint(1, 3), dice.choice([0.0, 0.1, 0.4])
         self.kafka.create(NAMES.transactions)
         for topic in (NAMES.changes, NAMES.results):
@@ -77,6 +80,9 @@ class History:
             for topic, key, value in written:
                 self._jump()
                 self.kafka.append(topic, zlib.crc32(key) % self.partitions, value, key)
+                if topic == NAMES.changes and self.strays.random() < 0.1:
+                    stray, number = self.strays.choice(STRANGE), zlib.crc32(key) % self.partitions
+                    self.kafka.append(topic, number, stray, self.strays.choice([None, key]))
         done = self.oracle.next_seq - 1
         resolved = encode_resolved(Resolved(done, self.times[done], {"0": 1}))
         for number in range(self.partitions):
@@ -123,12 +129,16 @@ def test_changes_after_a_seq_come_once_in_order_whatever_the_clocks_say(
     reader.close()
 
 
+def read(record: Record) -> Change | Resolved | None:
+    return ChangeRecords(NAMES.changes).read(0, record.at, record.content)
+
+
 def followed(history: History) -> dict[int, PartitionProgress]:
     """How far a read model is that has read some of the changes."""
     found = {}
     for number, part in enumerate(history.kafka.topics[NAMES.changes]):
         position = history.dice.choice([0, part.high, history.dice.randint(0, part.high)])
-        before = (decode_change(r.content or b"") for r in part.records if r.at < position)
+        before = (read(record) for record in part.records if record.at < position)
         seqs = [each.resolved for each in before if isinstance(each, Resolved)]
         found[number] = PartitionProgress(position, Progress(max(seqs, default=0)))
     return found
@@ -139,7 +149,7 @@ def last_needed(history: History, number: int, since: int) -> int:
     part = history.kafka.topics[NAMES.changes][number]
     told = [0]
     for record in part.records:
-        found = decode_change(record.content or b"")
+        found = read(record)
         if isinstance(found, Resolved) and found.resolved <= since:
             told.append(record.at)
     return max(told)
@@ -348,7 +358,7 @@ async def test_a_stream_that_begins_before_what_kafka_has_is_told_so(
 
 
 @scenario
-async def test_a_record_that_is_no_change_ends_streams_until_the_read_model_is_behind_it(
+async def test_a_change_of_a_later_release_ends_streams_until_the_read_model_is_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka = resolved_only(monkeypatch, 20)
@@ -358,7 +368,7 @@ async def test_a_record_that_is_no_change_ends_streams_until_the_read_model_is_b
         progress=lambda: TopicProgress("", {0: shown}),
         snapshot=lambda at: nullcontext(SimpleNamespace(ts_ms=at)),
     )
-    kafka.append(NAMES.changes, 0, b"{}")
+    kafka.append(NAMES.changes, 0, LATER[0])
     source = KafkaChanges(SETTINGS, FacadeSettings(), model)
     feed = Feed(source, 1_000_000, 5)
 
@@ -373,7 +383,9 @@ async def test_a_record_that_is_no_change_ends_streams_until_the_read_model_is_b
         return found
 
     for _ in range(2):
-        assert b"/problems/not-ready" in await told(20, b"event: error")
+        said = await told(20, b"event: error")
+        assert b"/problems/not-ready" in said
+        assert b"bank.changes, partition 0, offset 20: This change record has format 2" in said
     kafka.append(NAMES.changes, 0, encode_resolved(Resolved(21, 21, {"0": 21})))
     kafka.topics[NAMES.changes][0].trim(21)
     shown.position, shown.resolved = 21, Progress(20, 20, {0: 20})

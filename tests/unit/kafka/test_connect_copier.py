@@ -21,6 +21,7 @@ from tests.support.memory_copy import FailingError, MemoryCopy
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import resolve, write
 from tests.support.seeds import seeds
+from tests.support.strange import STRANGE
 
 PARTITIONS = 2
 SEEDS = range(seeds(50))
@@ -103,6 +104,8 @@ class History:
             each = left[self._rng.choice([key for key, some in left.items() if some])].pop(0)
             name = each.key.encode()
             self.topic.append(each.partition, name, encode_change(each.record()))
+            if self._rng.random() < 0.1:
+                self.topic.append(each.partition, name, self._rng.choice(STRANGE))
             if each.value is None:
                 self.topic.append(each.partition, name, None)
 

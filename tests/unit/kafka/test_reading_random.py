@@ -19,6 +19,7 @@ from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.strange import STRANGE
 
 NAMES = TopicNames("bank")
 SETTINGS = Settings(database="bank", bootstrap="memory:9092")
@@ -80,6 +81,8 @@ def test_what_is_resolved_is_resolved_in_all_partitions(
         for number, part in enumerate(parts):
             for _ in range(dice.choice([0, 0, 1, 12])):
                 kafka.append(NAMES.changes, number, dice.choice([None, b"a change"]), b"key")
+                if dice.random() < 0.2:
+                    kafka.append(NAMES.changes, number, dice.choice(STRANGE))
             part.high += dice.choice([0, 0, 1])
             if number < reached:
                 resolved = encode_resolved(Resolved(seq, seq + 7, {"0": 2 * seq}))

@@ -17,6 +17,7 @@ from streamydb.pipeline.desk import Desk, EarlierRulings
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.rulings import Fault, TooLate, UnruledFaults
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.strange import STRANGE
 
 NAMES = TopicNames("bank")
 
@@ -88,6 +89,8 @@ class Written:
                 seq - 1, seq - 2
             ) + b'{"seq":%d,"ts_ms":1,"partition":0,"offset":%d}}' % (seq, seq - 1)
         self.kafka.append(NAMES.results, seq % len(self.results), value)
+        if self.dice.random() < 0.3:
+            self.kafka.append(NAMES.results, seq % len(self.results), self.dice.choice(STRANGE))
 
 
 @pytest.mark.parametrize("seed", range(120))

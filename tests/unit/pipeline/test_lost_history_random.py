@@ -24,6 +24,7 @@ from streamydb.records.change import (
 from streamydb.records.marker import Marker, encode_marker
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 from tests.support.seeds import seeds
+from tests.support.strange import STRANGE
 
 NAMES = TopicNames("bank")
 SEEDS = seeds(400)
@@ -84,6 +85,13 @@ class World:
             txn = ChangeTransaction(txn_id, 1, 1)
             value = encode_change(Change("c", Raw(b"null"), Raw(b"1"), ts_ms, origin, txn))
             self.kafka.append(NAMES.changes, self.dice.randrange(self.changes), value, b"k")
+            self.stray()
+
+    def stray(self) -> None:
+        """Something else writes to the changes, too."""
+        if self.dice.random() < 0.1:
+            value, key = self.dice.choice(STRANGE), self.dice.choice([None, b"k"])
+            self.kafka.append(NAMES.changes, self.dice.randrange(self.changes), value, key)
 
     def resolve(self, ts_ms: int) -> None:
         """All is written; it is said in each partition, as a pipeline's shards do."""
@@ -91,6 +99,7 @@ class World:
         value = encode_resolved(Resolved(self.seq, ts_ms, offsets))
         for number in range(self.changes):
             self.kafka.append(NAMES.changes, number, value)
+            self.stray()
         self.told = list(self.read)
 
     def lose(self) -> None:

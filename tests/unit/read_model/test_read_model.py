@@ -33,6 +33,7 @@ from streamydb.records import (
 )
 from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import change, follow, nothing_superfluous, resolve, rows_in, write
+from tests.support.strange import LATER, STRANGE
 
 
 def test_every_seq_of_the_past_can_be_read(model: ReadModel, topic: MemoryTopic) -> None:
@@ -225,8 +226,9 @@ def test_two_different_changes_with_one_name_in_one_batch(model: ReadModel) -> N
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        (b"a", b"{", "truncated"),
-        (b"a", b"\xff", "invalid character"),
+        (b"a", LATER[0], "missing required field `op`"),
+        (b"a", change(1, "1")[:-1] + b',"op":7}', "Expected `str`"),
+        (None, LATER[1], "format 2"),
         (b"\xff", change(1, "1"), "decode"),
         (b"k" * 481, change(1, "1"), "limits"),
         (b"", change(1, "1"), "limits"),
@@ -238,13 +240,29 @@ def test_two_different_changes_with_one_name_in_one_batch(model: ReadModel) -> N
         (None, b'{"resolved":-1,"ts_ms":1,"offsets":{}}', "negative"),
     ],
 )
-def test_what_is_no_change_is_refused_with_its_place(
+def test_a_change_that_cannot_be_applied_is_refused_with_its_place(
     model: ReadModel, key: bytes | None, value: bytes, why: str
 ) -> None:
     topic = MemoryTopic(2)
     topic.append(1, key, value)
     with pytest.raises(RecordError, match=rf"partition 1, offset 0 .*{why}"):
         follow(model, topic)
+
+
+def test_what_something_else_has_written_is_passed_over_and_told(
+    model: ReadModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = MemoryTopic(2)
+    topic.append(1, b"a", change(1, "1"))
+    for key in (None, b"a", b"\xff"):
+        for value in STRANGE:
+            topic.append(1, key, value)
+    resolve(topic, 1)
+    follow(model, topic)
+    with model.snapshot() as snapshot:
+        assert [entry.key for entry in snapshot.scan()] == ["a"]
+    (told,) = (each for each in caplog.messages if "is no record of streamy-db's" in each)
+    assert told.startswith("bank.changes, partition 1, offset 2 ")
 
 
 def test_scans_check_their_bounds(model: ReadModel, topic: MemoryTopic) -> None:

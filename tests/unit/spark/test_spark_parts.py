@@ -22,6 +22,7 @@ from streamydb.spark.repetitions import SeenRecords
 from streamydb.spark.snapshot import moment
 from streamydb.verify.oracle.core import Oracle
 from tests.support.read_model import change
+from tests.support.strange import LATER, STRANGE
 
 GOOD = '{"id":"a","updates":[{"op":"put","key":"k","value":1}]}'
 
@@ -85,8 +86,14 @@ def test_changes_become_columns() -> None:
     assert (first["key"], first["seq"], first["index"], first["after"]) == ("é", 3, 1, '{"a":1e16}')
     assert (second["op"], second["before"], second["after"]) == ("d", None, None)
     assert (third["resolved"], third["seq"], third["offsets"]) == (True, 7, '{"0":8}')
-    with pytest.raises(RecordError, match="partition 2, offset 5"):
-        list(rows.events([batch(partition=[2], offset=[5], key=[b"k"], value=[b"{}"])]))
+    for key, value in ((b"k", LATER[0]), (b"\xff", change(3, "1"))):
+        with pytest.raises(RecordError, match="partition 2, offset 5"):
+            list(rows.events([batch(partition=[2], offset=[5], key=[key], value=[value])]))
+    count = len(STRANGE)
+    others = batch(
+        partition=[2] * count, offset=[*range(count)], key=[None] * count, value=[*STRANGE]
+    )
+    assert [made.num_rows for made in rows.events([others])] == [0]
 
 
 def test_results_become_columns() -> None:
