@@ -197,9 +197,7 @@ def _find(config: PipelineConfig) -> _Found:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
-    made = add_shared(client, settings.database, config.name)
-    if made:
-        log.info("created %s", ", ".join(made))
+    _tell_made(add_shared(client, settings.database, config.name), names, config.name)
     log_topic = topics[names.transactions]
     known_log = log_id(client, settings.database)
     if shards is None:
@@ -227,6 +225,21 @@ def _find(config: PipelineConfig) -> _Found:
     if goes_on:  # its last micro-batch may have written all, and was killed before it was committed
         require_same_history(client, settings.database)
     return _Found(config, database, topics, known_log, changes_id, start, ends, begins)
+
+
+def _tell_made(made: list[str], names: TopicNames, pipeline: str) -> None:
+    """Tell which topics were created, and which of them somebody has deleted before.
+
+    A database of an earlier release lacks them all; a pipeline with a new name lacks its feedback.
+    """
+    if made:
+        log.info("created %s", ", ".join(made))
+    deleted = sorted({*made} - {names.feedback_of(pipeline)})
+    if deleted and not {names.founding, names.rulings} <= {*made}:
+        log.warning(
+            "%s: somebody deleted what was there. It is made anew, without what was in it "
+            "(docs/operations.md, 'A topic was deleted')", ", ".join(deleted),
+        )  # fmt: skip
 
 
 def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:

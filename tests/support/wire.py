@@ -20,6 +20,7 @@ class Wire:
         self.told_digests: list[tuple[bytes, bytes]] = []
         self.coming: list[Message] = []
         self.begun: list[int] = []
+        self.offset = 0
 
     def ends(self) -> tuple[int, int]:
         return 0, 0
@@ -39,7 +40,8 @@ class Wire:
 
     def digests(self) -> list[DigestRecord]:
         come, self.told_digests = self.told_digests, []
-        return [DigestRecord(key, value, 1, 0) for key, value in come]
+        first, self.offset = self.offset, self.offset + len(come)
+        return [DigestRecord(*each, at, 0) for at, each in enumerate(come, first)]
 
     def say(self, message: Message) -> None:
         self.said.append(message)

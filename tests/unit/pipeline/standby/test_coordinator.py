@@ -130,3 +130,28 @@ def test_a_leader_is_above_all_that_have_ruled_though_what_they_said_is_kept_no_
         book.take(encode_ruling(Fence(log="log", epoch=epoch, pipeline="me")))
     book.take(encode_ruling(ruling_of(Fault(0, 3, "KeyError"), "log", member.epoch)))
     assert len(book) == 1
+
+
+class Digests(Wire):
+    """A topic with a hundred digests at the start."""
+
+    def ends(self) -> tuple[int, int]:
+        return 0, 100
+
+
+def test_digests_that_were_made_anew_are_compared_and_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They begin at offset 0 again, where what is told is no older than the start."""
+    wire = Digests()
+    wire.coming = [LeaderClaim(log="log", pipeline="me", epoch=1)]
+    found = coordinator(wire, Member("log", "me", "me", standby=False))
+    found.begin()
+    digest = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb","shards":1}'
+    wire.offset, wire.told_digests = 99, [(b"0/10/you", digest)]
+    found._turn()
+    assert not caplog.messages
+    wire.offset, wire.told_digests = 0, [(b"0/10/me", digest.replace(b"aa", b"ac"))]
+    found._turn()
+    assert "bank.digests goes on at offset 0, after offset 99" in caplog.text
+    assert open_block(wire.told[-1])[0]["kind"] == "audit"
