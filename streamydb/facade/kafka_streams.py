@@ -112,7 +112,6 @@ class KafkaStreams:
                 for row in self._records(messages):
                     if row.offset >= wanted.end:  # what is beyond is for another
                         return found, wanted.end
-                    at = row.offset + 1
                     if row.key != wanted.stream:
                         continue
                     place = place_of(row.value)
@@ -123,9 +122,10 @@ class KafkaStreams:
                         return found, row.offset
                     found.append(row)
                     after = place
-                at = max([at, *(each.offset() for each in messages if at_end(each))])
+                ends = [each.offset() for each in messages if at_end(each)]
+                ends += [each.offset() + 1 for each in messages if each.error() is None]
+                at = max([at, *ends])
             return found, min(at, wanted.end)
-
 
     def _records(self, messages: list[Any]) -> list[StreamRow]:
         """The records among what a consumer gave."""

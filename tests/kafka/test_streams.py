@@ -17,20 +17,25 @@ from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
+from tests.support.strange import STRANGE
 
 PAGE = PageBounds(40, 1_000_000)
 STREAMS = ["voter.votes", "voter.counted", "m.s", "shop.orders", "shop.é"]
 
 
 def write(settings: Settings, seqs: range) -> None:
-    """Emit a record to each stream with each seq, and some of the last once more."""
+    """Emit a record to each stream with each seq, and some of the last once more.
+
+    Something else writes there, too.
+    """
     own = {"partitioner": "murmur2_random", "linger.ms": 5}  # as Java's, which Spark uses
     producer = confluent_kafka.Producer({**settings.client_config(), **own})
     for seq in [*seqs, *seqs[-3:]]:
         for stream in STREAMS:
             head = {"stream": stream, "seq": seq, "index": 1, "ts_ms": seq, "id": "t", "batch": 1}
             value = json.dumps({**head, "record": seq}).encode()
-            producer.produce(TopicNames(settings.database).streams, value, key=stream.encode())
+            for each in (value, STRANGE[seq % len(STRANGE)]):
+                producer.produce(TopicNames(settings.database).streams, each, key=stream.encode())
         producer.poll(0)
     assert producer.flush(60) == 0
 

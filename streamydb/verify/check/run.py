@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
-from streamydb.errors import InvariantViolation
+from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import rulings
@@ -99,7 +99,10 @@ def _fault(value: bytes | None) -> tuple[int, int] | None:
     """The record of the log whose dead letter names a fault of ours."""
     if value is None or b'"code":"internal"' not in value:
         return None
-    source = decode_dead_letter(value).source
+    try:
+        source = decode_dead_letter(value).source
+    except RecordError:
+        return None  # it is named as one that is not of the replay
     return source.partition, source.offset
 
 

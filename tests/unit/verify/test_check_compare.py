@@ -7,9 +7,10 @@ import pytest
 
 from streamydb.verify.check import CheckReport, Comparison, Expected, Output
 from streamydb.verify.check.report import DIFFERENCES_MAX
-from streamydb.verify.check.run import _expect
+from streamydb.verify.check.run import _expect, _fault
 from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle
+from tests.support.strange import STRANGE
 
 COUNT = 100
 EXPIRED = 60
@@ -57,3 +58,25 @@ def test_what_is_really_missing_is_named() -> None:
     assert named == {
         ("missing", "changes", COUNT), ("value", "changes", COUNT), ("missing", "results", 80),
     }
+
+
+@pytest.mark.parametrize("value", [*STRANGE, b'{"code":"internal"}'])
+@pytest.mark.parametrize("key", [None, b"k"])
+@pytest.mark.parametrize("topic", ["results", "changes", "deadletters", "streams"])
+def test_what_something_else_has_written_is_named(
+    topic: str, key: bytes | None, value: bytes | None
+) -> None:
+    report = CheckReport("db")
+    workflows = Workflows(report)
+    comparison = Comparison(Expected(), report, workflows)
+    judges = {
+        "results": comparison.result, "changes": comparison.change,
+        "deadletters": comparison.dead_letter, "streams": workflows.stream,
+    }
+    assert _fault(value) is None
+    judges[topic](Output(3, 7, key, value))
+    report.caught_up = True
+    report.judge()
+    assert not report.ok
+    (named,) = report.differences
+    assert (named.topic, named.partition, named.offset) == (topic, 3, 7)
