@@ -30,6 +30,7 @@ def acls(
         fail(f"{principal!r} is no principal: write {_EXAMPLE}", EXIT_USAGE)
     target = find_target(named)
     if apply:
+        target.must_listen()
         count = roles.apply(target.connection, target.database, role, principal)
         say(f"{principal} may do what {role} of {target.database} does: {count} operations")
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamydb.cli.common import fail
 from streamydb.cli.phases import bar
 
 if TYPE_CHECKING:
@@ -31,15 +30,8 @@ def subject_of(target: Target) -> Subject:
     from streamydb.kafka.foundation import FACTS, facts_of
     from streamydb.pipeline.record import read_record
 
-    target.must_listen()
+    log = target.must_exist()
     settings, record = target.settings, target.place.record()
-    names = kafka.TopicNames(target.database)
-    log = kafka.describe(target.connection, target.database).get(names.transactions)
-    if log is None:
-        fail(
-            f"there is no database {target.database} at {target.bootstrap} (no topic "
-            f"{names.transactions}): name it with --database and --bootstrap"
-        )
     log_id = kafka.log_id(target.connection, target.database)
     facts = kafka.recall(target.connection, target.database, log_id)
     known = read_record(target.place.checkpoint)

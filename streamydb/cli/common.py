@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 import sys
 from io import TextIOWrapper
@@ -20,6 +21,8 @@ from typer.core import TyperGroup
 from streamydb.local.disk import said_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from streamydb.settings import Settings
@@ -56,6 +59,7 @@ class Commands(TyperGroup):
 
     def main(self, *arguments: Any, **named: Any) -> Any:
         """Run the program; what a terminal or a file cannot show does not end it."""
+        open_what_is_closed()
         show_what_can_be()
         return super().main(*arguments, **named)
 
@@ -90,6 +94,16 @@ def _code(error: Exception) -> int | None:
     if isinstance(error, typer.Exit) or "Exit" in type(error).__name__:
         return None
     return EXIT_FAILED if module in {"streamydb", "confluent_kafka", "cimpl"} else None
+
+
+def open_what_is_closed() -> None:
+    """Give a program that was started without standard streams (`>&-`) empty ones.
+
+    Otherwise Kafka's client would get their numbers for its connections, and write errors there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def show_what_can_be() -> None:
@@ -200,3 +214,15 @@ def settings_message(
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     """End the command with a message."""
     raise Failure(message, code)
+
+
+def read_file(file: Path) -> bytes:
+    """The content of a file that an argument names.
+
+    Raises:
+        Failure: it cannot be read.
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}", EXIT_USAGE)

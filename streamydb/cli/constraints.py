@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, fail, plain, print_json, say
+from streamydb.cli.common import (
+    EXIT_NO,
+    EXIT_USAGE,
+    Failure,
+    fail,
+    plain,
+    print_json,
+    read_file,
+    say,
+)
 from streamydb.cli.options import Json, Named, ResultTimeout
-from streamydb.cli.target import Target, find_target
+from streamydb.cli.target import Target, facade_of, find_target
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
@@ -50,8 +59,7 @@ def constraints(
     Declarations go through the log: they hold for the transactions after them.
     """
     target = find_target(named)
-    if what is None and action in (ConstraintAction.DECLARE, ConstraintAction.DROP):
-        fail(f"{action} what? Give a declaration as JSON, @FILE, or a name.", EXIT_USAGE)
+    _must_fit(action, what)
     if action is ConstraintAction.LIST:
         _list(target, timeout, json=json)
     elif action is ConstraintAction.VERIFY:
@@ -62,23 +70,36 @@ def constraints(
         _constrain(target, {"declare": declaration(what or "")}, timeout, json=json)
 
 
+def _must_fit(action: ConstraintAction, what: str | None) -> None:
+    """Refuse an action without what it is about, or with what it has no use for."""
+    if what is None and action is ConstraintAction.DECLARE:
+        fail("declare what? Give a declaration as JSON, or as @FILE", EXIT_USAGE)
+    if what is None and action is ConstraintAction.DROP:
+        fail("drop what? Give a constraint's name", EXIT_USAGE)
+    if what is not None and action is ConstraintAction.LIST:
+        fail("list takes nothing else: it shows all constraints", EXIT_USAGE)
+
+
 def declaration(text: str) -> Any:
     """The declaration that an argument gives, as JSON or as @FILE.
 
     Raises:
-        Failure: it is no JSON, or the file cannot be read.
+        Failure: it is no JSON object, or the file cannot be read.
     """
     import msgspec
 
     try:
-        data = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
-        return msgspec.json.decode(data)
-    except (OSError, *UNREADABLE) as error:
+        data = read_file(Path(text[1:])) if text.startswith("@") else text.encode()
+        found = msgspec.json.decode(data)
+    except UNREADABLE as error:
         fail(f"{text} is no declaration: {error}", EXIT_USAGE)
+    if not isinstance(found, dict):
+        fail(f"{text} is no declaration: it is not a JSON object", EXIT_USAGE)
+    return found
 
 
 def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json: bool) -> None:
-    from streamydb.cli.calls import call
+    from streamydb.cli.calls import call, meaning
 
     result = call(target, {"constrain": wanted}, timeout_s)
     if result.code == "constraints-off":
@@ -88,7 +109,8 @@ def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json
             "(docs/upgrading.md), and declare again"
         )
     if result.status != "committed":
-        raise Failure(f"nothing was changed: {result.status} {result.code}: {result.reason}")
+        why = result.reason or meaning(str(result.code))
+        raise Failure(f"nothing was changed: {result.status} {result.code}: {why}")
     if json:
         print_json({"seq": result.seq, **wanted})
     else:
@@ -127,14 +149,12 @@ def _verify(
     from streamydb.client.verification import verify
 
     url, token = facade
-    address = url or target.place.facade_url()
-    if address is None:
-        fail("verify reads through a facade: start one (`streamydb up`), or name it with --url")
+    address = facade_of(target, url)
     with streamydb.connect(address, token=token, timeout_s=timeout_s) as client:
         try:
             report = verify(client, name)
         except KeyError:
-            fail(f"there is no constraint {name}; see `streamydb constraints list`", EXIT_USAGE)
+            fail(f"there is no constraint {name}; see `streamydb constraints list`")
     _show(report, json=json)
     if report.violations:
         raise typer.Exit(EXIT_NO)

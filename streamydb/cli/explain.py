@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from streamydb.facade.life import Life
     from streamydb.facade.life.core import MetValue
+    from streamydb.facade.ports import LogPosition
     from streamydb.records import Result
     from streamydb.verify.whatif import History
     from streamydb.verify.whatif.stretch import Progress
@@ -58,10 +59,12 @@ def explain(
     from streamydb.cli.life import lines
     from streamydb.cli.phases import Phases
 
+    txn_id.encode()  # what is no text is told before Kafka is asked
+    place = _place(record)
     target = find_target(named, procedures=procedures)
-    target.must_listen()
+    target.must_exist()
     with Phases().phase(f"The life of {txn_id}") as phase:
-        result = _verdict(target, txn_id, record)
+        result = _verdict(target, txn_id, place)
         history = _history(target, backup) if replay else None
         life = _life(target, result, history, noting(phase))
         phase.outcome = f"seq {life.order.seq:,}"
@@ -74,7 +77,23 @@ def explain(
             typer.echo(line)
 
 
-def _verdict(target: Target, txn_id: str, record: str | None) -> Result:
+def _place(record: str | None) -> LogPosition | None:
+    """The place in the log that is named.
+
+    Raises:
+        Failure: it is none.
+    """
+    from streamydb.facade.ports import LogPosition
+
+    if record is None:
+        return None
+    found = _PLACE.fullmatch(record)
+    if found is None:
+        fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41", EXIT_USAGE)
+    return LogPosition(int(found[1]), int(found[2]))
+
+
+def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
     """The verdict of the transaction itself.
 
     Raises:
@@ -83,14 +102,8 @@ def _verdict(target: Target, txn_id: str, record: str | None) -> Result:
     import msgspec
 
     from streamydb.facade.kafka_search import search_result
-    from streamydb.facade.ports import LogPosition, Missing
+    from streamydb.facade.ports import Missing
 
-    place = None
-    if record is not None:
-        found = _PLACE.fullmatch(record)
-        if found is None:
-            fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41", EXIT_USAGE)
-        place = LogPosition(int(found[1]), int(found[2]))
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     told = search_result(settings, txn_id, place)
     if isinstance(told, Missing) or told.id != txn_id:

@@ -32,7 +32,7 @@ def handover(
     from streamydb.pipeline.standby.handover import HandoverError, hand_over
 
     target = find_target(named)
-    target.must_listen()
+    target.must_exist()
     try:
         done = hand_over(target.connection, target.database, to, timeout)
     except HandoverError as error:

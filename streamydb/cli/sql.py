@@ -17,7 +17,7 @@ from streamydb.cli.common import (
     stdout,
 )
 from streamydb.cli.options import Json, Named
-from streamydb.cli.target import find_target
+from streamydb.cli.target import facade_of, find_target
 
 if TYPE_CHECKING:
     from streamydb.layers.tables import Result
@@ -43,16 +43,15 @@ def sql(
         from streamydb.layers.tables import dbapi
     except ImportError as error:
         fail(str(error), EXIT_USAGE)
-    target = find_target(named)
-    address = url or target.place.facade_url()
-    if address is None:
-        fail("there is no facade: start one (`streamydb up`), or name it with --url")
+    address = facade_of(find_target(named), url)
     connection = dbapi.connect(address, tables, token=token, autocommit=True)
     try:
         if statements is None and sys.stdin.isatty():
             _prompt(connection, json=json)
         else:
             _execute(connection, _given() if statements is None else statements, json=json)
+        if connection.in_transaction:
+            fail("the last transaction has no COMMIT: nothing of it was written")
     finally:
         connection.close()
 
@@ -111,7 +110,7 @@ def show(result: Result, *, json: bool) -> None:
             table.add_row(*("" if cell is None else _cell(cell) for cell in row))
         stdout().print(table, markup=False)
     if result.changed is not None:
-        typer.echo(f"{result.changed} rows")
+        typer.echo("1 row" if result.changed == 1 else f"{result.changed} rows")
     elif not result.columns:
         typer.echo("done")
 

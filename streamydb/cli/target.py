@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamydb.cli.common import fail, read_settings
+from streamydb.cli.common import EXIT_USAGE, fail, read_settings
 from streamydb.cli.options import Named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamydb.kafka.admin import TopicDescription
     from streamydb.local.folder import DatabaseFolder
     from streamydb.settings import ClientConfig, Settings
 
@@ -48,6 +49,25 @@ class Target(NamedTuple):
                 f"no Kafka at {self.bootstrap}; start it (`streamydb up`) or name another one "
                 "with --bootstrap"
             )
+
+    def must_exist(self) -> TopicDescription:
+        """See to it that Kafka has the database; return what its log is like.
+
+        Raises:
+            Failure: there is no such database, or nobody listens at Kafka's address.
+            TopicsError: Kafka does not answer.
+        """
+        from streamydb import kafka
+
+        self.must_listen()
+        name = kafka.TopicNames(self.database).transactions
+        log = kafka.describe(self.connection, self.database).get(name)
+        if log is None:
+            fail(
+                f"there is no database {self.database} at {self.bootstrap} (no topic {name}): name "
+                "it with --database and --bootstrap"
+            )
+        return log
 
     def options(self) -> list[str]:
         """Return the options that name this database again."""
@@ -93,3 +113,55 @@ def find_target(named: Named, **more: object) -> Target:
         return Target(settings, place)
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
     return Target(read_settings(**{**missing, **given}), place)
+
+
+def facade_of(target: Target, url: str | None) -> str:
+    """Return the facade to ask: the one that is named, else the one that `up` started.
+
+    Raises:
+        Failure: there is none, or it serves another Kafka's database, or nobody listens there.
+    """
+    from streamydb.kafka.connection import listens
+
+    found = url or target.place.facade_url()
+    if found is None:
+        fail(
+            f"there is no facade of {target.database}: start one (`{target.command('up')}`), or "
+            "name it with --url"
+        )
+    if url is None:
+        _must_be_of(target, found)
+    if not listens(_place_of(found)):
+        fail(
+            f"nobody listens at {found}: start the facade (`{target.command('up')}`), or name "
+            "another one with --url"
+        )
+    return found
+
+
+def _must_be_of(target: Target, facade: str) -> None:
+    """Refuse the facade of this home if another Kafka is named: its database is another one."""
+    served = target.place.facade_bootstrap()
+    if served is not None and not {*served.split(",")} & {*target.bootstrap.split(",")}:
+        fail(
+            f"the facade that `up` started, {facade}, serves {target.database} at {served}, not at "
+            f"{target.bootstrap}: name a facade of that one with --url"
+        )
+
+
+def _place_of(url: str) -> str:  # noqa: RET503 - `fail` does not return
+    """Host and port of a URL.
+
+    Raises:
+        Failure: it is none.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443, "kafka": 9092}[parts.scheme]
+        if parts.hostname:
+            return f"{parts.hostname}:{port}"
+    except (KeyError, ValueError):
+        pass
+    fail(f"--url: {url!r} is no URL, such as http://127.0.0.1:8080", EXIT_USAGE)

@@ -68,6 +68,9 @@ _AGAIN_S: Final = 0.1
 _AUTHENTICATION: Final = KafkaError._AUTHENTICATION  # noqa: SLF001 - Confluent's spelling
 _SSL: Final = KafkaError._SSL  # noqa: SLF001 - Confluent's spelling
 _PROBE_S: Final = 3.0
+_NAMELESS_HOST: Final = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+"""What a resolver answers that knows of no such host, as against one that gives no answer."""
+
 _NAMELESS: Final = "GroupCoordinator:"
 """A connection whose host librdkafka does not know yet, or no more; its failures tell nothing."""
 
@@ -159,7 +162,8 @@ class Contact:
 def listens(addresses: str) -> bool:
     """Return True if somebody may listen at one of some addresses (`host:port,...`).
 
-    Only when all of them refuse a connection nobody does. One that is out of sight may be there.
+    Nobody does when each of them refuses a connection, or has a name that does not exist. One that
+    is out of sight may be there.
     """
     return any(map(_listens, addresses.split(",")))
 
@@ -169,6 +173,8 @@ def _listens(address: str) -> bool:
         socket.create_connection(_place(address), ATTEMPT_S).close()
     except ConnectionRefusedError:
         return False
+    except socket.gaierror as error:
+        return error.errno not in _NAMELESS_HOST
     except (OSError, ValueError):
         return True
     return True

@@ -187,6 +187,13 @@ class DatabaseFolder:
         except FileNotFoundError:
             return None
 
+    def facade_bootstrap(self) -> str | None:
+        """Return the address of the Kafka that the facade reads that `up` started, if it runs."""
+        facade = processes.find(self.folder, FACADE)
+        if facade is None or "--bootstrap" not in facade.command[:-1]:
+            return None
+        return facade.command[facade.command.index("--bootstrap") + 1]
+
     def note_facade(self, url: str) -> None:
         """Keep where the facade serves."""
         write_whole(self._facade_file, f"{url}\n".encode())

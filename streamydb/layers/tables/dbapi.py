@@ -196,6 +196,11 @@ class Connection:
         self._require_open()
         return Cursor(self)
 
+    @property
+    def in_transaction(self) -> bool:
+        """A transaction is open."""
+        return self._open is not None
+
     @_translated
     def commit(self) -> None:
         """Commit; `OperationalError` if others have written what was read."""

@@ -29,6 +29,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[dbapi.Connection]:
         return made
 
     monkeypatch.setattr(dbapi, "connect", connect)
+    monkeypatch.setattr("streamydb.kafka.connection.listens", lambda _: True)
     yield made
     made.close()
 
@@ -59,6 +60,18 @@ def test_statements_come_from_standard_input_and_end_at_an_error() -> None:
     assert "done" in done.stdout
     assert "0" in done.stdout
     assert "line 3, column 38: There is no table nope" in done.stderr
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("begin; insert into t values (1)", 1), ("begin; insert into t values (1); commit", 0)],
+)
+def test_a_transaction_without_its_commit_is_no_success(text: str, code: int) -> None:
+    done = run(f"create table t (id int); {text}")
+    assert done.exit_code == code
+    assert "1 row\n" in done.stdout
+    assert ("nothing of it was written" in done.stderr) == bool(code)
 
 
 def test_without_a_facade_it_says_what_to_do(tmp_path: Any) -> None:
