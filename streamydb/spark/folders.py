@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from streamydb.backup.snapshots import SnapshotError, SnapshotManifest
@@ -33,7 +34,8 @@ class Folders:
         self._path = jvm.org.apache.hadoop.fs.Path
         configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001
         self._uri = uri_of(folder)
-        self._system: Any = self._path(self._uri).getFileSystem(configuration)
+        with self._asked():
+            self._system: Any = self._path(self._uri).getFileSystem(configuration)
 
     def path(self, name: str) -> str:
         """The folder of a snapshot, for people and for `read_manifest`."""
@@ -45,8 +47,9 @@ class Folders:
         Raises:
             SnapshotError: something else is there.
         """
-        if not self._system.exists(self._path(f"{self._uri}/{name}")):
-            return None
+        with self._asked():
+            if not self._system.exists(self._path(f"{self._uri}/{name}")):
+                return None
         file = self._path(f"{self._uri}/{name}/{MANIFEST}")
         if not self._system.exists(file):
             raise SnapshotError(f"{self.path(name)} is there, and no snapshot: move it away")
@@ -63,10 +66,13 @@ class Folders:
         """A folder that gets the name when the block ends well, and vanishes otherwise.
 
         Raises:
-            SnapshotError: somebody else has taken the name meanwhile.
+            SnapshotError: no folder can be made there, or somebody else has taken the name.
         """
         draft = f"{self._uri}/.{name}.partial-{uuid.uuid4().hex[:8]}"
         here, there = self._path(draft), self._path(f"{self._uri}/{name}")
+        with self._asked():
+            if not self._system.mkdirs(here):
+                raise SnapshotError(f"{self._root} cannot be written: name another folder")
         try:
             yield draft
             if self._system.exists(there) or not self._system.rename(here, there):
@@ -74,6 +80,20 @@ class Folders:
         finally:
             if self._system.exists(here):
                 self._system.delete(here, True)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Put what a file system refuses into a sentence.
+
+        Raises:
+            SnapshotError: it refuses.
+        """
+        try:
+            yield
+        except Py4JJavaError as error:
+            told = error.java_exception
+            said = told.getMessage() or told.getClass().getName()
+            raise SnapshotError(f"no snapshots can be kept in {self._root}: {said}") from None
 
     def data_files(self, draft: str) -> list[str]:
         """The data files of a draft, in the order of the keys."""
