@@ -37,7 +37,8 @@ class Listening(NamedTuple):
         str | None, typer.Option("--host", help="Address to listen on (default: 127.0.0.1).")
     ] = None
     port: Annotated[
-        int | None, typer.Option("--port", help="Port to listen on (default: 8080).")
+        int | None,
+        typer.Option("--port", help="Port to listen on (default: 8080).", min=1, max=65535),
     ] = None
     tokens_file: Annotated[
         Path | None, typer.Option("--tokens-file", help="Who may do what; needed off loopback.")
@@ -67,10 +68,13 @@ def serve(
     """
     from streamydb.errors import StreamyError
     from streamydb.facade import serve_database
+    from streamydb.facade.server import checked, listen
 
     target = find_target(named)
     facade = facade_settings(listening)
     try:
+        checked(facade)
+        listen(facade).close()  # a port that is taken is told before anything is waited for
         with _opened(target, folder or target.place.read_model, timeout) as model:
             say(f"Serving {target.database} on {facade.scheme}://{facade.host}:{facade.port}")
             serve_database(target.settings, facade, model)
@@ -198,5 +202,5 @@ def _opened(target: Target, folder: Path, timeout_s: float) -> ReadModel:
             return ReadModel.open(folder, target.database)
         except StoreMissingError as error:
             if time.monotonic() > deadline:
-                fail(f"{error}. Start its follower: `streamydb read-model`")
+                fail(str(error))
         ticks.wait(POLL_S)
