@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from streamydb.cli.common import fail
+from streamydb.errors import ABORTED_CODES, REJECTED_CODES
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 
 if TYPE_CHECKING:
@@ -66,6 +67,11 @@ def read(target: Target, keys: Sequence[str], timeout_s: float) -> dict[str, byt
     return {key: bytes(value) for key, value in result.reads.items()}
 
 
+def meaning(code: str) -> str:
+    """A reason code in a sentence; that of a later release, which none is known of, as it is."""
+    return REJECTED_CODES.get(code) or ABORTED_CODES.get(code) or f"{code}: see its release's codes"
+
+
 def call_many(
     target: Target,
     transactions: Iterable[bytes | Mapping[str, Any]],
@@ -118,12 +124,27 @@ def _result(
     """The result of a transaction, or of its last attempt with the locks that it needs."""
     from streamydb.constraints.locks import relocked
 
-    result = results.wait_at(where.partition, where.offset, timeout_s)
+    result = _awaited(results, where, payload, timeout_s)
     for _ in range(LOCK_ATTEMPTS_MAX - 1):
         again = relocked(result.id or "", payload, result)
         if again is None:
             break
         payload = again[1]
         where = producer.append(payload)
-        result = results.wait_at(where.partition, where.offset, timeout_s)
+        result = _awaited(results, where, payload, timeout_s)
     return result
+
+
+def _awaited(results: ResultReader, where: Appended, payload: bytes, timeout_s: float) -> Result:
+    """The result of a record.
+
+    Raises:
+        Failure: none came in time; the message has the transaction's id, to ask for it later.
+    """
+    from streamydb.kafka.results import ResultTimeoutError
+
+    try:
+        return results.wait_at(where.partition, where.offset, timeout_s)
+    except ResultTimeoutError as error:
+        own = msgspec.json.decode(payload).get("id")
+        fail(f"transaction {own}: {error} `streamydb explain` tells its verdict once it has one")

@@ -18,13 +18,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
 from streamydb.limits import TTL_MS_MAX
 from streamydb.records.formats import UNREADABLE
+from streamydb.records.names import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 JsonObject = dict[str, Any]
 Texts = list[str] | None
@@ -40,6 +44,7 @@ _RANGE_COMPARATORS = {
     "count<=": "count_le", "count>=": "count_ge", "count==": "count", "count=": "count",
     "version<=": "version_le",
 }  # fmt: skip
+_PROCEDURE = re.compile(rf"{NAME}\.{NAME}")
 _ENDING = {"put", "append", "touch"}
 _PRESENCE = re.compile(r"(?P<key>.+?)\s+(?P<word>exists|absent)", re.DOTALL)
 
@@ -81,6 +86,20 @@ def pair_of(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
             " (a key with `=` in it needs a JSON line: `streamydb txn FILE`)"
         )
     return key, value
+
+
+def values_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> JsonObject:
+    """Pairs `KEY=VALUE` as one object.
+
+    Raises:
+        PartError: one is no pair, or two have one key.
+    """
+    found: JsonObject = {}
+    for key, value in (pair_of(text, option, form) for text in texts):
+        if key in found:
+            raise PartError(f"{option}: {key!r} is given twice")
+        found[key] = value_of(value)
+    return found
 
 
 def put_of(text: str) -> JsonObject:
@@ -233,9 +252,8 @@ def transaction_of(parts: Parts) -> JsonObject:
         raise PartError("--ttl-ms belongs to --put, --append or --touch")
     for update in ending if parts.ttl_ms is not None else ():
         update["ttl_ms"] = parts.ttl_ms
-    pairs = (pair_of(text, "--assert") for text in parts.assert_ or ())
     made: JsonObject = {
-        "asserts": {key: value_of(value) for key, value in pairs},
+        "asserts": values_of(parts.assert_ or (), "--assert"),
         "checks": [
             *map(check_of, parts.check or ()), *map(range_check_of, parts.check_range or ()),
         ],
@@ -245,9 +263,10 @@ def transaction_of(parts: Parts) -> JsonObject:
         "updates": updates,
     }
     if parts.call is not None:
-        given = (pair_of(text, "--arg", "NAME=VALUE") for text in parts.arg or ())
+        if not _PROCEDURE.fullmatch(parts.call):
+            raise PartError(f"--call: {parts.call!r} is not of the form MODULE.PROCEDURE")
         made["call"] = {
-            "procedure": parts.call, "args": {name: value_of(value) for name, value in given},
+            "procedure": parts.call, "args": values_of(parts.arg or (), "--arg", "NAME=VALUE"),
             "keys": list(parts.key or ()), "reads": list(parts.key_read or ()),
         }
         if parts.key_range:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from streamydb.records import Result
+    from streamydb.records.result import Failed
 
 Strict = Annotated[
     bool,
@@ -92,7 +93,11 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
     counts = {"committed": 0, "aborted": 0, "rejected": 0}
     lines = _Lines(file, timeout_s)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=stderr(), transient=True) as progress:
+    console = stderr()
+    shown = Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    )
+    with shown as progress:
         bar = progress.add_task("transactions", total=0)
 
         def appended() -> None:
@@ -173,6 +178,7 @@ def _show(result: Result, *, json: bool) -> None:
     """One result, as JSON or for people."""
     import msgspec
 
+    from streamydb.cli.calls import meaning
     from streamydb.records import encode_result
 
     if json:
@@ -183,7 +189,10 @@ def _show(result: Result, *, json: bool) -> None:
     code = f" {result.code}" if result.code else ""
     if result.reason is not msgspec.UNSET:
         code += f" ({result.reason})"
-    typer.echo(f"{head}{plain(code)}  seq {result.seq}  id {plain(str(result.id))}")
+    named = "" if result.id is None else f"  id {plain(result.id)}"
+    typer.echo(f"{head}{plain(code)}  seq {result.seq}{named}")
+    if result.code and not result.failed and result.reason is msgspec.UNSET:
+        typer.echo(f"  {meaning(result.code)}")
     if result.returned is not msgspec.UNSET:
         typer.echo(f"  returned {_value(result.returned)}")
     for key, value in result.reads.items():
@@ -198,10 +207,20 @@ def _show(result: Result, *, json: bool) -> None:
         met = f"value is {_value(failed.value)}"
         if failed.count is not msgspec.UNSET:
             met = f"{failed.count} keys"
-        typer.echo(f"  {failed.check} {failed.index} on {plain(failed.key)}: {met}, "
-                   f"version {failed.version}")
+        typer.echo(f"  {_named(failed)} on {plain(failed.key)}: {met}, version {failed.version}")
     if result.duplicate is not msgspec.UNSET:
         typer.echo(f"  the id was used before; this copy is seq {result.duplicate.seq}")
+
+
+def _named(failed: Failed) -> str:
+    """Name a check that failed: an assert, check or update by its number, a constraint by its rule.
+    """
+    import msgspec
+
+    if failed.constraint is msgspec.UNSET:
+        return f"{failed.check} {failed.index}"
+    rule = "" if failed.violated is msgspec.UNSET else f" ({plain(failed.violated)})"
+    return f"constraint {plain(failed.constraint)}{rule}"
 
 
 def _value(value: Raw) -> str:

@@ -62,6 +62,12 @@ def executed(monkeypatch: pytest.MonkeyPatch, ahead: int) -> Any:
     return kafka
 
 
+def outcome(transaction: Any) -> Result:
+    """The result of a transaction that is the first."""
+    raw = msgspec.json.encode(transaction)
+    return decode_result(Oracle("db").apply(raw, 0, 0, 7)[0].value or b"")
+
+
 @pytest.mark.parametrize("ahead", [0, 3, 100])
 def test_what_lacks_locks_is_sent_again_with_them(
     monkeypatch: pytest.MonkeyPatch, ahead: int
@@ -88,6 +94,42 @@ def test_what_lacks_locks_is_sent_again_with_them(
     again = [each.id for each in calls.call_many(target, wanted[2:3], 5)]
     assert again == ["t1~1"], "the same again goes the same way"
     assert len(kafka.results) == 6 + 4 + 2
+
+
+@pytest.mark.parametrize("words", [["constraints", "declare", "{}"], ["procedures", "deploy"]])
+def test_a_refusal_without_a_reason_is_told_in_words(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(calls, "call", lambda *_: outcome({"id": "t", "checks": 5}))
+    (tmp_path / "shop.py").write_text("def sell(db):\n    pass\n")
+    files = [str(tmp_path / "shop.py")] if words[0] == "procedures" else []
+    done = CliRunner().invoke(app, [*words, *files, "--home", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "rejected invalid-transaction: Not a transaction: " in done.stderr
+
+
+def test_a_verdict_that_does_not_come_can_be_asked_for_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def silent(*_: Any) -> Result:
+        raise results.ResultTimeoutError("no result within 0 s.")
+
+    monkeypatch.setattr(executed(monkeypatch, 0), "wait_at", silent)
+    words = ["txn", "--put", "a=1", "--id", "mine", "--home", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    told = "transaction mine: no result within 0 s. `streamydb explain` tells"
+    assert told in done.stderr
+
+
+def test_nothing_is_drawn_where_nobody_looks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    executed(monkeypatch, 0)
+    file = tmp_path / "lines"
+    file.write_text(ADD)
+    done = CliRunner().invoke(app, ["txn", str(file), "--home", str(tmp_path)])
+    assert done.stderr == "1 committed, 0 aborted, 0 rejected\n"
 
 
 ADD = '{"updates": [{"op": "add", "key": "n", "by": 1}], "reads": ["n"], "deadline_ms": 99}\n'

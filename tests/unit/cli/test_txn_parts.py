@@ -55,6 +55,26 @@ def test_ranges_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  range 0 on a/: 2 keys, version 1\n" in said
 
 
+def test_what_did_not_commit_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    oracle = Oracle("db")
+    rule = {"name": "positive", "prefix": "n/", "type": "number", "min": 0}
+    for offset, given in enumerate((
+        {"id": "t", **transaction_of(Parts(put=["a=1", "a=2"]))},
+        {"id": "", "reads": ["a"]},
+        {"id": "u", **transaction_of(Parts(check=["a exists"]))},
+        {"id": "c", "constrain": {"declare": rule}},
+        {"id": "v", **transaction_of(Parts(put=["n/a=-1"]))},
+    )):  # fmt: skip
+        _show(decode_result(oracle.apply(msgspec.json.encode(given), 0, offset, 7)[0].value or b""),
+              json=False)  # fmt: skip
+    twice, why, nameless, _, _, check, _, _, constraint = capsys.readouterr().out.splitlines()
+    assert twice == "rejected duplicate-update  seq 1  id t"
+    assert why == "  Two updates name the same key."
+    assert nameless == "rejected invalid-id  seq 2"
+    assert check == "  check 0 on a: value is null, version 0"
+    assert constraint == "  constraint positive (min 0) on n/a: value is -1, version 0"
+
+
 def test_what_ends_and_what_is_touched() -> None:
     made = transaction_of(Parts(put=["a=1"], add=["n=1"], append=["l=2"], touch=["t"], ttl_ms=9))
     assert made["updates"] == [
