@@ -23,7 +23,10 @@ def backup(
     named: Named,
     procedures: Procedures = None,
     keep: Annotated[
-        int, typer.Option("--keep", help="States to keep, the newest; `trim` cuts at the oldest.")
+        int,
+        typer.Option(
+            "--keep", help="States to keep, the newest; `trim` cuts at the oldest.", min=1
+        ),
     ] = 2,
     compare: Annotated[
         bool,
@@ -44,7 +47,7 @@ def backup(
         subject = subject_of(target)
         seq = resolved_seq(target)
         kept = BackupFolder(folder)
-        done = take(kept, subject, seq, max(1, keep), noting(phase), compare=compare)
+        done = take(kept, subject, seq, keep, noting(phase), compare=compare)
         phase.outcome = f"seq {done.seq:,}, {done.records:,} records copied, {done.keys:,} keys"
     if json:
         print_json({**done._asdict(), "folder": str(folder), "bytes": size_of(folder)})

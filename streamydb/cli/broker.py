@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_FAILED, fail, read_settings, say
+from streamydb.cli.common import EXIT_FAILED, fail, read_file, read_settings, say
 from streamydb.cli.options import Home
 
 _LOOK_S = 1.0
@@ -73,10 +73,7 @@ def _read(file: Path | None) -> dict[str, str]:
 
     if file is None:
         return {}
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror}")
+    text = read_file(file)
     try:
         return parse_properties(text.decode())
     except UnicodeDecodeError:  # what Java writes such files in

@@ -13,6 +13,7 @@ from streamydb.cli.about import installed
 from streamydb.cli.common import EXIT_NO, print_json
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import Target, find_target
+from streamydb.errors import StreamyError
 
 PYTHON_MIN = (3, 11)
 SKEW_MS_MAX = 2_000
@@ -55,8 +56,10 @@ def examine(target: Target) -> Iterator[Finding]:
     yield broker
     if broker.level == "fail":
         return
-    yield from _topics(target)
-    yield _guarded("clock", lambda: _clock(target))
+    topics = list(_topics(target))
+    yield from topics
+    if all(topic.level != "fail" for topic in topics):
+        yield _guarded("clock", lambda: _clock(target))
     yield _pipeline(target)
 
 
@@ -64,6 +67,8 @@ def _guarded(name: str, look: Callable[[], Finding]) -> Finding:
     """The finding, or a failed one with the error's own words."""
     try:
         return look()
+    except StreamyError as error:
+        return Finding(name, "fail", str(error))  # it says what to do
     except Exception as error:  # noqa: BLE001 - a doctor does not die of what it finds
         return Finding(name, "fail", f"{type(error).__name__}: {error}", "see the message")
 
@@ -126,7 +131,6 @@ def _broker(target: Target) -> Finding:
 
 
 def _topics(target: Target) -> Iterator[Finding]:
-    from streamydb.errors import StreamyError
     from streamydb.kafka import check
 
     try:

@@ -44,18 +44,18 @@ def down(
     phases = Phases()
     grace_s = target.settings.finish_batch_s + ENDING_S_MAX if grace is None else grace
     names = databases(target.settings.home) if everything else [target.database]
-    for name in names:
-        stop_front(target.settings.home, name, phases)
+    fronts = [name for name in names if stop_front(target.settings.home, name, phases)]
     base = target.settings.home
     stopped = [name for name in names if _stop_pipeline(base, name, grace_s, phases)]
     others = [] if everything else _others_running(target)
     broker = False if others else _stop_broker(target.settings.home, grace_s, phases)
     if json:
         print_json({"stopped": stopped, "broker_stopped": broker, "still_running": others})
-    elif others:
-        say(f"The broker goes on for {', '.join(others)}; `streamydb down --all` stops them too.")
-    elif not stopped and not broker:
+        return
+    if not stopped and not fronts and not broker:
         say(f"Nothing was running for database {target.database} in {target.settings.home}.")
+    if others:
+        say(f"The broker goes on for {', '.join(others)}; `streamydb down --all` stops them too.")
 
 
 def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> bool:

@@ -51,41 +51,47 @@ def procedures(
         return
     if not files:
         raise Failure(f"name the files to {action.value}, like bank.py", EXIT_USAGE)
-    modules = _checked(files)
+    modules, refused = _checked(files)
     if action is ProcedureAction.CHECK:
-        _show_checked(modules, json=json)
+        _show_checked(modules, refused, json=json)
+    if refused:
+        raise typer.Exit(EXIT_NO)
+    if action is ProcedureAction.CHECK:
         return
     target = find_target(named, procedures=folder)
     for file in files:
         _deploy(target, file, timeout, json=json)
 
 
-def _checked(files: list[Path]) -> list[Module]:
-    """The modules in files.
+def _checked(files: list[Path]) -> tuple[list[Module], dict[str, list[str]]]:
+    """The modules in files, and of each file that is refused all reasons, which are shown.
 
     Raises:
-        Exit: one is refused, after every refusal was shown with its line.
-
+        Failure: a file cannot be read, or its name is no module's.
     """
+    from streamydb.errors import ConfigurationError
     from streamydb.procedures.folder import load_file
     from streamydb.procedures.modules import ModuleRefused
 
-    modules, refused = [], False
+    modules: list[Module] = []
+    refused: dict[str, list[str]] = {}
     for file in files:
         try:
             modules.append(load_file(file)[0])
         except ModuleRefused as error:
-            refused = True
-            for refusal in error.refusals:
-                typer.echo(str(refusal), err=True)
-    if refused:
-        raise typer.Exit(EXIT_NO)
-    return modules
+            refused[str(file)] = [str(refusal) for refusal in error.refusals]
+            say(str(error))
+        except ConfigurationError as error:
+            raise Failure(str(error), EXIT_USAGE) from None
+    return modules, refused
 
 
-def _show_checked(modules: list[Module], *, json: bool) -> None:
+def _show_checked(
+    modules: list[Module], refused: dict[str, list[str]], *, json: bool
+) -> None:
     if json:
-        print_json([module.record for module in modules])
+        faults = [{"file": file, "refused": reasons} for file, reasons in refused.items()]
+        print_json([*(module.record for module in modules), *faults])
         return
     for module in modules:
         typer.echo(f"{module.name} {module.hash}")
@@ -95,13 +101,14 @@ def _show_checked(modules: list[Module], *, json: bool) -> None:
 
 def _deploy(target: Target, file: Path, timeout_s: float, *, json: bool) -> None:
     """Put a file into the folder, then the record into the log, and wait for its result."""
-    from streamydb.cli.calls import call
+    from streamydb.cli.calls import call, meaning
     from streamydb.procedures.folder import publish
 
     module = publish(file, target.procedures)
     result = call(target, {"deploy": module.record}, timeout_s)
     if result.status != "committed":
-        raise Failure(f"{module.name} was not deployed: {result.status} {result.code}")
+        why = result.reason or meaning(str(result.code))
+        raise Failure(f"{module.name} was not deployed: {result.status} {result.code}: {why}")
     if json:
         print_json({**module.record, "seq": result.seq})
     else:

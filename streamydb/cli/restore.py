@@ -13,7 +13,7 @@ from streamydb.cli.create import copies_of
 from streamydb.cli.options import Json, Named, Procedures, Replicas
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
-from streamydb.limits import SHARDS_MAX
+from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,10 @@ def resize(
     shards: Shards = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", help="Partitions of the log; it can only get more."),
+        typer.Option(
+            "--partitions", help="Partitions of the log; it can only get more.", min=1,
+            max=PARTITIONS_MAX,
+        ),
     ] = None,
     procedures: Procedures = None,
     from_state: Annotated[
@@ -212,7 +215,7 @@ def empty_target(
     if target.place.checkpoint.exists():
         fail(
             f"database {target.database} has run in {target.settings.home} already: name another "
-            "one"
+            "one with --database"
         )
     return target
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, say
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, read_file, say
 from streamydb.cli.options import Json, Named, Procedures
 from streamydb.cli.target import Target, find_target
 
@@ -83,7 +83,9 @@ def _module(text: str) -> tuple[str, Path]:
     name, given, file = text.partition("=")
     if not given or not name or not file:
         fail(f"--module {text}: give it as NAME=FILE, like shop=new_shop.py", EXIT_USAGE)
-    return name, Path(file)
+    path = Path(file)
+    read_file(path)
+    return name, path
 
 
 def _asked(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,43 @@ def test_a_file_or_a_disk_is_told_in_one_line(error: OSError, message: str) -> N
 @pytest.mark.parametrize("error", [OSError(errno.EBADF, "Bad file descriptor"), KeyError("bug")])
 def test_a_bug_keeps_its_traceback(error: Exception) -> None:
     assert said(error)[2] is error
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("limits", 0), ("version --json", 0), ("nonsense", 2), ("txn --put x", 2)],
+)
+def test_closed_streams_are_empty_ones(command: str, code: int) -> None:
+    words = [sys.executable, "-m", "streamydb.cli", *command.split()]
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words]
+    assert subprocess.run(closed, check=False).returncode == code
+
+
+def test_what_a_closed_stream_hides_is_no_fault() -> None:
+    words = [sys.executable, "-m", "streamydb.cli", "limits"]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
+    done = subprocess.run(closed, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "txn none", "procedures check none.py", "procedures check none.txt",
+        "procedures deploy none.py", "constraints declare @none", "whatif --module shop=none.py",
+        "whatif --constraint @none", "broker --properties none",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_named_and_not_there(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*command.split(), *(
+        [] if command.startswith("procedures check") else ["--home", str(tmp_path)]
+    )])
+    assert done.exit_code == 2
+    assert "none" in done.stderr
+    assert "Errno" not in done.stderr
 
 
 def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:

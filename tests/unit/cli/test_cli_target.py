@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,10 +14,12 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.cli.common import Failure
 from streamydb.cli.create import refuse_changes
+from streamydb.cli.doctor import Finding
 from streamydb.cli.options import Named
 from streamydb.cli.restore import _reshard
-from streamydb.cli.target import find_target
+from streamydb.cli.target import facade_of, find_target
 from streamydb.kafka.connection import listens
+from streamydb.local import processes
 from streamydb.local.broker import free_port
 from streamydb.local.folder import DatabaseFolder, DatabaseRecord
 
@@ -25,7 +29,8 @@ from streamydb.local.folder import DatabaseFolder, DatabaseRecord
     [
         ["txn", "--put", "a=1"], ["watch", "--no-follow"], ["check"], ["create"], ["handover"],
         ["up"], ["resize", "--shards", "2"], ["backup", "b"], ["snapshot", "--to", "s"],
-        ["fork", "new"], ["whatif", "--drop-constraint", "x"],
+        ["fork", "new"], ["whatif", "--drop-constraint", "x"], ["explain", "x"],
+        ["acls", "--role", "facade", "--principal", "User:x", "--apply"],
     ],
     ids=lambda a: a[0],
 )  # fmt: skip
@@ -41,6 +46,84 @@ def test_without_kafka(
     assert f"no Kafka at {address}; start it (`streamydb up`)" in done.stderr
 
 
+def test_only_a_facade_of_the_same_kafka_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        facade = "http://{}:{}".format(*server.getsockname())
+        monkeypatch.setattr(DatabaseFolder, "facade_url", lambda _: facade)
+        monkeypatch.setattr(DatabaseFolder, "facade_bootstrap", lambda _: "a:1,b:2")
+
+        def asked(bootstrap: str, url: str | None = None) -> str:
+            return facade_of(find_target(Named(home=tmp_path, bootstrap=bootstrap)), url)
+
+        assert asked("b:2,c:3") == facade
+        with pytest.raises(Failure, match=r"serves bank at a:1,b:2, not at c:3.*--url"):
+            asked("c:3")
+        assert asked("c:3", facade) == facade
+
+
+def test_where_the_facade_reads_is_known_from_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = DatabaseFolder(tmp_path, "bank")
+    assert place.facade_bootstrap() is None
+    command = ["python", "-m", "streamydb.cli", "serve", "--bootstrap", "k:9", "--port", "1"]
+    running = processes.ProcessRecord("facade", 1, 0.0, command, "log", 0)
+    monkeypatch.setattr(processes, "find", lambda *_: running)
+    assert place.facade_bootstrap() == "k:9"
+
+
+@pytest.mark.parametrize("command", [["sql", "select 1"], ["constraints", "verify"]])
+def test_a_facade_that_does_not_run_is_not_waited_for(command: list[str], tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(app, [*command, "--home", str(tmp_path), "--url", url])
+    assert done.exit_code == 1
+    assert f"nobody listens at {url}" in done.stderr
+    for no_url in ("here", "ftp://here", "http://here:port", "http://"):
+        done = CliRunner().invoke(app, [*command, "--home", str(tmp_path), "--url", no_url])
+        assert (done.exit_code, "is no URL" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [["explain", "x"], ["handover"], ["backup", "b"]])
+def test_a_database_that_does_not_exist(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamydb.kafka.connection.listens", lambda _: True)
+    monkeypatch.setattr("streamydb.kafka.describe", lambda *_: {})
+    done = CliRunner().invoke(app, [*command, "--home", str(tmp_path), "--database", "nosuch"])
+    assert done.exit_code == 1
+    assert "there is no database nosuch at" in done.stderr
+
+
+def test_the_doctor_names_no_exception_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    module = import_module("streamydb.cli.doctor")
+    monkeypatch.setattr(module, "_broker", lambda _: Finding("broker", "ok", "there"))
+    monkeypatch.setattr(module, "_topics", lambda _: iter([_MISSING]))
+    monkeypatch.setattr(module, "_pipeline", lambda _: Finding("pipeline", "ok", "-"))
+    done = CliRunner().invoke(app, ["doctor", "--home", str(tmp_path), "--json"])
+    found = {finding["name"]: finding for finding in json.loads(done.stdout)}
+    assert found["java"]["what"].startswith(f"JAVA_HOME is {tmp_path}")
+    assert "clock" not in found
+    assert done.exit_code == 3
+
+
+_MISSING = Finding("topic bank.transactions", "fail", "the topic is missing", "create it")
+
+
+def test_a_database_that_did_not_run_was_not_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("streamydb.cli.down")
+    monkeypatch.setattr(module, "_others_running", lambda _: ["bank"])
+    done = CliRunner().invoke(app, ["down", "--home", str(tmp_path), "--database", "typo"])
+    assert "Nothing was running for database typo" in done.stderr
+    assert "The broker goes on for bank" in done.stderr
+
+
 def test_status_and_doctor_without_kafka(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     where = ["--home", str(tmp_path), "--bootstrap", address]
@@ -51,6 +134,19 @@ def test_status_and_doctor_without_kafka(tmp_path: Path) -> None:
     assert f"broker: no answer at {address}" in examined.output
 
 
+@pytest.mark.parametrize(
+    ("told", "may_be_there"), [(socket.EAI_NONAME, False), (socket.EAI_AGAIN, True)]
+)
+def test_a_host_that_does_not_exist_is_not_waited_for(
+    told: int, may_be_there: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(told, "not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    assert listens("no.such.host.invalid:9092") is may_be_there
+
+
 def test_an_address_is_silent_only_when_all_refuse() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -58,7 +154,6 @@ def test_an_address_is_silent_only_when_all_refuse() -> None:
         assert listens(somebody)
         assert listens(f"{nobody}, {somebody}")
         assert not listens(f"{nobody},{nobody}")
-    assert listens("no.such.host.invalid:9092")
     assert listens("nonsense")
 
 

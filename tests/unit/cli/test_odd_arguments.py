@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shlex
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_what_a_read_model_keeps_may_be_all_but_is_a_number(
     [
         "up --http-port 70000", "up --port 70000", "broker --port 70000", "up --http-port -1",
         "serve --port 70000", "resize --shards 0", "resize --shards 65", "restore x --shards 0",
-        "fork other --shards 0",
+        "fork other --shards 0", "serve --port 0", "resize --partitions 0",
+        "resize --partitions 1025", "backup x --keep 0", "backup x --keep -1",
     ],
 )  # fmt: skip
 def test_numbers_that_are_too_large_or_too_small(command: str, tmp_path: Path) -> None:
@@ -93,6 +95,14 @@ def test_numbers_that_are_too_large_or_too_small(command: str, tmp_path: Path) -
         ["explain", "a", "--record", "0"],
         ["explain", NO_TEXT],
         ["watch", "--start", NO_TEXT],
+        ["txn", "--call", "transfer"],
+        ["txn", "--call", "bank.transfer", "--arg", "x=1", "--arg", "x=2"],
+        ["txn", "--put", "b=1", "--assert", "a=1", "--assert", "a=2"],
+        ["constraints", "list", "balance"],
+        ["constraints", "declare"],
+        ["constraints", "declare", "[]"],
+        ["constraints", "drop"],
+        ["whatif", "--constraint", "[]"],
         ["watch", "--where", f'{{"ge": {HUGE}}}'],
     ],
 )
@@ -128,6 +138,17 @@ def test_settings_of_a_facade_are_told_without_their_values(
     assert "pydantic" not in message
 
 
+def test_a_port_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        words = ["serve", "--port", port, "--home", str(tmp_path), "--timeout", "1000"]
+        done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 1
+    assert f"127.0.0.1:{port} cannot be listened on" in done.stderr
+    assert "Serving" not in done.stderr
+
+
 def test_what_is_no_database_is_not_taken_for_one(tmp_path: Path) -> None:
     folder = tmp_path / "databases"
     (folder / "bank").mkdir(parents=True)
@@ -159,6 +180,7 @@ def test_a_verification_shows_its_token(tmp_path: Path, monkeypatch: pytest.Monk
         raise Failure("seen")
 
     monkeypatch.setattr("streamydb.connect", connect)
+    monkeypatch.setattr("streamydb.kafka.connection.listens", lambda _: True)
     words = ["constraints", "verify", "--url", "https://f", "--token", "t", "--home", str(tmp_path)]
     assert CliRunner().invoke(app, words).exit_code == 1
     assert shown == [("https://f", "t")]

@@ -23,6 +23,11 @@ def test_check_shows_procedures_or_every_refusal_with_its_line(tmp_path: Path) -
     assert json.loads(machine.stdout)[0]["procedures"] == {"pay": ["to", "amount"]}
     refused = CliRunner().invoke(app, ["procedures", "check", str(good), str(bad)])
     assert refused.exit_code == 3
+    machine = CliRunner().invoke(app, ["procedures", "check", "--json", str(good), str(bad)])
+    assert machine.exit_code == 3
+    passed, fault = json.loads(machine.stdout)
+    assert (passed["module"], fault["file"]) == ("bank", str(bad))
+    assert [reason.partition(f"{bad}:")[2][:1] for reason in fault["refused"]] == ["1", "4"]
     assert f"{bad}:1: import os" in refused.stderr
     assert f"{bad}:4: eval" in refused.stderr
 

@@ -66,9 +66,9 @@ def test_nothing_differs(asked: list[str], tmp_path: Path) -> None:
     [
         ([], 2, "what if what?"),
         (["--module", "shop.py"], 2, "give it as NAME=FILE"),
-        (["--module", "shop=none.py"], 1, "none.py cannot be read"),
+        (["--module", "shop=none.py"], 2, "none.py cannot be read"),
         (["--constraint", "{"], 2, "is no declaration"),
-        (["--constraint", "5"], 1, "is no declaration"),
+        (["--constraint", "5"], 2, "is no declaration"),
         (["--constraint", RULE, "--output", "."], 1, "is a folder"),
         (["--constraint", RULE, "--from-seq", "9", "--to-seq", "8"], 2, "is before"),
         (["--constraint", RULE, "--to-seq", "99999"], 1, "ends at seq"),
