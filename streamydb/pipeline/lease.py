@@ -28,7 +28,7 @@ from streamydb.kafka.patience import StopRequestedError
 from streamydb.local.file_lock import lock_at_once
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["EXPIRES_S", "LOST_S", "Objects", "StoreLease", "locked"]
+__all__ = ["EXPIRES_S", "LOST_S", "CheckpointTakenError", "Objects", "StoreLease", "locked"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -43,12 +43,17 @@ _LOOK_S: Final = 1.0
 _FOLDER: Final = "lease"
 
 
+class CheckpointTakenError(ConfigurationError):
+    """Another pipeline runs on the checkpoint."""
+
+
 @contextmanager
 def locked(checkpoint: Path) -> Iterator[None]:
     """Lock a checkpoint folder, because two pipelines on one would destroy it.
 
     Raises:
-        ConfigurationError: another pipeline runs on it, or it has no locks.
+        CheckpointTakenError: another pipeline runs on it.
+        ConfigurationError: it has no locks.
     """
     refusal = _taken(str(checkpoint), "stop it first (`streamydb down`)")
     with lock_at_once(checkpoint / _FOLDER, refusal):
@@ -194,7 +199,7 @@ class StoreLease:
             if now != first and not said.released:
                 raise self._taken(f"{said.holder} renews the lease")
 
-    def _taken(self, why: str) -> ConfigurationError:
+    def _taken(self, why: str) -> CheckpointTakenError:
         return _taken(self.url, f"{why}; stop it first")
 
     def _newest(self) -> int:
@@ -216,8 +221,8 @@ class StoreLease:
         self._done.set()
 
 
-def _taken(checkpoint: str, what: str) -> ConfigurationError:
-    return ConfigurationError(f"another pipeline runs on the checkpoint {checkpoint}; {what}")
+def _taken(checkpoint: str, what: str) -> CheckpointTakenError:
+    return CheckpointTakenError(f"another pipeline runs on the checkpoint {checkpoint}; {what}")
 
 
 def _name(number: int) -> str:

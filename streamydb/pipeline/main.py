@@ -39,6 +39,7 @@ from streamydb.pipeline.foundation import founded
 from streamydb.pipeline.growth import GrowthWatch
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.launch import SparkLaunch
+from streamydb.pipeline.lease import CheckpointTakenError
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.outcome import after_jvm, wait
 from streamydb.pipeline.parts import Parts
@@ -98,7 +99,6 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
 
     """
     status = StatusWriter(config.status_file, config.settings.database)
-    status.update()
     keep_short()
     jvm = Jvm()
     with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
@@ -110,6 +110,7 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
         try:
             spark = partial(_spark, parts, launch)
             with opened(config, spark, ending.requested.wait) as checkpoint:
+                status.update()
                 return _run(parts, checkpoint, launch)
         except StopRequestedError:
             status.update(state="stopped")
@@ -120,8 +121,9 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
             status.update(state="failed", error=str(error))
             raise ConfigurationError(str(error)) from error
         except StreamyError as error:
-            status.update(state="failed", error=str(error))
-            raise
+            if config.store is not None or not isinstance(error, CheckpointTakenError):
+                status.update(state="failed", error=str(error))
+            raise  # beside a checkpoint that is taken, the status is that of who has it
         except Exception as error:  # noqa: BLE001 - a JVM that dies has errors of every kind
             return after_jvm(parts, error)
         finally:
