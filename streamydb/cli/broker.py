@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_FAILED, fail, read_file, read_settings, say
+from streamydb.cli.common import EXIT_FAILED, EXIT_USAGE, fail, read_file, read_settings, say
 from streamydb.cli.options import Home
 
 _LOOK_S = 1.0
+_PLACE = re.compile(r".+:[0-9]{1,5}")
 
 
 def broker(
@@ -29,7 +31,9 @@ def broker(
         Path | None,
         typer.Option("--properties", help="Kafka's properties that win over ours: TLS, users."),
     ] = None,
-    heap_mb: Annotated[int, typer.Option("--heap-mb", help="The JVM's largest heap.")] = 1024,
+    heap_mb: Annotated[
+        int, typer.Option("--heap-mb", help="The JVM's largest heap.", min=64)
+    ] = 1024,
 ) -> None:
     """Run one Kafka broker from jars in the foreground, until Ctrl-C.
 
@@ -37,7 +41,13 @@ def broker(
     reaches the address may do everything.
     """
     from streamydb.local.broker import BrokerError, EmbeddedBroker
+    from streamydb.local.broker.ports import is_free
     from streamydb.local.signals import stop_event
+
+    if not is_free(0, host):
+        fail(f"--host {host} is no address of this machine: 0.0.0.0 is every one", EXIT_USAGE)
+    if advertise is not None and not _PLACE.fullmatch(advertise):
+        fail(f"--advertise {advertise}: give it as host:port", EXIT_USAGE)
 
     settings = read_settings(home=home)
     shown = advertise or f"127.0.0.1:{port}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail
-from streamydb.cli.options import Json, Named, Procedures, Replicas
+from streamydb.cli.options import Json, Named, Procedures, Replicas, point
 from streamydb.cli.restore import Shards, empty_target, fill, tell
 from streamydb.cli.target import find_target
 
@@ -23,7 +23,9 @@ def fork(
     replicas: Replicas,
     at: Annotated[
         str | None,
-        typer.Option("--at", help="A seq, or a time (ISO 8601 with zone) (default: now)."),
+        typer.Option(
+            "--at", help="A seq, or a time (ISO 8601 with zone) (default: now).", callback=point
+        ),
     ] = None,
     shards: Shards = None,
     backup: Annotated[

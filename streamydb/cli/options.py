@@ -16,7 +16,7 @@ import typer
 
 __all__ = [
     "Bootstrap", "Database", "Founding", "Home", "Json", "Master", "Named", "Procedures",
-    "ReadyTimeout", "Replicas", "ResultTimeout", "grouped", "time_span",
+    "ReadyTimeout", "Replicas", "ResultTimeout", "grouped", "point", "time_span",
 ]  # fmt: skip
 
 _SPAN_S_MAX: Final = 1_000_000_000
@@ -31,6 +31,22 @@ def time_span(value: float | None) -> float | None:
     if value is None or 0 <= value <= _SPAN_S_MAX:
         return value
     raise typer.BadParameter(f"{value} is not a number of seconds from 0 to {_SPAN_S_MAX}")
+
+
+def point(value: str | None) -> str | None:
+    """Refuse what is neither a seq nor a time.
+
+    Raises:
+        BadParameter: it is neither.
+    """
+    from streamydb.errors import SnapshotError
+    from streamydb.spark.snapshot import moment
+
+    try:
+        moment(value)
+    except SnapshotError as error:
+        raise typer.BadParameter(str(error)) from None
+    return value
 
 
 Database = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
 from streamydb.cli.create import copies_of
-from streamydb.cli.options import Json, Named, Procedures, Replicas
+from streamydb.cli.options import Json, Named, Procedures, Replicas, point
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
@@ -38,7 +38,10 @@ def restore(
     replicas: Replicas,
     at: Annotated[
         str | None,
-        typer.Option("--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest)."),
+        typer.Option(
+            "--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest).",
+            callback=point,
+        ),
     ] = None,
     shards: Shards = None,
     json: Json = False,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import Json, Named, point
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -19,7 +19,8 @@ def snapshot(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved)."
+            "--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved).",
+            callback=point,
         ),
     ] = None,
     base: Annotated[

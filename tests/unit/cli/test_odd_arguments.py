@@ -74,7 +74,9 @@ def test_what_a_read_model_keeps_may_be_all_but_is_a_number(
         "up --http-port 70000", "up --port 70000", "broker --port 70000", "up --http-port -1",
         "serve --port 70000", "resize --shards 0", "resize --shards 65", "restore x --shards 0",
         "fork other --shards 0", "serve --port 0", "resize --partitions 0",
-        "resize --partitions 1025", "backup x --keep 0", "backup x --keep -1",
+        "resize --partitions 1025", "broker --heap-mb -5", "restore x --at abc",
+        "fork other --at -1", "snapshot --to x --at 2026-01-31T12:00:00",
+        "backup x --keep 0", "backup x --keep -1",
     ],
 )  # fmt: skip
 def test_numbers_that_are_too_large_or_too_small(command: str, tmp_path: Path) -> None:
@@ -95,6 +97,8 @@ def test_numbers_that_are_too_large_or_too_small(command: str, tmp_path: Path) -
         ["explain", "a", "--record", "0"],
         ["explain", NO_TEXT],
         ["watch", "--start", NO_TEXT],
+        ["broker", "--host", "no.such.host.invalid"],
+        ["broker", "--advertise", "nonsense"],
         ["txn", "--call", "transfer"],
         ["txn", "--call", "bank.transfer", "--arg", "x=1", "--arg", "x=2"],
         ["txn", "--put", "b=1", "--assert", "a=1", "--assert", "a=2"],
