@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from streamydb.cli.common import fail
+from streamydb.cli.common import fail, say
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 
@@ -143,8 +143,11 @@ def _awaited(results: ResultReader, where: Appended, payload: bytes, timeout_s: 
     """
     from streamydb.kafka.results import ResultTimeoutError
 
+    own = msgspec.json.decode(payload).get("id")
     try:
         return results.wait_at(where.partition, where.offset, timeout_s)
+    except KeyboardInterrupt:
+        say(f"Transaction {own} is in the log: `streamydb explain` tells its verdict later.")
+        raise
     except ResultTimeoutError as error:
-        own = msgspec.json.decode(payload).get("id")
         fail(f"transaction {own}: {error} `streamydb explain` tells its verdict once it has one")

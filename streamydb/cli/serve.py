@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -77,7 +78,8 @@ def serve(
         listen(facade).close()  # a port that is taken is told before anything is waited for
         with _opened(target, folder or target.place.read_model, timeout) as model:
             say(f"Serving {target.database} on {facade.scheme}://{facade.host}:{facade.port}")
-            serve_database(target.settings, facade, model)
+            with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
+                serve_database(target.settings, facade, model)
     except StreamyError as error:
         fail(str(error))
 

@@ -122,6 +122,19 @@ def test_a_verdict_that_does_not_come_can_be_asked_for_later(
     assert told in done.stderr
 
 
+def test_an_interrupted_wait_names_what_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: Any) -> Result:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(executed(monkeypatch, 0), "wait_at", interrupted)
+    words = ["txn", "--put", "a=1", "--id", "mine", "--home", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code not in (0, 3)
+    assert "Transaction mine is in the log" in done.stderr
+
+
 def test_nothing_is_drawn_where_nobody_looks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import math
 import os
 import shlex
 import socket
+from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,18 @@ def test_a_port_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert f"127.0.0.1:{port} cannot be listened on" in done.stderr
     assert "Serving" not in done.stderr
+
+
+def test_serving_ends_well_by_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    module = import_module("streamydb.cli.serve")
+    monkeypatch.setattr("streamydb.facade.serve_database", ended)
+    monkeypatch.setattr("streamydb.facade.server.listen", lambda _: socket.socket())
+    monkeypatch.setattr(module, "_opened", lambda *_: nullcontext())
+    done = CliRunner().invoke(app, ["serve", "--home", str(tmp_path)])
+    assert (done.exit_code, "Serving bank on" in done.stderr) == (0, True)
 
 
 def test_what_is_no_database_is_not_taken_for_one(tmp_path: Path) -> None:
