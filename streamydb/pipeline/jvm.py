@@ -113,8 +113,7 @@ class Jvm:
 
     def hush(self, spark: SparkSession) -> None:
         """Leave out what each connection to the JVM says when it breaks."""
-        for handler in logging.getLogger().handlers:
-            handler.addFilter(_is_no_broken_connection)
+        _hush_connections()
         server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda *_: None
@@ -144,7 +143,8 @@ class Jvm:
         )
 
     def kill(self) -> None:
-        """End the JVM and all workers below it at once."""
+        """End the JVM and all workers below it at once; a session may be in the making."""
+        _hush_connections()
         for process in psutil.Process().children(recursive=True):
             try:
                 process.kill()
@@ -162,6 +162,11 @@ def _reason(code: int) -> str:
     if number in set(signal.Signals):
         return f"ended by {signal.Signals(number).name}"
     return f"exit code {code}"
+
+
+def _hush_connections() -> None:
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_no_broken_connection)
 
 
 def _is_no_broken_connection(record: logging.LogRecord) -> bool:

@@ -58,6 +58,20 @@ def record(error: BaseException | None) -> logging.LogRecord:
     return logging.LogRecord("root", logging.ERROR, __file__, 1, "said", (), told)
 
 
+def test_a_jvm_that_is_killed_while_spark_begins_breaks_no_connection_aloud(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", shown.append)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [])
+    Jvm().kill()
+    for error in (Py4JNetworkError("Answer from Java side is empty"), ValueError("ours")):
+        handler.handle(record(error))
+    assert [str(one.exc_info[1]) for one in shown if one.exc_info] == ["ours"]
+
+
 def test_only_broken_connections_to_it_are_left_out_of_the_log() -> None:
     wrapped = ValueError("in a listener")
     wrapped.__context__ = Py4JNetworkError("Error while sending or receiving")
