@@ -12,6 +12,7 @@ import msgspec
 from streamydb.cli.common import fail, say
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES
 from streamydb.limits import LOCK_ATTEMPTS_MAX
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,10 @@ WINDOW = 20_000
 
 _CLOCK_SKEW_S = 30
 """How far the brokers' clocks may be ahead of this machine's."""
+
+
+class _Named(msgspec.Struct):
+    id: str
 
 
 def with_id(transaction: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,11 +148,20 @@ def _awaited(results: ResultReader, where: Appended, payload: bytes, timeout_s: 
     """
     from streamydb.kafka.results import ResultTimeoutError
 
-    own = msgspec.json.decode(payload).get("id")
     try:
         return results.wait_at(where.partition, where.offset, timeout_s)
     except KeyboardInterrupt:
-        say(f"Transaction {own} is in the log: `streamydb explain` tells its verdict later.")
+        named = _id_in(payload)
+        say(f"Transaction {named} is in the log: `streamydb explain` tells its verdict later.")
         raise
     except ResultTimeoutError as error:
-        fail(f"transaction {own}: {error} `streamydb explain` tells its verdict once it has one")
+        named = _id_in(payload)
+        fail(f"transaction {named}: {error} `streamydb explain` tells its verdict once it has one")
+
+
+def _id_in(payload: bytes) -> str:
+    """The id of a transaction, or its beginning if that cannot be told."""
+    try:
+        return msgspec.json.decode(payload, type=_Named).id
+    except UNREADABLE:
+        return repr(payload[:40].decode("utf-8", "backslashreplace"))
