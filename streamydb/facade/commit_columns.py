@@ -15,7 +15,7 @@ from streamydb.columns.private import SEED
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.rows import Ints
 
-__all__ = ["PARTITION_BITS", "CommitColumns"]
+__all__ = ["PARTITION_BITS", "CommitColumns", "hash_of"]
 
 PARTITION_BITS: Final = 16
 """A place in the log is ``offset << PARTITION_BITS | partition``."""
@@ -87,9 +87,13 @@ class CommitColumns:
 
     def meets(self, other: CommitColumns) -> bool:
         """Return True if they have a record of the log in common."""
-        if other._low > self._high or self._low > other._high:
+        if not self.spans(other._low, other._high):
             return False
         return bool(np.isin(self._places, other._places, assume_unique=True).any())
+
+    def spans(self, first: int, last: int) -> bool:
+        """Return True if one of the places from ``first`` to ``last`` may be theirs."""
+        return first <= self._high and self._low <= last
 
     def among(self, places: Iterable[int]) -> list[int]:
         """Return those of some places that are theirs."""
@@ -99,16 +103,23 @@ class CommitColumns:
 
     def at(self, place: int) -> bytes | None:
         """Return the record of a place."""
-        if not self._low <= place <= self._high:
+        if not self.spans(place, place):
             return None
         row = int(self._places.searchsorted(place))
         return self._values[int(self._at[row])] if self._places[row] == place else None
 
-    def of(self, txn_id: bytes) -> bytes | None:
-        """Return the first record of an id."""
-        wanted = np.uint64(hash_bytes(txn_id, int(SEED)))
-        first, end = (self._hashes.searchsorted(wanted, side) for side in ("left", "right"))
-        for row in self._named[first:end].tolist():
-            if self._ids[row] == txn_id:
-                return self._values[row]
+    def of(self, txn_id: bytes, hashed: np.uint64) -> bytes | None:
+        """Return the first record of an id with this `hash_of`."""
+        first = int(self._hashes.searchsorted(hashed))
+        for row in range(first, len(self._hashes)):
+            if self._hashes[row] != hashed:
+                break
+            at = int(self._named[row])
+            if self._ids[at] == txn_id:
+                return self._values[at]
         return None
+
+
+def hash_of(txn_id: bytes) -> np.uint64:
+    """The hash of an id; only this process knows it."""
+    return np.uint64(hash_bytes(txn_id, int(SEED)))

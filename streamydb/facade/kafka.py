@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from streamydb.columns.hashing import hash_bytes
+from streamydb.facade.commit_columns import hash_of
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
@@ -85,7 +85,7 @@ class KafkaLog:
         self._starts = self._starts or await run_in(self._executor, self._found_starts)
         # Their kernels are loaded, or compiled.
         await run_in(self._executor, batch_of, RecordColumns.of(()))
-        await run_in(self._executor, hash_bytes, b"")
+        await run_in(self._executor, hash_of, b"")
         self._ends = reader(self._settings.client_config(), FOLLOWING)
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = TopicFollower(

@@ -62,7 +62,7 @@ class Commits(NamedTuple):
         ends: partition of the log -> offset after the last of their records.
     """
 
-    places: list[Hashable]
+    places: list[int]
     ids: list[bytes]
     values: list[bytes]
     newest: tuple[int, int]

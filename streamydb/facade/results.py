@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
-from streamydb.facade.commit_columns import CommitColumns
+from streamydb.facade.commit_columns import CommitColumns, hash_of
 from streamydb.facade.ports import Decided, LogPosition
 from streamydb.facade.result_batch import Commits, ResultBatch, place_of, position_of
 from streamydb.records import Result, decode_result
@@ -27,7 +27,7 @@ class _Block(NamedTuple):
     """Results that are dropped together: their places and ids, as far as they have one, and size.
     """
 
-    places: list[Hashable]
+    places: Sequence[Hashable]
     ids: list[bytes]
     size: int
 
@@ -132,7 +132,8 @@ class ResultIndex:
             return False
         if self._kept.keys() & some or self._by_id.keys() & named:
             return False
-        if any(map(self._in_columns, places)):
+        first, last = min(places), max(places)
+        if any(each.among(places) for each in self._columns if each.spans(first, last)):
             return False
         self.counts["committed", ""] += len(places)
         self._reached(newest, ends)
@@ -168,13 +169,19 @@ class ResultIndex:
         name = txn_id.encode()
         place = self._by_id.get(name)
         found = None if place is None else self._at(place)
-        value = next((v for each in self._columns if (v := each.of(name)) is not None), None)
-        if value is None:
+        commit = self._commit_of(name) if self._columns else None
+        if commit is None:
             return found
-        commit = decode_result(value)
         if found is None or found.code in REFUSED_COPIES:
             return commit
         return min(found, commit, key=lambda result: result.seq)
+
+    def _commit_of(self, name: bytes) -> Result | None:
+        """Return the first commit of an id in columns."""
+        hashed = hash_of(name)
+        found = (each.of(name, hashed) for each in self._columns)
+        value = next((value for value in found if value is not None), None)
+        return None if value is None else decode_result(value)
 
     def _at(self, place: Hashable) -> Result | None:
         kept = self._value(place)
@@ -188,7 +195,8 @@ class ResultIndex:
     def _in_columns(self, place: Hashable) -> bytes | None:
         if not isinstance(place, int):
             return None
-        return next((v for each in self._columns if (v := each.at(place)) is not None), None)
+        found = (each.at(place) for each in self._columns)
+        return next((value for value in found if value is not None), None)
 
     async def wait(self, position: LogPosition) -> Result:
         """Wait for the result of the record at a position, without an end."""

@@ -201,17 +201,16 @@ class TestColumns:
         assert index.counts == {("committed", ""): 6}
         assert len(index._columns) == 2
 
-    def test_ids_with_one_hash_are_told_apart(
-        self, monkeypatch: pytest.MonkeyPatch, many: list[OneRecord]
-    ) -> None:
-        monkeypatch.setattr(commit_columns, "hash_bytes", lambda *_: 7)
+    def test_ids_with_one_hash_are_told_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each is there twice, and its first verdict is told."""
+        monkeypatch.setattr(commit_columns, "hash_bytes", lambda *_: 7)  # `hash_of` is of it
         monkeypatch.setattr(
             commit_columns, "hash_ragged", lambda texts, _: np.full(len(texts), 7, np.uint64)
         )
-        index = taken(many)
-        assert [(found := index.of(f"t{n}")) and found.seq for n in range(9, 16)] == [
-            None, 10, 11, 12, 13, 14, None,
-        ]  # fmt: skip
+        index = taken([record(seq, f"t{seq % 40}", seq) for seq in range(40, 120)])
+        assert len(index._columns) == 1
+        told = [(found := index.of(f"t{n}")) and found.seq for n in range(41)]
+        assert told == [*range(40, 80), None]
 
     def test_two_of_one_record_are_no_columns(self, many: list[OneRecord]) -> None:
         batch = batch_of(RecordColumns.of([*many, many[0]]))
