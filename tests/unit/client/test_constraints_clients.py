@@ -166,8 +166,9 @@ async def test_scopes_and_the_list_over_http() -> None:
         (["declare"], "declare what"),
         (["drop"], "drop what"),
         (["declare", "{"], "is no declaration"),
-        (["declare", "@nothing.json"], "is no declaration"),
-        (["verify"], "verify reads through a facade"),
+        (["declare", "@nothing.json"], "nothing.json cannot be read"),
+        (["declare", "[]"], "is no declaration"),
+        (["verify"], "there is no facade of bank"),
     ],
 )
 def test_commands_that_make_no_sense(

@@ -235,14 +235,14 @@ def test_the_record_is_shown_to_who_may_read_all_that_it_names(
 
 
 def test_what_cannot_be_read_is_named(bank: Bank) -> None:
-    """A later release may have written it; another id's result matters to nobody."""
+    """A later release may have written it; another id's result, or change, matters to nobody."""
     moved(bank)
+    changes = bank.kafka.topics[NAMES.changes][0].records
     bank.kafka.append(NAMES.results, 0, b"of another time", b"else")
+    changes.insert(0, Record(0, 0, bank.kafka.now_ms, b"k", b"of somebody else"))
     assert bank.life(5).unknown == {}
     bank.kafka.append(NAMES.results, 0, b"of another time", b"move")
-    bank.kafka.topics[NAMES.changes][0].records.insert(
-        0, Record(0, 0, bank.kafka.now_ms, b"k", b"of another time")
-    )
+    changes.insert(0, Record(0, 0, bank.kafka.now_ms, b"k", b'{"format":99}'))
     unknown = bank.life(5).unknown
     assert "a result with its id cannot be read" in unknown["appends"]
     assert "some changes cannot be read" in unknown["writes"]
