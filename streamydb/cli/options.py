@@ -39,8 +39,10 @@ def point(value: str | None) -> str | None:
     Raises:
         BadParameter: it is neither.
     """
+    if value is None:
+        return None
     from streamydb.errors import SnapshotError
-    from streamydb.spark.snapshot import moment
+    from streamydb.spark.snapshot import moment  # it imports Spark
 
     try:
         moment(value)

@@ -15,7 +15,7 @@ from streamydb.columns.private import SEED
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.rows import Ints
 
-__all__ = ["PARTITION_BITS", "CommitColumns", "hash_of"]
+__all__ = ["PARTITION_BITS", "CommitColumns", "extent", "hash_of"]
 
 PARTITION_BITS: Final = 16
 """A place in the log is ``offset << PARTITION_BITS | partition``."""
@@ -38,15 +38,8 @@ class CommitColumns:
             at: their rows there; shape (n,).
             told: of each partition, offset, seq and timestamp; shape (n, 4).
         """
-        partitions, offsets, seqs, stamps = told.T
-        last = int(seqs.argmax())
-        self.newest = int(seqs[last]), int(stamps[last])
-        self.ends = {
-            number: int(offsets[partitions == number].max()) + 1
-            for number in np.unique(partitions).tolist()
-        }
+        places, self.newest, self.ends = extent(told)
         self._values, self._ids = records.values, records.keys
-        places = offsets << PARTITION_BITS | partitions
         order = np.argsort(places, kind="stable")
         self._places, self._at = places[order], at[order]
         hashes = hash_ragged(records.keys, int(SEED))[at]
@@ -118,6 +111,22 @@ class CommitColumns:
             if self._ids[at] == txn_id:
                 return self._values[at]
         return None
+
+
+def extent(told: Ints) -> tuple[Ints, tuple[int, int], dict[int, int]]:
+    """How far plain commits go.
+
+    Args:
+        told: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
+
+    Returns:
+        Their places; the largest seq, with its timestamp; and partition -> offset after the last.
+    """
+    partitions, offsets, seqs, stamps = told.T
+    last = int(seqs.argmax())
+    ends = {n: int(offsets[partitions == n].max()) + 1 for n in np.unique(partitions).tolist()}
+    places = offsets << PARTITION_BITS | partitions
+    return places, (int(seqs[last]), int(stamps[last])), ends
 
 
 def hash_of(txn_id: bytes) -> np.uint64:

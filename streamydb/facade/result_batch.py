@@ -18,7 +18,7 @@ from streamydb.columns.addresses import SPARE_BYTES, start_of
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
-from streamydb.facade.commit_columns import PARTITION_BITS, CommitColumns
+from streamydb.facade.commit_columns import PARTITION_BITS, CommitColumns, extent
 from streamydb.facade.ports import LogPosition
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end
@@ -190,12 +190,9 @@ def batch_of(records: RecordColumns) -> ResultBatch:
     return batch
 
 
-def _commits(rows: Ints, ids: list[bytes], values: list[bytes]) -> Commits:
-    partitions, offsets, seqs, stamps = rows.T
-    last = int(seqs.argmax())
-    ends = {n: int(offsets[partitions == n].max()) + 1 for n in np.unique(partitions).tolist()}
-    places = (offsets << PARTITION_BITS | partitions).tolist()
-    return Commits(places, ids, values, (int(seqs[last]), int(stamps[last])), ends)
+def _commits(told: Ints, ids: list[bytes], values: list[bytes]) -> Commits:
+    places, newest, ends = extent(told)
+    return Commits(places.tolist(), ids, values, newest, ends)
 
 
 def _decoded(values: Iterable[bytes]) -> list[tuple[Result, bytes]]:

@@ -20,7 +20,7 @@ from streamydb.kafka.positions import look_at
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
-from streamydb.records.formats import UNREADABLE
+from streamydb.records import seq_in
 from streamydb.records.rulings import Fault, Place, Suspects, TooLate, faults_in
 
 __all__ = ["Desk", "EarlierRulings", "note_told"]
@@ -151,7 +151,7 @@ class Desk:
                 value, number = record.value() or b"", record.partition() or 0
                 offset = record.offset() or 0
                 begins = offset < first.get(number, offset + 1)  # a window, with a result
-                if begins and (seq := _seq(value)) is not None:
+                if begins and (seq := seq_in(value)) is not None:
                     first[number] = offset
                     if seq <= told.seq and record.timestamp()[1] <= before_ms:
                         enough.add(number)
@@ -177,15 +177,3 @@ class Desk:
 def _ending(place: Place) -> bytes:
     """Return how the result of a record ends: with its source, or with where it repeats one."""
     return b'%d,"offset":%d}}' % place
-
-
-class _Numbered(msgspec.Struct):
-    seq: int
-
-
-def _seq(value: bytes) -> int | None:
-    """The seq of a result; None: something else has written the record."""
-    try:
-        return msgspec.json.decode(value, type=_Numbered).seq
-    except UNREADABLE:
-        return None

@@ -37,6 +37,7 @@ from streamydb.records.result import (
     decode_result,
     encode_result,
     is_strange_result,
+    seq_in,
 )
 from streamydb.records.transaction import (
     Add,
@@ -109,5 +110,6 @@ __all__ = [
     "is_strange_result",
     "keys",
     "module_key",
+    "seq_in",
     "with_deadline",
 ]

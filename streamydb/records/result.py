@@ -126,10 +126,12 @@ def is_strange_result(value: bytes) -> bool:
 
     Who passed over a result would not know how far the results go.
     """
-    if later_format(value) is not None:
-        return False
+    return later_format(value) is None and seq_in(value) is None
+
+
+def seq_in(value: bytes) -> int | None:
+    """The seq of a result of any release; None: something else has written the record."""
     try:
-        _decode_any(value)
+        return _decode_any(value).seq
     except UNREADABLE:
-        return True
-    return False
+        return None
