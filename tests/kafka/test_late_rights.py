@@ -27,13 +27,18 @@ def is_in(producer: Producer) -> bool:
     return refused is None
 
 
+def both(secured: Secured, database: str, name: str) -> tuple[Settings, Settings]:
+    """The admin of a database, and a new user, who has no rights yet."""
+    secured.add_scram([name])
+    admin = secured.settings(ADMIN, database=database, partitions=2)
+    return admin, secured.settings(name, SCRAM, database=database, partitions=2)
+
+
 def test_rights_that_are_granted_later_need_no_other_producer(
     secured: Secured, as_role: Callable[[str], Settings]
 ) -> None:
     """Each refusal ends a client of librdkafka, before it has a record or while it has one."""
-    admin = secured.settings(ADMIN, database=as_role("client").database, partitions=2)
-    late = secured.settings("late", SCRAM, database=admin.database, partitions=2)
-    secured.add_scram(["late"])
+    admin, late = both(secured, as_role("client").database, "late")
     with Producer(late, timeout_s=30) as producer:
         for _ in range(3):
             with pytest.raises(AppendError, match="streamydb acls"):
@@ -47,9 +52,7 @@ def test_a_topic_that_may_be_written_later_needs_no_other_producer(
     secured: Secured, as_role: Callable[[str], Settings]
 ) -> None:
     """Who may write some topic is not ended; it is refused before it gives a record away."""
-    admin = secured.settings(ADMIN, database=as_role("client").database, partitions=2)
-    late = secured.settings("later", SCRAM, database=admin.database, partitions=2)
-    secured.add_scram(["later"])
+    admin, late = both(secured, as_role("client").database, "later")
     beside = f"{admin.database}x"
     create(admin.client_config(), beside, partitions=2)
     apply(admin.client_config(), beside, "client", "User:later")
