@@ -1,10 +1,10 @@
 """Threads append while the producer's own thread falls asleep, wakes, and is closed.
 
 The broker's side decides by dice when a record has its fate, which fate, when the queue is full,
-and when the client is ended by a fatal error; some callbacks raise. An error is any that Kafka
-knows, and the record is in the log or not, except that what was not sent, or refused at once, is
-not. The thread's sleep is made so long that whoever relies on its end, and not on being woken,
-fails.
+when the client refuses a record at once, and when a fatal error ends it; some callbacks raise. An
+error is any that Kafka knows, and the record is in the log or not, except that what was not sent,
+or refused at once, is not. The thread's sleep is made so long that whoever relies on its end, and
+not on being woken, fails.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,6 +56,8 @@ class Broker:
     Attributes:
         log: the values that were appended, in order.
         clients: how many there were.
+        ends: how many of them a fatal error has ended; the last may have no successor.
+        refused: values that a client has not taken.
     """
 
     def __init__(self, seed: int) -> None:
@@ -61,9 +65,11 @@ class Broker:
         self.queue_max = self.dice.randint(1, 8)
         self.failing = self.dice.choice([0.0, 0.1])
         self.ending = self.dice.choice([0.0, 0.02])
+        self.refusing = self.dice.choice([0.0, 0.1])
         self.lock = threading.Lock()
         self.log: list[bytes] = []
-        self.clients = 0
+        self.clients = self.ends = 0
+        self.refused: set[bytes] = set()
 
     def connect(self, *_: object) -> Client:
         self.clients += 1
@@ -85,10 +91,15 @@ class Client:
     def produce(self, _: str, value: bytes, *_key: object, on_delivery: Told) -> None:
         broker = self._broker
         with broker.lock:
-            self._ended = self._ended or broker.dice.random() < broker.ending
+            if not self._ended and broker.dice.random() < broker.ending:
+                self._ended = True
+                broker.ends += 1
             if self._ended:
                 fatal = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
                 raise KafkaException(fatal)
+            if broker.dice.random() < broker.refusing:
+                broker.refused.add(value)
+                raise KafkaException(KafkaError(broker.dice.choice(NOT_WRITTEN)))
             if len(self._kept) >= broker.queue_max:
                 raise BufferError
             self._kept.append((value, on_delivery))
@@ -168,23 +179,35 @@ class Fates:
             return self._all.wait_for(lambda: len(self.told) >= len(self.taken), WAIT_S)
 
 
+def _pass_on(heard: producer.OnDelivery, done: Future[Appended]) -> None:
+    """Tell what a future has; it raises nothing but what a producer may."""
+    error = done.exception()
+    assert error is None or isinstance(error, AppendError)
+    heard(None if error else done.result(), error)
+
+
 def _append(
     log: producer.Producer, number: int, seed: int, fates: Fates, failures: list[str]
 ) -> None:
-    """Append some, at once or not, and rest until all is told: then the producer falls asleep."""
+    """Append some, in three ways, and rest until all is told: then the producer falls asleep."""
     dice = random.Random(seed * 1_000 + number)
     for count in range(dice.randint(1, 40)):
         value = b"%d-%d" % (number, count)
         heard = fates.hear(value, raises=dice.random() < 0.05)
+        way = dice.random()
+        if way < 0.3:
+            fates.taken.append(value)
+            log.submit(value).add_done_callback(partial(_pass_on, heard))
+            continue
         try:
-            if dice.random() < 0.5:
+            if way < 0.65:
                 if log.append_at_once(value, heard):
                     fates.taken.append(value)
             else:
                 log.append_async(value, heard)
                 fates.taken.append(value)
         except AppendError:
-            pass  # fenced again and again; nobody may hear of it
+            pass  # refused, or fenced again and again; nobody may hear of it
         if dice.random() < 0.3:
             if not fates.wait():
                 failures.append(f"{value!r}: no fate")
@@ -230,7 +253,9 @@ def test_each_record_is_told_of_once_and_nobody_waits_for_the_end_of_a_sleep(
     for fates in every:
         of_thread = [appended[value].offset for value in fates.taken if value in appended]
         assert of_thread == sorted(of_thread)
-    assert broker.failing or broker.clients > 1 or len(appended) == len(told)
+    assert broker.refused.isdisjoint({*broker.log})
+    assert broker.clients - 1 <= broker.ends <= broker.clients
+    assert broker.failing or broker.ends or told.keys() - appended.keys() <= broker.refused
 
     late = Fates()
     assert not log.append_at_once(b"late", late.hear(b"late", raises=False))
