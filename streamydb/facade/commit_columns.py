@@ -114,7 +114,7 @@ class CommitColumns:
 
 
 def extent(told: Ints) -> tuple[Ints, tuple[int, int], dict[int, int]]:
-    """How far plain commits go.
+    """Return the extent of plain commits.
 
     Args:
         told: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
