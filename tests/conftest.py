@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,9 @@ early, when the jars have come, but not all at once: what computes lies between 
 keeps the cores busy. A third of it is left for the end, so that no core waits for the last of them.
 """
 
+_KEPT_EVERY = 100
+"""So many tests leave little enough for the collector to walk through."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare what this run may be asked to do in addition."""
@@ -73,7 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that the workers of a run share; have Java compile for a short life."""
     atexit.register(_hush)
     os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
-    if not _is_worker(config):
+    if _is_worker(config):
+        gc.disable()  # until all tests are collected: it would walk through them again and again
+    else:
         os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="streamydb-tests-")
         signal.signal(signal.SIGTERM, _interrupted)  # so that the shared broker is stopped, too
         if config.getoption(OPTION):
@@ -103,8 +110,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep Python's collector away from six thousand tests: the simulator runs half as long."""
+    """Keep Python's collector away from ten thousand tests: the simulator runs half as long."""
     keep_all()
+    gc.enable()
+
+
+_ended = count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Keep it away from what tests leave, too: at the end it would walk through a million objects.
+    """
+    if next(_ended) % _KEPT_EVERY == 0:
+        keep_all()
 
 
 @pytest.hookimpl(wrapper=True)
