@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 import msgspec
 
+from streamydb.errors import RecordError
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
-from streamydb.facade.problems import ProblemError
+from streamydb.facade.ports import LogUnavailableError
+from streamydb.facade.problems import ProblemError, told_of
 from streamydb.records import Change, Resolved
 
 __all__ = ["Feed", "Merger", "change_event"]
@@ -153,10 +155,10 @@ class Feed:
 
         Raises:
             ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone,
-                not-ready (the source has ended).
+                log-unavailable, not-ready (the source has ended, or cannot read a change).
         """
         position = since
-        if position < self._floor:
+        while position < self._floor:  # again, if that has moved while the reader was closed
             async with aclosing(self._old(position, pause_s)) as old:
                 async for batch in old:
                     yield None if batch is None else _after(batch, position)
@@ -208,7 +210,7 @@ class Feed:
 
     async def _old(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
         """Batches that are not kept any more, up to those that are."""
-        with self._catch_ups.enter():
+        with self._catch_ups.enter(), _failures_told():
             async with aclosing(self._source.history(since)) as history:
                 batch: ChangeBatch | None = None
                 while batch is None or batch.resolved < self._floor:
@@ -230,6 +232,19 @@ def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
     return ChangeBatch(
         batch.resolved, tuple(event for event in batch.changes if event.seq > position)
     )
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Raise the failures of a reader of old changes as problems, which streams end with."""
+    try:
+        yield
+    except LogUnavailableError as error:
+        raise ProblemError(
+            "log-unavailable", f"{told_of(error)}.", retry_after_s=_RETRY_AFTER_S
+        ) from error
+    except RecordError as error:  # its text shows nothing of the record
+        raise _ended(f"The changes cannot be followed: {error}") from error
 
 
 def _slow() -> ProblemError:

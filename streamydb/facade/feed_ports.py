@@ -123,6 +123,8 @@ class ChangeSource(Protocol):
 
         Raises:
             ProblemError: snapshot-gone: some of those changes are not kept any more.
+            LogUnavailableError: Kafka does not answer.
+            RecordError: a change is of a release that this one cannot read.
         """
 
     def fault(self) -> str | None:
