@@ -6,7 +6,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from litestar import Litestar, Response, Router
@@ -134,18 +134,17 @@ def _lifespan(services: Services) -> Callable[[Litestar], Any]:
     @asynccontextmanager
     async def run(_: Litestar) -> AsyncGenerator[None, None]:
         await services.log.start()
-        services.reader.begin()
-        ticks = asyncio.create_task(services.ticker.run())
-        try:
+        async with AsyncExitStack() as ending:  # the last one first; all, whatever fails
+            for part in (
+                services.log, services.changes, services.queries, services.statements,
+                services.reader,
+            ):  # fmt: skip
+                ending.push_async_callback(part.stop)
+            services.reader.begin()
+            ticks = asyncio.create_task(services.ticker.run())
+            ending.push_async_callback(asyncio.wait, [ticks])
+            ending.callback(ticks.cancel)
             yield
-        finally:
-            ticks.cancel()
-            await asyncio.wait([ticks])
-            await services.reader.stop()
-            await services.statements.stop()
-            await services.queries.stop()
-            await services.changes.stop()
-            await services.log.stop()
 
     return run
 

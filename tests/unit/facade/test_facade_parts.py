@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.facade import FacadeSettings
+from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import declared_bytes, idempotency_key, matches, preference
 from streamydb.facade.paths import key_of, take_name, text_of
@@ -22,6 +22,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.writes import location
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel
+from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.served import serving
 
@@ -255,3 +256,19 @@ def test_a_real_stream_goes_on_and_ends_with_the_server() -> None:
             httpx.put(f"{base}/v1/kv/a", content=b"1")
             assert next(line for line in lines if line.startswith("id")) == "id: 1"
             assert next(line for line in lines if line.startswith(":")) == ": heartbeat"
+
+
+@scenario
+async def test_a_part_that_fails_at_its_end_keeps_no_other_from_ending() -> None:
+    """The log waits at its end until what was appended is safe."""
+    database = MemoryDatabase()
+
+    async def failing() -> None:
+        raise OSError("the pool of queries hangs")
+
+    database.changes.stop = failing  # type: ignore[method-assign]
+    with pytest.raises(ExceptionGroup) as caught:
+        async with InProcess(create_app(database.model, database.log, database.changes)):
+            assert database.log.running
+    assert caught.group_contains(OSError, match="the pool of queries hangs")
+    assert not database.log.running
