@@ -75,6 +75,7 @@ def start(
 
     Raises:
         ProcessError: a process of this name runs already, or the program cannot be started.
+        OSError: its log or its record cannot be written; then it does not run.
     """
     running = find(folder, name)
     if running is not None:
@@ -83,7 +84,6 @@ def start(
     rotate(log)
     told = {**(environment or {}), OUTPUT: str(log)}
     child = LocalProcess(name, command, log, environment=told, append=True)
-    child.release()
     record = ProcessRecord(
         name=name,
         pid=child.pid,
@@ -93,7 +93,12 @@ def start(
         started_ms=time.time_ns() // 1_000_000,
         since_boot=child.birth.since_boot,
     )
-    _write(folder, record)
+    try:
+        _write(folder, record)
+    except BaseException:  # nobody would find it again
+        child.kill()
+        raise
+    child.release()
     return record
 
 

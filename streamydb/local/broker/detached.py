@@ -33,6 +33,7 @@ def start_detached(
 
     Raises:
         BrokerError: it did not start, or one runs there on another port than `port`.
+        OSError: its record cannot be written; then it does not run.
     """
     with file_lock(home / "broker.lock"):
         running = find_broker(home)
@@ -46,9 +47,13 @@ def start_detached(
             return running
         remove_record(home)
         broker = EmbeddedBroker(home, port=port, properties=properties, heap_mb=heap_mb)
-        record = broker.start().release()
-        write_record(home, record)
-        return record
+        record = broker.start().record
+        try:
+            write_record(home, record)
+        except BaseException:  # nobody would find it again
+            broker.kill()
+            raise
+        return broker.release()
 
 
 def stop_detached(home: Path, *, timeout_s: float = 30.0) -> bool:

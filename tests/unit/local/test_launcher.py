@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -241,3 +242,28 @@ def test_a_folder_knows_what_was_started_from_it(tmp_path: Path) -> None:
     assert not runs(started.pid)
     assert processes.find(tmp_path, "pipeline") is None
     assert not processes.stop(tmp_path, "pipeline")
+
+
+def test_one_whose_record_cannot_be_written_does_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody would find it again."""
+    begun: list[LocalProcess] = []
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Noted(LocalProcess):
+        def __init__(self, *args: object, **named: object) -> None:
+            super().__init__(*args, **named)  # type: ignore[arg-type]
+            begun.append(self)
+
+    monkeypatch.setattr(processes, "LocalProcess", Noted)
+    monkeypatch.setattr(processes, "write_whole", full)
+    with pytest.raises(OSError, match="No space left"):
+        processes.start(tmp_path, "pipeline", [sys.executable, "-c", SLEEPS])
+    (started,) = begun
+    left = process_of(started.pid, started.birth)
+    if left is not None:
+        left.kill()
+    assert left is None
