@@ -17,6 +17,7 @@ import asyncio
 import contextvars
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
@@ -275,13 +276,19 @@ class Reader:
             )
 
 
-async def in_thread(function: Callable[..., _T], *args: Any) -> _T:
+async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None = None) -> _T:
     """Run a function that may take long in a thread; if cancelled, however often, wait for its end
     first: the caller closes what it reads.
+
+    Args:
+        function: what is run.
+        args: its arguments.
+        of: has the threads; by default those of the event loop, which all reads share. They are
+            few, so what waits for Kafka must not hold them.
     """
     # No task: the end of a loop cancels all tasks, and then one is done while its thread works on.
     work = partial(contextvars.copy_context().run, function, *args)
-    ending = asyncio.get_running_loop().run_in_executor(None, work)
+    ending = asyncio.get_running_loop().run_in_executor(of, work)
     try:
         return await asyncio.shield(ending)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -55,42 +56,45 @@ class PipelineWatch:
     """Asks Kafka when somebody looks; one look at a time.
 
     A look has a thread of its own, that does not hold up the end of the facade: Kafka may be away.
+    Those who wait for it hold no thread: reads would wait behind them.
     """
 
     def __init__(self, about: About) -> None:
         """Know nothing yet."""
         self._about = about
-        self._lock = threading.Lock()
-        self._look: threading.Thread | None = None
+        self._look: asyncio.Future[None] | None = None
         self._again_s = 0.0
         self._told = Told(why=[] if about.told is None else ["Kafka has not answered yet"])
 
     async def report(self) -> bytes:
         """Return the JSON of what is known now, or was a moment ago."""
-        return await asyncio.to_thread(self._report)
-
-    def _report(self) -> bytes:
-        self._refresh().join(_PATIENCE_S)
-        told = self._told
+        look = self._refresh()
+        if not look.done():
+            await asyncio.wait([look], timeout=_PATIENCE_S)
+        here, told = await asyncio.to_thread(self._here), self._told
         return msgspec.json.encode(_Report(
-            database=self._about.database, here=self._here(), heard=told.heard,
+            database=self._about.database, here=here, heard=told.heard,
             digests=told.digests, why=told.why,
         ))  # fmt: skip
 
-    def _refresh(self) -> threading.Thread:
+    def _refresh(self) -> asyncio.Future[None]:
         """Return the look that is under way, or the last one if that was just now."""
-        with self._lock:
-            now_s = time.monotonic()
-            look = self._look
-            if look is None or (not look.is_alive() and now_s >= self._again_s):
-                self._again_s = now_s + _KEPT_S
-                look = self._look = threading.Thread(target=self._ask, daemon=True)
-                look.start()
-            return look
+        now_s, look = time.monotonic(), self._look
+        if look is None or (look.done() and now_s >= self._again_s):
+            self._again_s = now_s + _KEPT_S
+            loop = asyncio.get_running_loop()
+            look = self._look = loop.create_future()
+            threading.Thread(target=self._ask, args=[loop, look], daemon=True).start()
+        return look
 
-    def _ask(self) -> None:
-        if self._about.told is not None:
-            self._told = self._about.told()
+    def _ask(self, loop: asyncio.AbstractEventLoop, look: asyncio.Future[None]) -> None:
+        """Ask Kafka, and end the look; called in its thread."""
+        try:
+            if self._about.told is not None:
+                self._told = self._about.told()
+        finally:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(look.set_result, None)
 
     def _here(self) -> list[_Here]:
         """Read the status files."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -45,6 +46,7 @@ _NO_KAFKA: Final = dict.fromkeys(
 def explanation_handler(about: About, searches_max: int) -> HTTPRouteHandler:
     """Return the handler of `GET /v1/explanations/{id}`; so many searches run at once."""
     searches = Limiter("searches for explanations", searches_max)
+    threads = ThreadPoolExecutor(searches_max, "streamydb-explanations")
 
     @get("/v1/explanations/{id:path}", responses=answers(*_PROBLEMS))
     async def get_explanation(request: AnyRequest, record: q.AsRecord = None) -> Response[bytes]:
@@ -61,7 +63,7 @@ def explanation_handler(about: About, searches_max: int) -> HTTPRouteHandler:
         told = await services.writer.told_to(found, caller)
         verdict = msgspec.Raw(verdict_body(_alone(told), caller))
         with searches.enter():
-            life = await in_thread(_life, about, services.model, _alone(found))
+            life = await in_thread(_life, about, services.model, _alone(found), of=threads)
         shown = msgspec.structs.asdict(seen_by(life, caller.may_read)) | {"verdict": verdict}
         body = msgspec.json.encode(shown)
         if len(body) > services.settings.answer_bytes_max:

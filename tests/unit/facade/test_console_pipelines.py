@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from streamydb.kafka.presence import Seen
 from streamydb.kafka.reader import ReadingError
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.settings import Settings
-from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario, until
 from tests.support.history import HistoryDatabase
 
 HEARD = Seen(
@@ -84,6 +86,31 @@ async def test_kafka_is_asked_once_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("streamydb.facade.console.pipelines._PATIENCE_S", 60.0)
     assert json.loads(await watch.report())["heard"] == [msgspec.to_builtins(HEARD)]
     assert len(asked) == 1
+
+
+@scenario
+async def test_those_who_wait_for_kafka_hold_no_thread_that_reads_need(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamydb.facade.console.pipelines._PATIENCE_S", 60.0)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    answered, asked = threading.Event(), threading.Event()
+
+    def told() -> Told:
+        asked.set()
+        answered.wait(60)
+        return Told(heard=[HEARD])
+
+    watch = PipelineWatch(About("bank", told=told))
+    reports = [asyncio.create_task(watch.report()) for _ in range(2)]
+    try:
+        await until(asked.is_set)
+        async with asyncio.timeout(20):
+            assert await asyncio.to_thread(answered.is_set) is False
+    finally:
+        answered.set()
+    for report in reports:
+        assert json.loads(await report)["heard"] == [msgspec.to_builtins(HEARD)]
 
 
 def test_the_facts_of_a_database_on_kafka(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

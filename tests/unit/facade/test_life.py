@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -18,7 +21,7 @@ from streamydb.facade.life.evidence import Member
 from streamydb.facade.life.group import MEMBERS_SHOWN, group_of
 from streamydb.facade.life.kafka import collect
 from streamydb.records import Marker, Result, Transaction, decode, encode_marker
-from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.lives import NAMES, Bank
 from tests.support.memory_kafka import CONNECTION, Record
@@ -282,3 +285,29 @@ async def test_over_rest() -> None:
         await client.request("POST", "/v1/transactions", put("later", "x", 2),
                              {"prefer": "respond-async"})  # fmt: skip
         assert (await client.request("GET", "/v1/explanations/later")).status == 202
+
+
+@scenario
+async def test_a_search_of_kafka_holds_no_thread_that_reads_need() -> None:
+    database = MemoryDatabase()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    answered, asked = threading.Event(), threading.Event()
+
+    def evidence(_: Result) -> Evidence:
+        asked.set()
+        answered.wait(60)
+        return Evidence(missing={})
+
+    app = create_app(
+        database.model, database.log, database.changes, about=About(evidence=evidence)
+    )
+    async with InProcess(app) as client:
+        await client.request("POST", "/v1/transactions", put("a", "x", 1))
+        explained = asyncio.create_task(client.request("GET", "/v1/explanations/a"))
+        try:
+            await until(asked.is_set)
+            listed = await client.request("GET", "/v1/kv?limit=500")  # read in a thread
+            assert [entry["key"] for entry in listed.json()["entries"]] == ["x"]
+        finally:
+            answered.set()
+        assert (await explained).status == 200
