@@ -13,6 +13,7 @@ from streamydb.facade.life.evidence import Evidence, Passing, ToldResolved, Told
 from streamydb.facade.life.group import Group, group_of
 from streamydb.kafka.digests import ShardDigests
 from streamydb.records import CONSTRAINTS_KEY, Check, Result, Transaction, decode, keys
+from streamydb.records.expiry import is_over
 from streamydb.records.result import NULL
 
 __all__ = [
@@ -30,7 +31,10 @@ _COMPARATORS: Final = (
 
 
 class MetValue(NamedTuple):
-    """A value right before the transaction (None: absent), and its version (then 0)."""
+    """A value right before the transaction (None: absent), and its version (then 0).
+
+    It has its end (`records.expiry`), which may have passed by the transaction's time.
+    """
 
     value: bytes | None
     version: int
@@ -142,7 +146,7 @@ def explain(result: Result, evidence: Evidence, look: Look) -> Life:
     record = decode(evidence.raw) if evidence.raw is not None else None
     txn = record if isinstance(record, Transaction) else None
     touched = [] if txn is None else list(keys(txn))
-    seen = look([*touched, CONSTRAINTS_KEY])
+    seen = _met_by(result, look([*touched, CONSTRAINTS_KEY]))
     return Life(
         id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
         transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
@@ -158,6 +162,15 @@ def explain(result: Result, evidence: Evidence, look: Look) -> Life:
         ],
         resolved=evidence.resolved, digests=evidence.digests, unknown=unknown,
     )  # fmt: skip
+
+
+def _met_by(
+    result: Result, before: Mapping[str, MetValue] | None
+) -> Mapping[str, MetValue] | None:
+    """Leave out what had ended by its time: the removal counts as right before it."""
+    if before is None:
+        return None
+    return {key: met for key, met in before.items() if not is_over(met.value, result.ts_ms)}
 
 
 def _appends(result: Result, evidence: Evidence) -> Iterator[Append]:

@@ -30,6 +30,7 @@ from streamydb.facade.services import (
 from streamydb.facade.transactions import verdict_of
 from streamydb.facade.writes import verdict_body
 from streamydb.records import Result
+from streamydb.records.expiry import ending
 
 __all__ = ["explanation_handler"]
 
@@ -99,6 +100,9 @@ def _state_before(
     try:
         with model.snapshot(seq - 1) as snapshot:
             found = zip(keys, snapshot.get_many(keys), strict=True)
-            return {k: MetValue(e.value, e.version) for k, e in found if e is not None}
+            return {
+                key: MetValue(ending(entry.value, entry.expires_ms), entry.version)
+                for key, entry in found if entry is not None
+            }  # fmt: skip
     except StreamyError:  # it was collected meanwhile
         return None

@@ -121,6 +121,25 @@ def test_what_kafka_does_not_keep_is_said(bank: Bank, monkeypatch: pytest.Monkey
     assert (gone.appends, "appends" in gone.unknown) == ([], True)
 
 
+def leased(name: str) -> bytes:
+    """Two keys that end, one of them soon."""
+    puts = [{"op": "put", "key": key, "value": ms, "ttl_ms": ms} for key, ms in ENDS.items()]
+    return json.dumps({"id": name, "updates": puts}).encode()
+
+
+ENDS = {"lease": 5, "kept": 500_000}
+TAKEN = put("b", "x", 1, checks=[{"key": "lease", "exists": False}], reads=["kept"])
+MET = {"lease": (None, 0), "kept": (500_000, 1), "x": (None, 0)}
+
+
+def test_what_had_ended_by_its_time_was_absent(bank: Bank) -> None:
+    bank.plan(bank.append(leased("a")))
+    bank.plan(bank.append(TAKEN))
+    life = bank.life(2)
+    assert [check.holds for check in life.checks] == [True]
+    assert {m.key: (json.loads(bytes(m.value)), m.version) for m in life.met} == MET
+
+
 def test_what_was_rejected_was_not_executed(bank: Bank) -> None:
     bank.plan(bank.append(b'{"id": "odd", "what": 1}'), bank.append(put("even", "x", 1)))
     odd, even = bank.life(1), bank.life(2)
@@ -285,6 +304,25 @@ async def test_over_rest() -> None:
         await client.request("POST", "/v1/transactions", put("later", "x", 2),
                              {"prefer": "respond-async"})  # fmt: skip
         assert (await client.request("GET", "/v1/explanations/later")).status == 202
+
+
+@scenario
+async def test_over_rest_what_had_ended_by_its_time_was_absent() -> None:
+    database, now = MemoryDatabase(), [1_000]
+    database.clock = lambda: now[0]
+
+    def evidence(result: Result) -> Evidence:
+        return Evidence(raw=database.log.records[result.source.offset], missing={})
+
+    app = create_app(
+        database.model, database.log, database.changes, about=About(evidence=evidence)
+    )
+    async with InProcess(app) as client:
+        await client.request("POST", "/v1/transactions", leased("a"))
+        now[0] += 10
+        assert (await client.request("POST", "/v1/transactions", TAKEN)).status == 200
+        told = (await client.request("GET", "/v1/explanations/b")).json()
+    assert {met["key"]: (met["value"], met["version"]) for met in told["met"]} == MET
 
 
 @scenario
