@@ -254,12 +254,13 @@ class Comparison:
         from bisect import bisect_right
 
         seen, starts = self._seen_changes, self.expected.starts
+        removals = {place: number for (_, number), place in self.expected.removals.items()}
         self.report.changes.missing = seen.count(0)
         at = seen.find(0)
         while at >= 0:
             seq = bisect_right(starts, at)
-            name = OutputName("change", seq, at - starts[seq - 1] + 1)
-            if not self.evidence.absent("changes", name):
+            index = removals.get(at, at - starts[seq - 1] + 1)
+            if not self.evidence.absent("changes", OutputName("change", seq, index)):
                 return
             at = seen.find(0, at + 1)
 

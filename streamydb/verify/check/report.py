@@ -48,7 +48,8 @@ class Difference(msgspec.Struct, omit_defaults=True):
     offset: int | None = None
     seq: int | None = None
     index: int | None = None
-    """Position among the changes of one transaction, from 1."""
+    """The `total_order` of a change: its place among those of one transaction, from 1; of a removal
+    by time, a number above all of these."""
     expected: str | None = None
     actual: str | None = None
 

@@ -18,6 +18,7 @@ from streamydb.kafka.rulings import rulings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.local.collector import no_collection
 from streamydb.records import decode_dead_letter
+from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import Rulings
 from streamydb.verify.check.compare import Comparison
 from streamydb.verify.check.expected import Expected, tells_removal
@@ -265,17 +266,15 @@ def _expected_records(
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:
-            seq, index = oracle.next_seq, 0
+            seq, own = oracle.next_seq, 0
             if seq > last:
                 return
             for topic, key, value in oracle.apply(raw, partition, offset, ts_ms):
-                if topic not in kinds:
+                if topic not in kinds or value is None:
                     continue
-                if topic == "changes" and value is not None:
-                    index += 1
-                if value is not None:
-                    yield (
-                        OutputName(kinds[topic], seq, index if topic == "changes" else 0),
-                        key,
-                        value,
-                    )
+                index = 0
+                if topic == "changes" and tells_removal(value):
+                    index = removal_number(key or b"")
+                elif topic == "changes":
+                    index = own = own + 1
+                yield OutputName(kinds[topic], seq, index), key, value

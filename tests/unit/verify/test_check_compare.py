@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 
-from streamydb.verify.check import CheckReport, Comparison, Expected, Output
+from streamydb.records.expiry import removal_number
+from streamydb.records.rulings import NO_RULINGS
+from streamydb.verify.check import CheckOptions, CheckReport, Comparison, Expected, Output
 from streamydb.verify.check.report import DIFFERENCES_MAX
-from streamydb.verify.check.run import _expect, _fault
+from streamydb.verify.check.run import _expect, _fault, _fill_in
 from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.order import Ordered
 from tests.support.strange import STRANGE
 
 COUNT = 100
@@ -80,3 +86,33 @@ def test_what_something_else_has_written_is_named(
     assert not report.ok
     (named,) = report.differences
     assert (named.topic, named.partition, named.offset) == (topic, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("lost", "index"), [("ended", removal_number(b"ended")), ("first", 1), ("second", 2)]
+)
+def test_a_missing_change_is_told_with_its_own_bytes(lost: str, index: int) -> None:
+    """Also beside a removal by time, which is told before the transaction's own changes."""
+    ending = {"op": "put", "key": "ended", "value": 1, "ttl_ms": 5}
+    puts = [{"op": "put", "key": key, "value": key} for key in ("first", "second")]
+    log = [
+        Ordered(ts_ms, 0, offset, msgspec.json.encode({"id": str(offset), "updates": updates}))
+        for offset, (ts_ms, updates) in enumerate([(7, [ending]), (100, puts)])
+    ]
+    oracle, expected, report = Oracle("db"), Expected(), CheckReport("db")
+    found = []
+    for ts_ms, partition, offset, value in log:
+        outputs = oracle.apply(value, partition, offset, ts_ms)
+        _expect(expected, partition, offset, outputs)
+        found += [out for out in outputs if offset == 0 or out.key != lost.encode()]
+    comparison = Comparison(expected, report, Workflows(report))
+    for number, (topic, key, value) in enumerate(found):
+        judge = {"results": comparison.result, "changes": comparison.change}[topic]
+        judge(Output(0, number, key, value))
+    comparison.finish({key.encode(): value for key, value in oracle.state.items()})
+    source: Any = SimpleNamespace(ordered=lambda: iter([log]))
+    _fill_in(CheckOptions({}, "db"), source, NO_RULINGS, comparison.evidence.wanted)
+    (missing,) = [each for each in report.differences if each.kind == "missing"]
+    assert (missing.topic, missing.seq, missing.index) == ("changes", 2, index)
+    assert missing.message.endswith(f"(key {lost!r})")
+    assert f'"total_order":{index}' in (missing.expected or "")
