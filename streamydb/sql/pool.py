@@ -55,7 +55,11 @@ class Spare:
             self._loop, self._spare = loop, None
         spare = self._usable() or asyncio.create_task(_start(self._module))
         self._spare = asyncio.create_task(_start(self._module))
-        return await spare
+        try:
+            return await asyncio.shield(spare)
+        except asyncio.CancelledError:  # it may be ready in this moment, and is nobody's then
+            await asyncio.shield(_dropped(spare))
+            raise
 
     def _usable(self) -> asyncio.Task[Process] | None:
         """The process that is kept ready, or is being made; None: it has ended, or did not start.
@@ -71,10 +75,15 @@ class Spare:
         spare, self._spare = self._spare, None
         if spare is None or self._loop is not asyncio.get_running_loop():
             return
-        spare.cancel()  # one that is still starting ends itself
-        await asyncio.wait([spare])
-        if not spare.cancelled() and spare.exception() is None:
-            await end(spare.result())
+        await _dropped(spare)
+
+
+async def _dropped(spare: asyncio.Task[Process]) -> None:
+    """End a process that is ready, or is being made."""
+    spare.cancel()  # one that is still starting ends itself
+    await asyncio.wait([spare])
+    if not spare.cancelled() and spare.exception() is None:
+        await end(spare.result())
 
 
 class QueryPool:
