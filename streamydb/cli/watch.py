@@ -114,11 +114,14 @@ class Chosen:
     Args:
         wanted: of which keys, and of which values if the records are changes.
         since: of changes, only those after this seq.
+        feed: where the records are.
     """
 
-    def __init__(self, wanted: Wanted, since: int | None) -> None:
+    def __init__(
+        self, wanted: Wanted, since: int | None, feed: WatchTarget = WatchTarget.changes
+    ) -> None:
         """Nothing has been seen yet."""
-        self._wanted, self._since = wanted, since
+        self._wanted, self._since, self._feed = wanted, since, feed
         self._valued = wanted.after is not None or wanted.before is not None
         self._seqs: dict[int | None, int] = {}
         self._changes = ChangeRecords("the changes")
@@ -131,8 +134,9 @@ class Chosen:
         seq = self._seq(message) if self._valued or self._since is not None else 0
         if seq is None or (self._since is not None and seq <= self._since):
             return False
-        if key is None:
-            return resolved and not self._wanted.prefix
+        if key is None:  # a resolved record, or the result of a record in which no id was found
+            marks = self._feed is WatchTarget.changes
+            return (resolved or not marks) and not self._wanted.prefix
         if value is None and self._valued:
             return False
         name = key.decode("utf-8", "surrogateescape")
@@ -158,7 +162,7 @@ def _chosen(feed: WatchTarget, asked: Sequence[str | None], since: int | None) -
     if feed is not WatchTarget.changes and (since is not None or any(asked[1:])):
         fail("--start, --end, --where, --where-before and --since are for changes", EXIT_USAGE)
     try:
-        return Chosen(wanted_of(*asked), since)
+        return Chosen(wanted_of(*asked), since, feed)
     except ProblemError as error:
         fail(error.detail, EXIT_USAGE)
 

@@ -77,6 +77,13 @@ def test_resolved_records_are_shown_when_asked_for() -> None:
     assert shown(_chosen(WatchTarget.changes, everything, None), resolved=True) == [*range(1, 7)]
 
 
+def test_the_result_of_a_record_without_an_id_is_shown() -> None:
+    refused: Any = Message(None, b'{"id":null,"seq":7,"status":"rejected"}')
+    for prefix, found in (("", True), ("a", False)):
+        chosen = _chosen(WatchTarget.results, (prefix, None, None, None, None), None)
+        assert chosen.takes(refused, resolved=False) is found
+
+
 @pytest.mark.parametrize(
     ("feed", "asked", "since"),
     [
