@@ -248,6 +248,24 @@ def test_follow_ups_that_are_not_made_do_not_happen() -> None:
     assert begun.same, "follow-ups from before the stretch are as they are recorded"
 
 
+@pytest.mark.parametrize("which", ["a copy", "one that is not made"])
+def test_a_key_that_ends_at_a_follow_up_which_is_not_executed_is_told_there(which: str) -> None:
+    log = Log(VOTER)
+    log.call("voter.vote", ["phone/1", "$flows/voter"], phone=1, who="ann")
+    log.append(log.waiting.pop(0))
+    log.append(record("ending", updates=[{"op": "put", "key": "x", "value": 1, "ttl_ms": 1}]))
+    log.append(log.records[2] if which == "a copy" else log.waiting.pop(0))
+    log.append(record("next", updates=[{"op": "put", "key": "y", "value": 1}]))
+    kept, ended = history(log.records, modules=log.modules), 5
+    if which == "a copy":
+        assert asked(kept, replaced(VOTER, "voter"))[0].same
+        return
+    silent = VOTER.replace('    db.emit("counted"', '    if False:\n            db.emit("counted"')
+    found = asked(kept, replaced(silent, "voter"))[1]
+    (writes,) = [d for d in found if d.kind == "writes" and d.seq >= ended]
+    assert (writes.seq, writes.after) == (ended, '{"x":null}')
+
+
 def test_all_differences_go_into_a_file_that_is_whole_or_not_there(tmp_path: Path) -> None:
     path = tmp_path / "found.parquet"
     with DifferencesFile(path) as file:
