@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.server import server_of
 from streamydb.kafka.connect import copier
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import PipelineMetrics
@@ -57,7 +58,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     @scenario
     async def ask() -> None:
         database = MemoryDatabase()
-        app = create_app(database.model, database.log, database.changes, FacadeSettings())
+        limits = FacadeSettings()
+        app = create_app(database.model, database.log, database.changes, limits)
+        server_of(app, limits, app.metrics)  # has metrics, too
         async with InProcess(app) as client:
             await client.request("PUT", "/v1/kv/a", b"1")
             await client.request("GET", "/v1/kv/missing")
