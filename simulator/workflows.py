@@ -16,7 +16,7 @@ import msgspec
 from simulator.log import SimulatedLog
 from streamydb.errors import BATCH_EARLY, BATCH_REPEATED, INTERNAL
 from streamydb.procedures.modules import MemoryModules, compile_module
-from streamydb.records.names import FOLLOW_UP_PREFIX
+from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["FLOW_TEXTS", "Divergence", "FlowCalls", "check_flows"]
@@ -152,10 +152,9 @@ def check_flows(
         for (topic, _, _), output in sorted(first.items())
         if topic == "transactions"
     }
-    marked = b'{"id":"' + FOLLOW_UP_PREFIX.encode()
     for records in log.partitions.values():
         for record in records:
-            if record.value is not None and record.value.startswith(marked):
+            if record.value is not None and record.value.startswith(FOLLOW_UP_MARK):
                 name = msgspec.json.decode(record.value)["id"]
                 if made.get(name) != record.value:
                     raise Divergence(f"a follow-up that nobody made: {record.value!r}")

@@ -21,6 +21,9 @@ WINDOWS_PREFIX: Final = "$windows/"
 FOLLOW_UP_PREFIX: Final = "$flow/"
 """Begins the ids of follow-ups, and of nothing else."""
 
+FOLLOW_UP_MARK: Final = b'{"id":"' + FOLLOW_UP_PREFIX.encode()
+"""Begins the records of follow-ups; a client may append one that begins so, and is rejected."""
+
 CONSTRAINTS_KEY: Final = "$constraints"
 """The key under which the declared constraints lie."""
 

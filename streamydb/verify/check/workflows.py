@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from streamydb.records import Transaction, decode
 from streamydb.records.formats import UNREADABLE
-from streamydb.records.names import FOLLOW_UP_PREFIX
+from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["Workflows"]
-
-_MARK = b'{"id":"' + FOLLOW_UP_PREFIX.encode()
 
 
 class _Place(msgspec.Struct, gc=False):
@@ -87,7 +85,7 @@ class Workflows:
         Anybody may append a record with such an id that is no follow-up: it is rejected.
         """
         value = output.value
-        if value is not None and value.startswith(_MARK) and _is_follow_up(decode(value)):
+        if value is not None and value.startswith(FOLLOW_UP_MARK) and _is_follow_up(decode(value)):
             place = _follow_up(value)
             self._judge("transactions", self._follow_ups, self.report.follow_ups, place, output)
 
@@ -149,6 +147,6 @@ def _is_follow_up(record: object) -> bool:
 
 def _follow_up(value: bytes) -> tuple[int, int]:
     """The seq and index in the id of a follow-up; zeros if it has none."""
-    end = value.find(b'"', len(_MARK))
-    seq, _, index = value[len(_MARK) : max(end, 0)].partition(b"/")
+    begin = len(FOLLOW_UP_MARK)
+    seq, _, index = value[begin : max(value.find(b'"', begin), 0)].partition(b"/")
     return (int(seq), int(index)) if seq.isdigit() and index.isdigit() else (0, 0)

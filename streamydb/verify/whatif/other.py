@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -23,7 +23,7 @@ from streamydb.procedures.core import ModuleVersion
 from streamydb.procedures.follow_ups import NO_OUTPUTS, FollowUpCounts, Outputs, counts_of
 from streamydb.procedures.modules import Module, compile_module
 from streamydb.records import CONSTRAINTS_KEY, Call, Result, Transaction, decode
-from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_PREFIX, UNIQUE_PREFIX
+from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_MARK, UNIQUE_PREFIX
 from streamydb.records.ranges import Range, RangeRead
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered
@@ -31,8 +31,6 @@ from streamydb.verify.oracle.outputs import OutputRecord, Place, Verdict
 from streamydb.verify.whatif.stretch import History, RememberedIds, WhatIfError
 
 __all__ = ["OtherOracle", "OtherRules", "ResumedOracle", "rules_of"]
-
-_MARK: Final = b'{"id":"' + FOLLOW_UP_PREFIX.encode()
 
 
 class OtherRules(msgspec.Struct, frozen=True):
@@ -227,7 +225,7 @@ class OtherOracle(ResumedOracle):
 
 def _follow_up(raw: bytes | None) -> tuple[str, int] | None:
     """The module of a follow-up, and its number there; None: the record is none."""
-    if raw is None or not raw.startswith(_MARK):
+    if raw is None or not raw.startswith(FOLLOW_UP_MARK):
         return None
     record = decode(raw)
     if not isinstance(record, Transaction) or record.call is UNSET:
