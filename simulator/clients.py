@@ -36,7 +36,7 @@ from streamydb.client.awaiting.transports import AsyncTransport
 from streamydb.client.awaiting.views import AsyncAtomic
 from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import ClientError, OutcomeUnknownError
-from streamydb.client.problems import DeadlinePassedError, TransactionUnknownError
+from streamydb.client.problems import DeadlinePassedError
 from streamydb.client.session import Options, Session
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
@@ -342,7 +342,7 @@ class _Worker:
             await again()
         except (AbortedError, DeadlinePassedError) as error:
             mark.most, mark.said = 0, f"{mark.said}, then {type(error).__name__}"
-        except (OutcomeUnknownError, TransactionUnknownError, ClientError):
+        except ClientError:
             return False
         else:
             mark.least, mark.said = 1, f"{mark.said}, then that it was committed"

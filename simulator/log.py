@@ -18,7 +18,7 @@ _HOUR_MS = 3_600_000
 class SimulatedLog:
     """Partitions of records; each partition's broker has a clock of its own.
 
-    ``begins``: what was recorded of where rules begin.
+    ``begins``: what was recorded of where rules begin. ``number``: of the newest round of markers.
     """
 
     random: random.Random
@@ -26,6 +26,7 @@ class SimulatedLog:
     partitions: dict[int, list[LogRecord]] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
     begins: Begins = EVERYWHERE
+    number: int = 0
 
     def __post_init__(self) -> None:
         """Begin with empty partitions."""
@@ -62,7 +63,7 @@ class SimulatedLog:
     def round(self, *, whole: bool = True) -> None:
         """A sequencer writes a round of markers; not ``whole``: it dies half-way or is wild."""
         rng = self.random
-        number = self.number = max(getattr(self, "number", 0), self.highest()) + 1
+        number = self.number = max(self.number, self.highest()) + 1
         if not whole and rng.random() < 0.3:
             number = rng.choice([0, number - 40, number + 100_000])
             self.number = max(self.number, number)
