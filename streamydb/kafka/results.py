@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.errors import RecordError, StreamyError
-from streamydb.kafka.clients import FOLLOWING, PARTITION_EOF, reader
+from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.kafka.names import TopicNames
 from streamydb.records import Result, decode_result
@@ -144,7 +144,7 @@ class ResultReader:
         """Take in one record or error."""
         error = message.error()
         if error is not None:
-            self.error = None if error.code() == PARTITION_EOF else error.str()
+            self.error = error.str()
             return
         try:
             result = decode_result(message.value() or b"")

@@ -206,6 +206,7 @@ class _Consumer(_Client):
     def __init__(self, kafka: MemoryKafka, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(kafka)
         self._skips = (settings or {}).get("auto.offset.reset") != "error"
+        self._tells_ends = settings is None or bool(settings.get("enable.partition.eof"))
         self._places: dict[int, int] = {}
         self._told: dict[int, int] = {}
         self._taken: list[Record] = []
@@ -245,7 +246,7 @@ class _Consumer(_Client):
             found += there[:most]
             end = high if len(there) <= most else there[most - 1].at + 1
             self._places[number] = end
-            if end == high and self._told.get(number) != end:
+            if self._tells_ends and end == high and self._told.get(number) != end:
                 self._told[number] = end
                 reached = KafkaError(KafkaError._PARTITION_EOF)
                 found.append(Record(number, end, 0, None, None, reached))

@@ -36,11 +36,6 @@ def tells_removal(change: bytes) -> bool:
     return _EXPIRY in change and is_removal(_decode(change).transaction.total_order)
 
 
-def digest(key: bytes | None, value: bytes | None) -> int:
-    """Digest of one output record, valid in this process only."""
-    return hash((key, value))
-
-
 class Expected:
     """Digests of all expected outputs in order of seq, and where each transaction lies in the log.
 
