@@ -8,8 +8,11 @@ Invariants: nothing is said to have failed once it may be in the log; a strong r
 that was in the log when it arrived; the pages of a list show one snapshot; whatever waits is
 bounded in number, bytes and time; no key, value or token gets into a log, a metric or an error.
 
-`ports` says what it needs, `kafka` and `kafka_changes` connect that to Kafka, `memory` stands in
-for it in tests. The endpoints are in `kv`, `transactions`, `changes` and `operations`.
+`ports` and `feed_ports` say what it needs, `kafka` and `kafka_changes` connect that to Kafka, and
+`testing.memory` stands in for it in tests. A request comes through `gate`, and by `shortcut` or the
+router of `app`, to an endpoint: `kv`, `kv_lists`, `transactions`, `changes`, `streams`,
+`sql_endpoint`, `constraints`, `operations`, `life.endpoint`, or one of `console`. `services` has
+the parts that endpoints work with: `reads`, `writes`, `feed`, `health` and others.
 """
 
 from __future__ import annotations

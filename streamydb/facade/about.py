@@ -64,7 +64,7 @@ def about_database(settings: Settings) -> About:
 
 
 def _told(settings: Settings) -> Told:
-    """Read the ends of both topics; what cannot be read is left out, and why."""
+    """Read the ends of both topics; say why, if one cannot be read."""
     from streamydb.kafka import TopicsError
     from streamydb.kafka.reader import ReadingError
 

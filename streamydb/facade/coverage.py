@@ -20,7 +20,7 @@ __all__ = ["Coverage"]
 
 
 class _Gap(NamedTuple):
-    """No record lies from `start` on before `stop`; whether one is known to lie at `stop`."""
+    """No record lies from `start` on before `stop`; ``closed``: one is known to lie at `stop`."""
 
     start: int
     stop: int
@@ -92,6 +92,6 @@ class Coverage:
         return grown
 
     def _passed(self, number: int, covered: int) -> int:
-        """Return the offset up to which the read model is, and behind a gap that begins there."""
+        """Return the offset that the read model has passed: the end of a gap, if it is in one."""
         gap = self._gaps.get(number)
         return gap.stop if gap is not None and gap.start <= covered <= gap.stop else covered

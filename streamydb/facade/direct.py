@@ -155,7 +155,7 @@ class DirectTransport:
             return stream
 
     async def close(self) -> None:
-        """End all parts, whatever one of them raises; what was appended is in the log before."""
+        """End all parts, whatever one of them raises; the log waits for what was appended."""
         services = self._services
         starting, self._starting = self._starting, None
         async with AsyncExitStack() as stack:

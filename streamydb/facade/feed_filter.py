@@ -82,7 +82,10 @@ def wanted_of(
 
 
 def _check(name: str, text: str | None) -> Transaction | None:
-    """A transaction with this check alone; its version is not known of what was before."""
+    """Return a transaction with this check alone.
+
+    A check of the value before takes no version, because a change does not tell that.
+    """
     if text is None:
         return None
     versioned = name == "where"

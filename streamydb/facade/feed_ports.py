@@ -70,7 +70,7 @@ class StreamSource(Protocol):
     """The topic of the records that procedures emit, with each stream in one partition."""
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish, in the event loop, all records from an offset of each partition on; return them.
+        """Publish all records from now on, in the event loop; return the offsets of the first ones.
 
         Raises:
             LogUnavailableError: Kafka does not answer, or has no such topic.

@@ -142,7 +142,7 @@ class Gate:
     async def _pass_on(
         self, scope: dict[str, Any], receive: Receive, sender: Sender, address: str
     ) -> None:
-        """Have the application answer; what it was told of the request is gone afterwards.
+        """Have the application answer; forget the request's context afterwards.
 
         The context knows the sender, which knows the server's object for the request, which knows
         the scope: the collector would have to find each request.

@@ -25,6 +25,7 @@ __all__ = ["KafkaStreams"]
 _BATCH: Final = 2_000
 _POLL_S: Final = 0.25
 
+
 class KafkaStreams:
     """A database's streams on Kafka; see `StreamSource`.
 
@@ -42,7 +43,7 @@ class KafkaStreams:
         self._tail: TopicFollower[list[StreamRow]] | None = None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish the records from now on."""
+        """Publish the records from now on; see `StreamSource`."""
         ends = await run_in(self._executor, self._ends)
         self._tail = TopicFollower(self._settings, self._topic, ends, self._rows, publish)
         return ends

@@ -145,7 +145,7 @@ def parse(payload: bytes) -> Transaction:
 def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
     """Return the problem of a transaction that would get the reason code, or got it.
 
-    With its ``payload`` the problem names the field at fault, if it is one's.
+    With its ``payload`` the problem names the field at fault, if there is one.
     """
     slug, detail = problem_of_rejection(code).slug, errors.REJECTED_CODES[code]
     found = None if payload is None else culprit(code, payload)

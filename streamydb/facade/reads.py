@@ -202,9 +202,10 @@ class Reader:
                 await self._must_come(since, name)
 
     def begin(self) -> asyncio.Task[int]:
-        """Pass the log, once; the task's result is a seq that shows all that was answered before.
+        """Begin to wait until the read model has passed the end of the log; that is done once.
 
-        It is begun again when it has failed.
+        The task's result is a seq that shows all that was answered before. A wait that has failed
+        is begun again.
         """
         begun = self._begun
         if begun is None or (begun.done() and not self.passed()):
@@ -213,14 +214,14 @@ class Reader:
         return begun
 
     def passed(self) -> bool:
-        """Return True if that is done, so that strong reads do not wait for the log."""
+        """Return True if the log is passed, so that strong reads do not wait for it."""
         begun = self._begun
         return begun is not None and begun.done() and not begun.cancelled() and (
             begun.exception() is None
         )
 
     async def stop(self) -> None:
-        """Pass the log no more."""
+        """End the wait for the end of the log."""
         if self._begun is not None:
             self._begun.cancel()
             await asyncio.wait([self._begun])
@@ -244,7 +245,7 @@ class Reader:
         return max(await self._log.published(), await asyncio.shield(self.begin()))
 
     async def _pass_log(self) -> int:
-        """Wait until the read model has passed the end of the log; the seq that it shows then."""
+        """Wait until the read model has passed the end of the log; return the seq that it shows."""
         ends = await self._ends.look()
         self.coverage.note(ends)
         behind = self.coverage.behind

@@ -86,8 +86,8 @@ def _fields(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
         yield from _fields(each, (*path, step))
 
 
-def _is_key(path: _Path, value: Any) -> bool:
-    """Return True if a field names a key that has to be one."""
+def _is_no_key(path: _Path, value: Any) -> bool:
+    """Return True if a field is to name a key, and what it holds can be none."""
     if len(path) == 2 and path[0] == "asserts":
         return not valid_key(path[1])
     named = path[:1] in {("checks",), ("updates",)} and path[2:] == ("key",)
@@ -103,7 +103,10 @@ def _is_written(path: _Path) -> bool:
 
 
 def _is_large(path: _Path, value: Any) -> bool:
-    """Return True if a value is one and too large; as JSON here, which is about as long."""
+    """Return True if a field holds a value that is too large.
+
+    Its JSON is measured here, which is about as long as the canonical form.
+    """
     top = len(path) == 2 and path[0] == "asserts"
     inner = len(path) == 3 and path[-1] in {"value", "eq", "ne"}
     return (top or inner) and len(json.dumps(value)) > limits.VALUE_BYTES_MAX
@@ -118,7 +121,7 @@ def _is_beyond(value: Any) -> bool:
 
 _AT_FAULT: Final[dict[str, Callable[[_Path, Any], bool]]] = {
     errors.INVALID_ID: lambda path, value: path == ("id",) and valid_id(value) is None,
-    errors.INVALID_KEY: _is_key,
+    errors.INVALID_KEY: _is_no_key,
     errors.NULL_VALUE: lambda path, value: (
         path[:1] == ("updates",) and path[2:] == ("value",) and value is None
     ),

@@ -165,7 +165,7 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> Ints:
 
 
 def batch_of(records: RecordColumns) -> ResultBatch:
-    """The results in records; what is none is skipped.
+    """Return the results in records; a record that is no result is skipped.
 
     Raises:
         RecordError: one is a result that this release cannot read.

@@ -149,7 +149,7 @@ class ResultIndex:
             self._ends[number] = max(self._ends.get(number, 0), end)
 
     def _wake(self, place: Hashable, result: Result) -> bool:
-        """Tell those who wait for a result; whether there are any."""
+        """Tell those who wait for a result; return True if there are any."""
         waiting = self._waiting.pop(place, ())
         for future in waiting:
             if not future.done():

@@ -251,7 +251,7 @@ class TransactionWriter:
 
     async def _is_heard(self, source: Source, client: Caller) -> bool:
         """Return True if the log has a transaction whose call a client may know about."""
-        async with self._looking:
+        async with self._looking:  # one at a time: each may hold a thread that waits for Kafka
             found = await self._log.next_records({source.partition: source.offset})
         record = found.get(source.partition)
         if record is None or not record.found or record.offset != source.offset:

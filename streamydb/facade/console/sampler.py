@@ -157,7 +157,10 @@ class Sampler:
         return max(0.0, round((seq - before.seq) / (second - before.second), 1))
 
     def _lag(self, ends: Mapping[int, int], latest: Resolved) -> int:
-        """Records of the log that the read model does not show yet; the next time more exactly."""
+        """Return how many records of the log the read model does not show yet.
+
+        The log is asked about gaps meanwhile, so that the next answer is more exact.
+        """
         coverage = self.services.reader.coverage
         coverage.note(ends)
         behind = coverage.behind(latest, ends)

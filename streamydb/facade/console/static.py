@@ -61,7 +61,10 @@ async def get_file(request: AnyRequest) -> Response[bytes]:
 
 
 def _answer(request: AnyRequest, file: _File) -> Response[bytes]:
-    """A file, or that the client has it; the gate adds `nosniff` to every answer."""
+    """Return a file, or the answer that the client has it already.
+
+    `sender` adds `nosniff`, as to every answer.
+    """
     headers = {**_HEADERS, "ETag": file.tag}
     given = headers_of(request).get("if-none-match", "")
     if file.tag in (tag.strip().removeprefix("W/") for tag in given.split(",")):

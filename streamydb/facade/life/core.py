@@ -47,8 +47,9 @@ Look = Callable[[Sequence[str]], Mapping[str, MetValue] | None]
 class Append(msgspec.Struct, kw_only=True):
     """One record of the log with the transaction's id.
 
-    ``executed``: no copy is, nor one that was rejected, or aborted by a ruling.
-    ``times``: how often its result was written; more than once after a crash, alike.
+    ``executed``: it is the record that was executed. Copies are not, nor is a record that was
+    rejected, or aborted by a ruling. ``times``: how often its result was written: more than once
+    after a crash, with the same bytes.
     """
 
     partition: int
@@ -193,7 +194,7 @@ def _appends(result: Result, evidence: Evidence) -> Iterator[Append]:
 
 
 def _order(result: Result, evidence: Evidence) -> Order:
-    """With one partition a record is released as soon as it is read."""
+    """Return the place in the order; the only partition's records are released as they are read."""
     times = [evidence.append_ms, *(each.append_ms for each in evidence.passed or ())]
     known = [time for time in times if time is not None]
     complete = evidence.partitions == 1 or evidence.passed is not None
@@ -206,7 +207,10 @@ def _order(result: Result, evidence: Evidence) -> Order:
 def _plan(
     result: Result, evidence: Evidence, seen: Mapping[str, MetValue] | None
 ) -> Plan | None:
-    """The plan; whether there were constraints before it, the state before it tells."""
+    """Return the plan, with its conflict group.
+
+    The group depends on whether there were constraints before the plan, which the state tells.
+    """
     plan = evidence.plan
     if plan is None:
         return None

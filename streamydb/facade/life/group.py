@@ -1,9 +1,9 @@
 """The conflict group of one transaction in its plan (pure).
 
-A group is a connected component: transactions that touch a common key which somebody in the plan
-writes, in a range that they name or by itself, or have one id (`sorter.planner` is what a pipeline
-does). A plan that one partition
-executes is not divided; then all of it runs in order.
+A group is a connected component. Two transactions are joined if they touch a common key that
+somebody in the plan writes (by its name, or in a range), or if they have one id. A pipeline finds
+the same groups with `sorter.planner`. A plan that one partition executes is not divided; then all
+of it runs in order.
 """
 
 from __future__ import annotations
