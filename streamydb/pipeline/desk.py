@@ -66,11 +66,7 @@ class Desk:
         topic: where rulings are written.
         connection: settings of confluent-kafka.
         database: its name.
-        told: what had been told when the checkpoint was begun.
-
-    Attributes:
-        faults: on how many transactions it has ruled or seen a ruling.
-
+        told: the rulings that there were when the checkpoint was begun.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ __all__ = ["begun", "founded", "of_terms", "settled"]
 log = logging.getLogger("streamydb.pipeline")
 
 _BINDING: Final = ("partitions", "id_window", "digest_interval")
-"""What outputs follow from; the grouping changes none."""
+"""The facts that outputs follow from; the grouping changes no output."""
 
 
 def founded(

@@ -106,7 +106,7 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> int:
 
     Args:
         settings: the database and the connection.
-        say: where changes of its state are told, a line each.
+        say: is told of each change of its state, in a line.
     """
     with stop_event() as ended, MarkerLoop(settings) as loop:
         say(f"sequencer {loop.name} of {settings.database}: started")

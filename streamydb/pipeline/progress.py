@@ -40,8 +40,9 @@ _STAGES: Final = {"starting": 0, "running": 1, "stopping": 2, "stopped": 3, "fai
 class StatusWriter:
     """Keeps the status file current; a reader never sees half of it.
 
-    Threads tell of states, and who is told to stop may have ended before the signal's thread says
-    so. So a state that is earlier than the one that is shown is left out.
+    Several threads report states, and not always in order: the pipeline may have stopped before the
+    signals' thread reports that it is stopping. So a state that comes before the shown one is left
+    out.
     """
 
     def __init__(self, path: Path | None, database: str) -> None:
@@ -213,7 +214,7 @@ class ProgressListener(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
-        """Nothing to do."""
+        """Note that nothing is left to be read."""
         self._status.update(lag=0, input_per_s=0.0)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802

@@ -163,7 +163,10 @@ def require_own(checkpoint: Path, database: str, log: str) -> None:
 
 
 def _noted(path: Path, known: str) -> str:
-    """The id that a checkpoint has noted; the known one if it is new, or an earlier release's."""
+    """Return the id that a checkpoint has noted.
+
+    A new checkpoint has noted none, nor has one of an earlier release: then it is the known one.
+    """
     return path.read_text("utf-8").strip() if path.exists() else known
 
 
@@ -185,7 +188,11 @@ def _require_log(path: Path, log: str) -> None:
 def _refuse_drift(
     path: Path, recorded: ShardConfig, given: ShardConfig, *, partitions: bool
 ) -> None:
-    """``partitions``: somebody said how many there were; else the log may have grown since."""
+    """Refuse settings that differ from the recorded ones.
+
+    ``partitions``: somebody has said how many the log began with. If nobody has, the number is the
+    present one, and the log may have grown.
+    """
     names = (
         "database", "shards", "id_window", "grouping", "constraints", "digest_interval", "name"
     )

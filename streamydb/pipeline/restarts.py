@@ -22,7 +22,7 @@ class _Member(Protocol):
 
     @property
     def epoch(self) -> int:
-        """In which it leads."""
+        """The epoch in which this pipeline leads."""
 
     @property
     def settled(self) -> bool:
@@ -30,14 +30,14 @@ class _Member(Protocol):
 
     @property
     def leads(self) -> bool:
-        """True if it does."""
+        """True if this pipeline leads."""
 
 
 class RestartedQuery:
     """One query after another, on one checkpoint.
 
     Args:
-        start: starts one, with all rulings there are; is told how many there were before.
+        start: starts one, with all rulings there are; is told how many queries there were before.
         member: this pipeline's part among the others.
         desk: decides what becomes of one that has failed.
 

@@ -322,8 +322,7 @@ class Coordinator:
         log.error("%s", found)
 
     def _judge(self, position: PipelinePosition) -> None:
-        """Find out which pipeline is damaged: have the own state audited; if both are sound, one
-        stops.
+        """Have the own state audited when digests differ; if both pipelines are sound, one stops.
 
         One whose state is damaged does not come out of the audit. The other one then goes on, and
         leads if it did not. So a sound one stops only if it hears that the leader is sound, too.

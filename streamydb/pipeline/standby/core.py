@@ -397,7 +397,7 @@ class Member:
         return [self._following(now_ms)] if due else []
 
     def _remind(self, now_ms: int) -> list[Action]:
-        """Tell the shards their role again, if it looks as if they had lost it.
+        """Tell the shards their role again if much was read and nothing resolved: it may be lost.
 
         An old record of the feedback that comes once more, or late, may have told them to follow.
         """

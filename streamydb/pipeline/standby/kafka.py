@@ -156,7 +156,7 @@ class SharedTopics:
         self._producer.poll(0)
 
     def tell(self, topic: str, block: bytes) -> int:
-        """Append a block to a feedback topic and wait until it is safe; its offset.
+        """Append a block to a feedback topic, wait until it is safe, and return its offset.
 
         Raises:
             SharedTopicsError: it was not written.

@@ -42,7 +42,8 @@ class Own:
         reported: whether a batch of this life has said so.
         read: the sum of the log's offsets that it has read.
         read_then: how much had been read when something was resolved last.
-        stuck_ms: since when more has been read.
+        stuck_ms: since when more than that has been read, and nothing was resolved; None: it is not
+            so.
         mark: the leader's resolved seq when this one first knew it, or knew it again after it had
             not listened; None while it does not know. The age of later news means nothing until
             the mark is executed.
