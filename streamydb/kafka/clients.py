@@ -312,7 +312,7 @@ class ContactedProducer(_Dropped, Producer):
             self.list_topics(topic, 0)
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve callbacks, waiting up to `timeout` seconds for the first; how many there were."""
+        """Serve callbacks, and wait up to `timeout` seconds for the first; return their number."""
         try:
             return int(super().poll(timeout))
         except KafkaException as ended:
@@ -320,7 +320,8 @@ class ContactedProducer(_Dropped, Producer):
             return 1
 
     def flush(self, timeout: float = -1) -> int:
-        """Wait up to `timeout` seconds until all records have their fate; how many have none."""
+        """Wait up to `timeout` seconds until all records have their fate; return how many lack it.
+        """
         try:
             return int(super().flush(timeout))
         except KafkaException as ended:

@@ -67,7 +67,7 @@ def choose(
 def copies_for(
     client_config: Mapping[str, str], database: str, replication: int | None, min_insync: int | None
 ) -> Copies:
-    """Choose for a database on this cluster; what is None was not asked for.
+    """Choose the copies of a database on this cluster; None: it was not asked for.
 
     Raises:
         TopicsError: Kafka does not answer, or the two contradict each other.

@@ -185,7 +185,7 @@ class ColumnReader:
         return handle
 
     def _consume(self, messages: Ints, count_max: int, timeout_s: float) -> int:
-        """Have addresses of messages put where they belong; how many there are."""
+        """Have librdkafka put addresses of messages into an array; return how many."""
         found = _library().consume_batch_queue(
             self._queue, int(1_000 * timeout_s), messages.ctypes.data, count_max
         )
@@ -216,7 +216,7 @@ def library_path() -> str:
 
 @cache
 def _library() -> Any:
-    """Load the library that confluent-kafka uses; the functions that are called here.
+    """Load the library that confluent-kafka uses; return the functions that are called here.
 
     `let_go` is the address of the one that frees a message.
     """

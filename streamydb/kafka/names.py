@@ -65,7 +65,7 @@ class TopicNames:
 
     @property
     def digests(self) -> str:
-        """Digests of the state; whether two pipelines agree."""
+        """Digests of the state, by which pipelines find out whether they agree."""
         return f"{self.database}.digests"
 
     @property

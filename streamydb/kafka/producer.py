@@ -46,7 +46,6 @@ _IDLE_S = 0.5
 # A fenced client is replaced; when its successors fail as well, the cause lies elsewhere.
 _FATAL_MAX = 3
 
-
 OnDelivery = Callable[[Appended | None, AppendError | None], None]
 """Called once for each record, with where it is or with why it is not there.
 

@@ -54,7 +54,7 @@ class RulingTopic:
         self._reading = threading.Lock()
 
     def refresh(self) -> int:
-        """Read up to the end there is now; how many rulings there are.
+        """Read up to the end there is now; return how many rulings there are.
 
         Raises:
             ReadingError: Kafka does not answer.
@@ -89,7 +89,10 @@ class RulingTopic:
         return self._book.rulings()
 
     def fence(self, epoch: int, pipeline: str) -> int:
-        """Lead from here on; how many rulings there are, of which no other epoch adds one."""
+        """Lead from here on; return how many rulings there are.
+
+        A ruling of an earlier epoch that comes behind this record is void.
+        """
         self._append([Fence(log=self._log, epoch=epoch, pipeline=pipeline)])
         return self.refresh()
 

@@ -25,7 +25,7 @@ _EVERY_RECORD = "1"
 
 
 def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
-    """Have Kafka keep all records of a feedback topic; whether that was changed.
+    """Have Kafka keep all records of a feedback topic; return True if that changed a setting.
 
     In earlier releases Kafka deleted them after a day, read or not.
 
@@ -43,7 +43,7 @@ def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
 def drop_before(
     client_config: Mapping[str, str], topic: str, read: Mapping[int, int], before_ms: int
 ) -> dict[int, int]:
-    """Delete records that were read and are old; per partition, the first offset that is left.
+    """Delete records that were read and are old; return each partition's first offset that is left.
 
     Args:
         client_config: the connection.

@@ -62,7 +62,9 @@ class Copier:
         self.seq = 0
 
     def step(self, timeout_s: float) -> int:
-        """Fetch, waiting up to ``timeout_s`` seconds for a record, and append; how many changes.
+        """Fetch changes, waiting up to ``timeout_s`` seconds for one, and append them.
+
+        Return how many records were appended.
 
         After an error the next step begins anew where the copy ends.
 

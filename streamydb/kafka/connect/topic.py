@@ -129,7 +129,10 @@ class KafkaCopy:
 
 @contextmanager
 def _explained(topic: str) -> Iterator[None]:
-    """Raise an error of ours for one of Kafka's, which passes unless it is told here."""
+    """Raise an error of ours for one of Kafka's.
+
+    Where a new attempt may help, its cause is a TimeoutError, by which `Patience` goes on trying.
+    """
     try:
         yield
     except KafkaException as fault:
