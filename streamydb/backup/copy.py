@@ -235,7 +235,7 @@ def _places(offsets: Mapping[int, int]) -> str:
 def _copy(
     folder: BackupFolder, log: BackupLog, spans: Mapping[int, Span], progress: Progress
 ) -> int:
-    """Copy what the folder does not have; how many offsets."""
+    """Copy what the folder does not have; return how many offsets."""
     starts = {}
     for number in spans:
         segments = folder.segments(number)
@@ -251,7 +251,7 @@ def _copy(
 
 
 def _ends(folder: BackupFolder, spans: Mapping[int, Span]) -> dict[int, int]:
-    """Up to where the folder has each partition."""
+    """Return the offset up to which the folder has each partition."""
     segments = {number: folder.segments(number) for number in spans}
     return {number: known[-1].end if known else 0 for number, known in segments.items()}
 

@@ -90,9 +90,7 @@ class StateFolder:
         return found
 
     def read(self) -> State:
-        """Return the state; values are read file by file while somebody iterates over them.
-
-        Values are read, file by file, whenever somebody goes through them.
+        """Return the state; its values are read, file by file, when somebody iterates over them.
 
         Raises:
             BackupError: it is missing or damaged, as going through the values may find, too.
@@ -150,7 +148,7 @@ class BackupFolder:
         return Rulings(found.rulings, found.begins)
 
     def write_rulings(self, known: Rulings) -> None:
-        """Keep them."""
+        """Keep the rulings on records of the log."""
         write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
 
     def manifest(self) -> BackupManifest:
@@ -219,7 +217,7 @@ class BackupFolder:
         return found
 
     def add_segment(self, piece: Piece, start: int, end: int) -> None:
-        """Keep records: all that the log has from ``start`` to before ``end``."""
+        """Keep a piece as a file; the log has no other records from ``start`` to before ``end``."""
         path = self.folder / "log" / str(piece.partition) / f"{start:020d}-{end:020d}.seg"
         write_whole(path, encode_piece(piece, end))
 

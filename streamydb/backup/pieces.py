@@ -177,13 +177,13 @@ class Positions:
         self._kept: dict[int, deque[tuple[PartitionState, Piece]]] = {}
 
     def note(self, piece: Piece) -> None:
-        """A piece was read."""
+        """Take note of a piece that was read."""
         before = self.states.get(piece.partition, PartitionState())
         self.states[piece.partition] = advance(before, piece)
         self._kept.setdefault(piece.partition, deque()).append((before, piece))
 
     def forget(self, covered: Mapping[int, int]) -> None:
-        """Nobody will ask for a place before these offsets any more."""
+        """Forget what lies before these offsets: nobody will ask `at` for it."""
         for partition, kept in self._kept.items():
             while kept and kept[0][1].end <= covered.get(partition, 0):
                 kept.popleft()

@@ -121,7 +121,7 @@ class LogReplay:
         self._inbox = [each.block for each in parse_feedback([role], self._config, [0])]
 
     def feed(self, piece: Piece) -> None:
-        """The next records of one partition."""
+        """Take the next records of one partition."""
         self.positions.note(piece)
         rows = len(piece.offsets)
         routed = parse_transactions(
@@ -131,7 +131,7 @@ class LogReplay:
         self._inbox += [each.block for each in routed]
 
     def step(self) -> bool:
-        """One micro-batch over what was fed; whether another one has something to do."""
+        """Run a micro-batch over what was fed; return True if another one has something to do."""
         shard = KeyTransactionProcessor(
             self._config, 0, self._blobs, self._store, self._tables, self._life
         )

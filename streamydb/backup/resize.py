@@ -107,7 +107,7 @@ def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
 
 
 def put_aside(checkpoint: Path) -> Path:
-    """Rename a checkpoint folder, so that a new one can take its place; where it is now."""
+    """Rename a checkpoint folder, so that a new one can take its place; return its new place."""
     for number in range(1, 1_000):
         aside = checkpoint.with_name(f"{checkpoint.name}.before-{number}")
         if not aside.exists():

@@ -175,7 +175,7 @@ def append_log(
     connection: Mapping[str, str], database: str, contents: Mapping[int, Iterator[Line]],
     note: Callable[[int], None],
 ) -> int:
-    """Fill the log of a new database, or go on with it; how many records were appended.
+    """Fill the log of a new database, or go on with it; return how many records were appended.
 
     The last record of each partition, which closes what was restored, is appended when all others
     are there. So a call that died can be repeated with a later end.
@@ -239,7 +239,8 @@ def keep_rulings(
 def _compare(
     connection: Mapping[str, str], topic: str, partition: int, content: Iterator[Line]
 ) -> int:
-    """Hold what is in the log already against what shall be there; how many records there are."""
+    """Compare what is in the log already with what shall be there; return how many records it has.
+    """
     found = 0
     with TopicReader(connection, topic) as reader:
         span = reader.spans()[partition]

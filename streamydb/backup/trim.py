@@ -118,7 +118,7 @@ def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress
 
 
 def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int, int]:
-    """Delete; per partition, the first offset that is left.
+    """Delete what is to go; return each partition's first offset that is left.
 
     Raises:
         TopicsError: Kafka refuses or does not answer.

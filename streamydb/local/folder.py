@@ -91,7 +91,7 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     ready: bool | None = None
     """Of one that follows: it could take over at once."""
     lag_ms: int | None = None
-    """Of one that follows: how long ago what it does not have yet was written, in ms."""
+    """Of one that follows: for how long it has known that it lacks something, in ms."""
     behind: int | None = None
     """Of one that follows: how many seqs it lacks of what is resolved; None: it does not know."""
     alarm: str | None = None

@@ -275,7 +275,7 @@ def end(
 
 
 def wait_until(condition: Callable[[], T], timeout_s: float, poll_s: float = _POLL_S) -> T:
-    """Wait until a condition is true, or the time is up; its last value."""
+    """Wait until a condition is true, or the time is up; return its last value."""
     deadline_s = time.monotonic() + timeout_s
     while not (found := condition()) and time.monotonic() <= deadline_s:
         time.sleep(poll_s)

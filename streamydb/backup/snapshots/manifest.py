@@ -63,8 +63,8 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
         seq: the last transaction whose writes it has.
         ts_ms: the commit timestamp up to there.
         rows: how many keys.
-        digest: of all rows, see `StateDigest`.
-        changes: per partition of the changes.
+        digest: of all rows, see `RowsDigest`.
+        changes: per partition of the changes, where a reader goes on.
         files: the data files, relative, in the order of the keys.
     """
 
