@@ -84,7 +84,8 @@ def deliver(
     """Measure, then print the answer; also keep it in a file, if there is one.
 
     Raises:
-        BenchError: the file could not be written; nothing was measured.
+        BenchError: the file cannot be written; nothing was measured.
+        OSError: it can no more after the measurement; the answer was printed.
         Exit: with code 3: an invariant does not hold.
     """
     if output is not None:

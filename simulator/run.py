@@ -41,8 +41,7 @@ _LATE = 0.4
 _LARGE = (*[0.0] * 10, 0.1, 0.4)
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
 """How many keys, how likely constraints are, in which share of those databases only from a place in
-the log on, which share of the records has large values, and
-which enters a workflow.
+the log on, which share of the records has large values, and which enters a workflow.
 
 One at a time, a hot key means a micro-batch a transaction, all alike, and so do a workflow and the
 index of a unique constraint. Many shards or partitions, and these with lock queues, cost several
