@@ -28,7 +28,7 @@ class ClassDataError(StreamyError):
 
 
 def make() -> list[Path]:
-    """Make the archives that are missing, by running a small database; where they lie.
+    """Make the archives that are missing, by running a small database; return where they lie.
 
     Raises:
         ClassDataError: a JVM wrote none, or the database did not run.

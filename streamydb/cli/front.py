@@ -102,7 +102,7 @@ def _refuse_taken(front: Front) -> None:
 
 
 def start_front(target: Target, front: Front, phases: Phases) -> str:
-    """Start read model and facade unless they run; the facade's address once it is ready."""
+    """Start read model and facade unless they run; return the address once that is ready."""
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
 
@@ -158,7 +158,7 @@ def _command(target: Target, *words: str) -> list[str]:
 
 
 def _served(target: Target, front: Front, environment: dict[str, str]) -> str | None:
-    """Start the facade unless it runs; its address once it is ready.
+    """Start the facade unless it runs; return its address once it is ready.
 
     None if somebody else took the port before it could, and no port is wished for: try again.
 

@@ -174,7 +174,7 @@ def fill(
     target: Target, manifest: BackupManifest, source: LogSource, about: About,
     procedures: Sequence[Path],
 ) -> int:
-    """Put the beginning of a log into a new database; how many records were appended.
+    """Put the beginning of a log into a new database; return how many records were appended.
 
     Args:
         target: the new database.

@@ -61,7 +61,7 @@ def txn(
 def _run(
     target: Target, file: Path | None, given: dict[str, Any], timeout_s: float, *, json: bool
 ) -> bool:
-    """Run what is given, a file or one transaction; whether all committed."""
+    """Run what is given, a file or one transaction; return True if all committed."""
     if file is not None:
         if given:
             raise Failure("give either a file or options, not both", EXIT_USAGE)
@@ -72,7 +72,7 @@ def _run(
 
 
 def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
-    """Run one transaction; whether it committed."""
+    """Run one transaction; return True if it committed."""
     from streamydb.cli.calls import call
 
     result = call(target, transaction, timeout_s)
@@ -81,7 +81,7 @@ def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json:
 
 
 def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
-    """Run a transaction a line; whether all committed.
+    """Run a transaction a line; return True if all committed.
 
     Raises:
         Failure: a line is none; those before it were executed, and are shown.

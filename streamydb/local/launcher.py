@@ -176,7 +176,7 @@ class LocalProcess:
         self._popen.send_signal(number)
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait until it has ended; its exit code.
+        """Wait until it has ended; return its exit code.
 
         Raises:
             subprocess.TimeoutExpired: the time is up.
@@ -184,7 +184,7 @@ class LocalProcess:
         return self._popen.wait(timeout_s)
 
     def stop(self, grace_s: float = GRACE_S, number: int = signal.SIGTERM) -> int:
-        """Have it end by a signal, after `grace_s` seconds by SIGKILL; its exit code."""
+        """End it by a signal, after `grace_s` seconds by SIGKILL; return its exit code."""
         if self.alive:
             self.send(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -199,7 +199,7 @@ class LocalProcess:
         self._gone()
 
     def kill_family(self) -> int:
-        """End it and all below it at once, of whatever group; how many there were."""
+        """End it and all below it at once, of whatever group; return how many there were."""
         import psutil
 
         family = self.family()
@@ -214,7 +214,7 @@ class LocalProcess:
         self._popen.returncode = 0  # or else Popen warns of a child that was forgotten
 
     def _gone(self) -> int:
-        """Wait for the end of what was killed; its exit code."""
+        """Wait for the end of what was killed; return its exit code."""
         try:
             return self.wait(GROUP_WAIT_S_MAX)
         except subprocess.TimeoutExpired:

@@ -131,7 +131,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:
-    """Run the pipeline; the process's exit code."""
+    """Run the pipeline; return the process's exit code."""
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments, submitted=submitted)
         launch = launched(config)

@@ -88,7 +88,7 @@ class _Found:
 
 
 def run(config: PipelineConfig, launch: SparkLaunch) -> int:
-    """Run until SIGTERM or SIGINT, or until the query fails; the process's exit code.
+    """Run until SIGTERM or SIGINT, or until the query fails; return the exit code.
 
     Args:
         config: of the run.

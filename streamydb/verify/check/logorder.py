@@ -145,7 +145,7 @@ class LogOrder:
             pass
 
     def _join_next(self) -> bool:
-        """Let the next partition in, if every one before it has named it; whether it came in."""
+        """Let the next partition in, if every one before it has named it; True if it came in."""
         times = [known.first_naming(self.joined) for known in self._joined]
         if None in times:
             return False

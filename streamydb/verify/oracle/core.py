@@ -274,7 +274,10 @@ class Oracle:
         return self._concluded(txn, writes, place)
 
     def _meets_too_much(self, txn: Transaction, at: Source) -> bool:
-        """By the values of all keys that it touches; what writes touches the constraints."""
+        """Return True if the values of all keys that it touches are too large.
+
+        A transaction that writes touches the constraints, too.
+        """
         touched = keys(txn)
         if any(touched.values()):
             touched[CONSTRAINTS_KEY] = False
