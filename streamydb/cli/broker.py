@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +26,7 @@ def broker(
     ] = 9092,
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", help="host:port by which clients reach it, if it is another."),
+        typer.Option("--advertise", help="host:port by which clients reach it, if not by these."),
     ] = None,
     properties: Annotated[
         Path | None,
@@ -50,9 +51,12 @@ def broker(
         fail(f"--advertise {advertise}: give it as host:port", EXIT_USAGE)
 
     settings = read_settings(home=home)
-    shown = advertise or f"127.0.0.1:{port}"
+    reached = _reached(host)
+    shown = advertise or f"{_in_url(reached)}:{port}"
     given = _listening(host, port, shown) | _read(properties)
-    kafka = EmbeddedBroker(settings.home, port=port, properties=given, heap_mb=heap_mb)
+    kafka = EmbeddedBroker(
+        settings.home, port=port, host=reached, properties=given, heap_mb=heap_mb
+    )
     try:
         with stop_event() as ended, kafka:
             say(f"Kafka broker: {shown}, data in {settings.home / 'broker'}")
@@ -65,13 +69,26 @@ def broker(
     say("Kafka broker: stopped")
 
 
+def _reached(host: str) -> str:
+    """Return the address at which this machine reaches what listens on ``host``."""
+    try:
+        every = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        every = False
+    return "127.0.0.1" if every else host
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
 def _listening(host: str, port: int, shown: str) -> dict[str, str]:
     """Properties of a broker that others reach; the controller stays on this machine."""
     from streamydb.local.broker import free_port
 
     controller = free_port(besides=port)
     return {
-        "listeners": f"BROKER://{host}:{port},CONTROLLER://127.0.0.1:{controller}",
+        "listeners": f"BROKER://{_in_url(host)}:{port},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": f"BROKER://{shown}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
     }

@@ -77,7 +77,8 @@ def serve(
         checked(facade)
         listen(facade).close()  # a port that is taken is told before anything is waited for
         with _opened(target, folder or target.place.read_model, timeout) as model:
-            say(f"Serving {target.database} on {facade.scheme}://{facade.host}:{facade.port}")
+            host = f"[{facade.host}]" if ":" in facade.host else facade.host
+            say(f"Serving {target.database} on {facade.scheme}://{host}:{facade.port}")
             with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
                 serve_database(target.settings, facade, model)
     except StreamyError as error:

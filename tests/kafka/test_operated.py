@@ -50,22 +50,31 @@ def test_nothing_is_asked_while_nobody_looks(bootstrap: str, database: str) -> N
 
 
 @pytest.mark.long
-def test_the_broker_in_the_foreground(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("host", "advertise", "reached"),
+    [
+        ("0.0.0.0", ["--advertise", "127.0.0.1:{}"], "127.0.0.1:{}"),  # noqa: S104
+        ("127.0.0.2", [], "127.0.0.2:{}"),
+    ],
+)
+def test_the_broker_in_the_foreground(
+    host: str, advertise: list[str], reached: str, tmp_path: Path
+) -> None:
     """With properties of one's own; twice, so that the second finds the data of the first."""
     port = free_port()
+    address = reached.format(port)
     properties = tmp_path / "more.properties"
     properties.write_text("# ours\nnum.io.threads=3\nmessage.max.bytes=2000000\n")
     command = [
         sys.executable, "-m", "streamydb.cli", "broker", "--home", str(tmp_path / "home"),
-        "--host", "0.0.0.0", "--port", str(port), "--advertise", f"127.0.0.1:{port}",  # noqa: S104
+        "--host", host, "--port", str(port), *(word.format(port) for word in advertise),
         "--properties", str(properties), "--heap-mb", "512",
     ]  # fmt: skip
     for turn in range(2):
         process = subprocess.Popen(command, stderr=subprocess.PIPE, env=dict(os.environ))
         try:
-            wait_for(lambda: answers(f"127.0.0.1:{port}"), "the broker", 90)
-            connection = {"bootstrap.servers": f"127.0.0.1:{port}"}
-            create(connection, "bank")
+            wait_for(lambda: answers(address), "the broker", 90)
+            create({"bootstrap.servers": address}, "bank")
         finally:
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=90)

@@ -45,6 +45,7 @@ class EmbeddedBroker:
     Args:
         home: the data folder; everything of the broker lies in `<home>/broker`.
         port: the port for clients. When None: the port that this home had before, else a free one.
+        host: the address at which this machine reaches it, if `properties` have it listen there.
         properties: Kafka properties that win over the built-in ones.
         heap_mb: the JVM's largest heap.
         jars: the class path; the cached jars of `ivy.xml` (fetched when need be) if None.
@@ -59,6 +60,7 @@ class EmbeddedBroker:
         home: Path,
         *,
         port: int | None = None,
+        host: str = "127.0.0.1",
         properties: Mapping[str, str] | None = None,
         heap_mb: int = config.HEAP_MB_DEFAULT,
         jars: Sequence[Path] | None = None,
@@ -70,6 +72,7 @@ class EmbeddedBroker:
         self.properties = dict(properties or {})
         self._folder = self.home.resolve() / "broker"
         self._temporary = self._folder / "tmp"
+        self._host = host
         self._wanted_port = port
         self._port = port or self._earlier_port()
         self._heap_mb = heap_mb
@@ -86,8 +89,8 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients, "127.0.0.1:<port>"."""
-        return f"127.0.0.1:{self._port}"
+        """The address for clients on this machine, "127.0.0.1:<port>" by default."""
+        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     @property
     def client(self) -> dict[str, str]:
@@ -194,15 +197,15 @@ class EmbeddedBroker:
         return int(address.rpartition(":")[2] or 0)
 
     def _choose_port(self) -> None:
-        if self._port and is_free(self._port):
+        if self._port and is_free(self._port, self._host):
             return
         if self._wanted_port:
             msg = (
-                f"Port {self._wanted_port} on 127.0.0.1 is taken by another process. "
+                f"Port {self._wanted_port} on {self._host} is taken by another process. "
                 "End that process, or start the broker on another port (--port)."
             )
             raise BrokerError(msg)
-        self._port = free_port()
+        self._port = free_port(self._host)
 
     def _fetch_data(self) -> None:
         """Rename the data of 0.1.0, where the path has other characters than ASCII.
@@ -267,7 +270,7 @@ class EmbeddedBroker:
             raise BrokerError(self._failure(f"did not answer within {self._start_timeout_s:.0f} s"))
 
     def _answers(self) -> bool:
-        return accepts(self._port) and answers(self.client, timeout_s=2.0)
+        return accepts(self._port, self._host) and answers(self.client, timeout_s=2.0)
 
     def _logged(self) -> list[str]:
         lines: list[str] = []

@@ -39,8 +39,8 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
         return True
 
 
-def accepts(port: int) -> bool:
-    """Return True if a process accepts connections on `port`."""
-    with socket.socket() as probe:
+def accepts(port: int, host: str = "127.0.0.1") -> bool:
+    """Return True if a process accepts connections on `port` of this address."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, port)) == 0

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from streamydb.cli import app, calls
 from streamydb.cli.common import Failure
 from streamydb.errors import StreamyError
+from streamydb.local.broker import BrokerError, EmbeddedBroker
 from streamydb.local.folder import databases
 from streamydb.read_model import service
 from streamydb.read_model.follower import Follower
@@ -119,6 +120,31 @@ def test_what_no_record_can_hold(
     said(arguments, tmp_path, STREAMYDB_BOOTSTRAP="127.0.0.1:1")
 
 
+@pytest.mark.parametrize(
+    ("host", "listens", "reached"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"), ("0.0.0.0", "0.0.0.0", "127.0.0.1"),  # noqa: S104
+        ("127.0.0.2", "127.0.0.2", "127.0.0.2"), ("::1", "[::1]", "[::1]"),
+    ],
+)  # fmt: skip
+def test_a_broker_is_reached_where_it_listens(
+    host: str, listens: str, reached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[EmbeddedBroker] = []
+
+    def start(broker: EmbeddedBroker) -> EmbeddedBroker:
+        begun.append(broker)
+        raise BrokerError("it is enough")
+
+    monkeypatch.setattr(EmbeddedBroker, "start", start)
+    words = ["broker", "--home", str(tmp_path), "--host", host, "--port", "9095"]
+    assert "it is enough" in CliRunner().invoke(app, words).stderr
+    (broker,) = begun
+    assert broker.bootstrap == f"{reached}:9095"
+    assert broker.properties["listeners"].startswith(f"BROKER://{listens}:9095,")
+    assert broker.properties["advertised.listeners"] == f"BROKER://{reached}:9095"
+
+
 def test_a_brokers_address_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text("{")
     done = CliRunner().invoke(app, ["txn", "--put", "a=1", "--home", str(tmp_path)])
@@ -155,7 +181,12 @@ def test_a_port_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
     assert "Serving" not in done.stderr
 
 
-def test_serving_ends_well_by_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("host", "url"), [("127.0.0.1", "http://127.0.0.1:8080"), ("::1", "http://[::1]:8080")]
+)
+def test_serving_ends_well_by_ctrl_c(
+    host: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def ended(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -163,8 +194,8 @@ def test_serving_ends_well_by_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("streamydb.facade.serve_database", ended)
     monkeypatch.setattr("streamydb.facade.server.listen", lambda _: socket.socket())
     monkeypatch.setattr(module, "_opened", lambda *_: nullcontext())
-    done = CliRunner().invoke(app, ["serve", "--home", str(tmp_path)])
-    assert (done.exit_code, "Serving bank on" in done.stderr) == (0, True)
+    done = CliRunner().invoke(app, ["serve", "--home", str(tmp_path), "--host", host])
+    assert (done.exit_code, f"Serving bank on {url}\n" in done.stderr) == (0, True)
 
 
 def test_what_is_no_database_is_not_taken_for_one(tmp_path: Path) -> None:
