@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from streamydb.local.file_lock import write_whole
+from streamydb.local.file_lock import file_lock, write_whole
 from streamydb.local.launcher import GRACE_S, Birth, LocalProcess, ProcessError, end, process_of
 from streamydb.local.logs import OUTPUT, rotate
 from streamydb.records.formats import UNREADABLE
@@ -67,6 +67,8 @@ def start(
 ) -> ProcessRecord:
     """Start `command` in the background, apart from the caller's terminal and signals.
 
+    Of several callers at once, one starts it; else its record would be replaced by another's.
+
     Args:
         folder: where `run/` and `logs/` are kept; created if absent.
         name: the role of the process (`pipeline`, `sequencer`); one process a role and folder.
@@ -77,9 +79,16 @@ def start(
         ProcessError: a process of this name runs already, or the program cannot be started.
         OSError: its log or its record cannot be written; then it does not run.
     """
-    running = find(folder, name)
-    if running is not None:
-        raise ProcessError(f"{name} runs already (process {running.pid}); stop it first")
+    with file_lock(record_path(folder, name).with_suffix(".lock")):
+        running = find(folder, name)
+        if running is not None:
+            raise ProcessError(f"{name} runs already (process {running.pid}); stop it first")
+        return _start(folder, name, command, environment)
+
+
+def _start(
+    folder: Path, name: str, command: Sequence[str], environment: Mapping[str, str] | None
+) -> ProcessRecord:
     log = log_path(folder, name)
     rotate(log)
     told = {**(environment or {}), OUTPUT: str(log)}

@@ -7,7 +7,10 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -242,6 +245,32 @@ def test_a_folder_knows_what_was_started_from_it(tmp_path: Path) -> None:
     assert not runs(started.pid)
     assert processes.find(tmp_path, "pipeline") is None
     assert not processes.stop(tmp_path, "pipeline")
+
+
+def test_of_two_that_start_one_at_once_one_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Otherwise the record of the one would be replaced by the other's, and nobody would find it.
+    """
+    met = threading.Barrier(2)
+
+    class Slow(LocalProcess):
+        def __init__(self, *args: object, **named: object) -> None:
+            with suppress(threading.BrokenBarrierError):
+                met.wait(1)
+            super().__init__(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(processes, "LocalProcess", Slow)
+    command = [sys.executable, "-c", SLEEPS]
+    with ThreadPoolExecutor(2) as pool:
+        starts = [pool.submit(processes.start, tmp_path, "pipeline", command) for _ in range(2)]
+    begun = [start.result().pid for start in starts if start.exception() is None]
+    for pid in begun[1:]:
+        os.kill(pid, signal.SIGKILL)
+    assert processes.stop(tmp_path, "pipeline", 0)
+    assert len(begun) == 1
+    (refused,) = [start.exception() for start in starts if start.exception() is not None]
+    assert str(refused) == f"pipeline runs already (process {begun[0]}); stop it first"
 
 
 def test_one_whose_record_cannot_be_written_does_not_run(
