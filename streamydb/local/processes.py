@@ -23,6 +23,7 @@ from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ def start(
         ProcessError: a process of this name runs already, or the program cannot be started.
         OSError: its log or its record cannot be written; then it does not run.
     """
-    with file_lock(record_path(folder, name).with_suffix(".lock")):
+    with _locked(folder, name):
         running = find(folder, name)
         if running is not None:
             raise ProcessError(f"{name} runs already (process {running.pid}); stop it first")
@@ -138,8 +139,13 @@ def stop(
         ProcessError: it does not end.
     """
     record = read(folder, name)
-    stopped = record is not None and end(name, record.pid, record.birth, grace_s, note)
-    record_path(folder, name).unlink(missing_ok=True)
+    if record is None:
+        record_path(folder, name).unlink(missing_ok=True)
+        return False
+    stopped = end(name, record.pid, record.birth, grace_s, note)
+    with _locked(folder, name):
+        if read(folder, name) == record:  # else another one was started since
+            record_path(folder, name).unlink(missing_ok=True)
     return stopped
 
 
@@ -151,6 +157,11 @@ def log_path(folder: Path, name: str) -> Path:
 def record_path(folder: Path, name: str) -> Path:
     """Return the file that records the process of this name."""
     return folder / "run" / f"{name}.json"
+
+
+def _locked(folder: Path, name: str) -> AbstractContextManager[None]:
+    """Let nobody else change the record of the process of this name."""
+    return file_lock(record_path(folder, name).with_suffix(".lock"))
 
 
 def _write(folder: Path, record: ProcessRecord) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -271,6 +272,25 @@ def test_of_two_that_start_one_at_once_one_does(
     assert len(begun) == 1
     (refused,) = [start.exception() for start in starts if start.exception() is not None]
     assert str(refused) == f"pipeline runs already (process {begun[0]}); stop it first"
+
+
+def test_one_that_was_started_while_another_ended_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", SLEEPS]
+
+    def start_meanwhile(*given: Any) -> bool:
+        monkeypatch.undo()
+        ended = end(*given)
+        processes.start(tmp_path, "pipeline", command)
+        return ended
+
+    processes.start(tmp_path, "pipeline", command)
+    monkeypatch.setattr(processes, "end", start_meanwhile)
+    assert processes.stop(tmp_path, "pipeline", 0)
+    assert processes.find(tmp_path, "pipeline") is not None
+    assert processes.stop(tmp_path, "pipeline", 0)
+    assert processes.find(tmp_path, "pipeline") is None
 
 
 def test_one_whose_record_cannot_be_written_does_not_run(
