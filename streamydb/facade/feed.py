@@ -189,13 +189,11 @@ class Feed:
                 return
 
     def _number_after(self, position: int) -> int:
-        """The number of the first batch, kept or to come, that goes beyond a seq.
+        """The number of the first batch, kept or to come, that goes beyond a seq from the floor on.
 
         A stream counts on from there, so that thousands of them do not each search what is kept
         whenever a batch comes.
         """
-        if position < self._floor:
-            return self._dropped - 1
         kept = [batch.resolved for batch, _ in self._batches]
         return self._dropped + bisect_right(kept, position)
 
