@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 WINDOW = 20_000
 """How many transactions may be under way at once."""
 
+_PATIENCE_S_MIN = 5.0
+_PATIENCE_S_MAX = 30.0
+"""How long Kafka has to answer at all, whatever time a result may take."""
+
 _CLOCK_SKEW_S = 30
 """How far the brokers' clocks may be ahead of this machine's."""
 
@@ -97,8 +101,9 @@ def call_many(
 
     settings = target.settings
     target.must_listen()
+    patience_s = min(max(timeout_s, _PATIENCE_S_MIN), _PATIENCE_S_MAX)
     with (
-        ResultReader(settings) as results,
+        ResultReader(settings, patience_s=patience_s) as results,
         Producer(settings, validate=False) as producer,
     ):
         sent: deque[bytes] = deque()

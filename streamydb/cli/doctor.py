@@ -114,12 +114,17 @@ def _broker(target: Target) -> Finding:
     from confluent_kafka import KafkaException
 
     from streamydb.kafka.clients import administrator
-    from streamydb.kafka.connection import RefusedError, listens, metadata
+    from streamydb.kafka.connection import RefusedError, is_another, listens, metadata
 
     fix = "`streamydb up` starts the embedded one; --bootstrap names another"
     silent = Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
     if not listens(target.bootstrap):
         return silent
+    if is_another(target.connection):
+        return silent._replace(
+            what=f"what listens at {target.bootstrap} does not answer as Kafka does",
+            fix="--bootstrap names Kafka, STREAMYDB_SECURITY_PROTOCOL says how it is spoken to",
+        )
     admin = administrator(target.connection)
     try:
         metadata(admin, None, _BROKER_S)

@@ -40,21 +40,27 @@ class Target(NamedTuple):
         """See to it that a command ends at once where Kafka's client would try for long.
 
         Raises:
-            Failure: nobody listens at Kafka's address.
+            Failure: nobody listens at Kafka's address, or something else does.
         """
-        from streamydb.kafka.connection import listens
+        from streamydb.kafka.connection import is_another, listens
 
         if not listens(self.bootstrap):
             fail(
                 f"no Kafka at {self.bootstrap}; start it (`streamydb up`) or name another one "
                 "with --bootstrap"
             )
+        if is_another(self.connection):
+            fail(
+                f"what listens at {self.bootstrap} does not answer as Kafka does: name Kafka's "
+                "address with --bootstrap, or how it is spoken to with STREAMYDB_SECURITY_PROTOCOL "
+                f"(now {self.settings.security_protocol})"
+            )
 
     def must_exist(self) -> TopicDescription:
         """See to it that Kafka has the database; return what its log is like.
 
         Raises:
-            Failure: there is no such database, or nobody listens at Kafka's address.
+            Failure: there is no such database, or no Kafka at its address.
             TopicsError: Kafka does not answer.
         """
         from streamydb import kafka

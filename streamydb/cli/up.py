@@ -123,10 +123,11 @@ def refuse_second(target: Target) -> None:
     One that was begun here before is only continued, and follows.
     """
     from streamydb.cli.status import leader_of, pipelines_elsewhere
-    from streamydb.kafka.connection import listens
 
-    begun = bool(target.place.incarnations())
-    if begun or target.settings.bootstrap is None or not listens(target.bootstrap):
+    if target.settings.bootstrap is None:
+        return
+    target.must_listen()
+    if target.place.incarnations():
         return
     leader = leader_of(pipelines_elsewhere(target))
     if leader is not None:

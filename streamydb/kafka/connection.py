@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -21,6 +22,7 @@ __all__ = [
     "PURGE_QUEUE",
     "Contact",
     "RefusedError",
+    "is_another",
     "is_transient",
     "listens",
     "metadata",
@@ -68,6 +70,15 @@ _AGAIN_S: Final = 0.1
 _AUTHENTICATION: Final = KafkaError._AUTHENTICATION  # noqa: SLF001 - Confluent's spelling
 _SSL: Final = KafkaError._SSL  # noqa: SLF001 - Confluent's spelling
 _PROBE_S: Final = 3.0
+_NUMBER: Final = 0x7364_6221
+_HELLO: Final = struct.pack(">ihhih", 10, 18, 0, _NUMBER, -1)
+"""ApiVersions of version 0, without a client's name: every broker answers it, before a login too.
+"""
+
+_ANSWER: Final = struct.Struct(">ii")
+"""How an answer begins: its size, and the number of the request."""
+
+_HELLO_BYTES_MAX: Final = 1 << 20
 _NAMELESS_HOST: Final = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 """What a resolver answers that knows of no such host, as against one that gives no answer."""
 
@@ -178,6 +189,54 @@ def _listens(address: str) -> bool:
     except (OSError, ValueError):
         return True
     return True
+
+
+def is_another(connection: Mapping[str, Any]) -> bool:
+    """Return True if something else than Kafka listens at the addresses of a client's settings.
+
+    One of them that may be Kafka is enough: it may also take its time. Over TLS nobody is asked, as
+    librdkafka tells at once what is wrong there.
+    """
+    if str(connection.get("security.protocol", "")).endswith("SSL"):
+        return False
+    others = False
+    for address in str(connection["bootstrap.servers"]).split(","):
+        answer = _first_answer(address)
+        if answer is None:
+            continue
+        if _is_kafka(answer):
+            return False
+        others = True
+    return others
+
+
+def _first_answer(address: str) -> bytes | None:
+    """The beginning of the answer to a client's first question; None: nobody listens.
+
+    The answer that it would be, if none comes in time.
+    """
+    answer = b""
+    try:
+        with socket.create_connection(_place(address), ATTEMPT_S) as peer:
+            peer.settimeout(_PROBE_S)
+            peer.sendall(_HELLO)
+            while more := peer.recv(_ANSWER.size - len(answer)):
+                answer += more
+    except ConnectionRefusedError:
+        return None
+    except ConnectionError:
+        return answer
+    except (OSError, ValueError):
+        return _ANSWER.pack(_ANSWER.size, _NUMBER)
+    return answer
+
+
+def _is_kafka(answer: bytes) -> bool:
+    """Return True if this is the beginning of an answer to `_HELLO`."""
+    if len(answer) < _ANSWER.size:
+        return False
+    size, number = _ANSWER.unpack(answer)
+    return number == _NUMBER and _ANSWER.size <= size <= _HELLO_BYTES_MAX
 
 
 def _place(address: str) -> tuple[str, int]:

@@ -42,6 +42,7 @@ class ResultReader:
     Args:
         settings: the database and the connection.
         remembered: how many results are kept for those who ask later.
+        patience_s: how long Kafka may take to tell of the topic.
 
     Attributes:
         error: what is wrong with the topic, or was with its last record.
@@ -51,7 +52,9 @@ class ResultReader:
         StreamyError: the topic is missing or Kafka does not answer.
     """
 
-    def __init__(self, settings: Settings, *, remembered: int = REMEMBERED) -> None:
+    def __init__(
+        self, settings: Settings, *, remembered: int = REMEMBERED, patience_s: float = _TIMEOUT_S
+    ) -> None:
         """Take note of the end of the topic and start to follow it."""
         self._topic = TopicNames(settings.database).results
         self._remembered = remembered
@@ -60,7 +63,7 @@ class ResultReader:
         self.error: str | None = None
         self.duplicates = 0
         self._consumer = reader(settings.client_config(), FOLLOWING)
-        self._assign_ends()
+        self._assign_ends(patience_s)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-results", daemon=True)
         self._thread.start()
@@ -104,17 +107,17 @@ class ResultReader:
         """Close."""
         self.close()
 
-    def _assign_ends(self) -> None:
+    def _assign_ends(self, patience_s: float) -> None:
         """Be assigned all partitions, each from its present end on."""
         try:
             consumer = self._consumer
-            found = metadata(consumer, self._topic, _TIMEOUT_S)
+            found = metadata(consumer, self._topic, patience_s)
             topic = found.topics[self._topic]
             if topic.error is not None:
                 raise KafkaException(topic.error)  # noqa: TRY301 - as list_topics itself does
             places = []
             for number in sorted(topic.partitions):
-                _, end = watermarks(consumer, self._topic, number, _TIMEOUT_S)
+                _, end = watermarks(consumer, self._topic, number, patience_s)
                 places.append(TopicPartition(self._topic, number, end))
             self._consumer.assign(places)
         except RefusedError:

@@ -47,6 +47,11 @@ class Kafka:
                 yield places.pop(0)
         yield from places
 
+    def note(self, patience_s: float) -> Any:
+        """Note how long it may take to answer at all."""
+        self.patience_s = patience_s
+        return self
+
     def wait_at(self, partition: int, offset: int, _timeout_s: float) -> Result:
         assert partition == 0
         return self.results[offset]
@@ -56,7 +61,7 @@ def executed(monkeypatch: pytest.MonkeyPatch, ahead: int) -> Any:
     """A log in the place of Kafka."""
     kafka = Kafka(ahead)
     monkeypatch.setattr(producer, "Producer", lambda *_, **__: kafka)
-    monkeypatch.setattr(results, "ResultReader", lambda *_: kafka)
+    monkeypatch.setattr(results, "ResultReader", lambda *_, **named: kafka.note(**named))
     monkeypatch.setattr(calls, "WINDOW", 2)
     monkeypatch.setattr(Target, "must_listen", lambda _: None)
     return kafka
@@ -166,3 +171,13 @@ def test_what_was_executed_before_a_faulty_line_is_told(
     assert told == list(range(1, before + 1))
     assert f"lines, line {before + 2}: " in done.stderr
     assert ("the 5 before it were executed" in done.stderr) == (before == 5)
+
+
+@pytest.mark.parametrize(("timeout", "patience_s"), [("0", 5), ("12", 12), ("600", 30)])
+def test_kafka_itself_is_waited_for_no_longer_than_a_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, timeout: str, patience_s: float
+) -> None:
+    kafka = executed(monkeypatch, 0)
+    words = ["txn", "--put", "a=1", "--timeout", timeout, "--home", str(tmp_path)]
+    assert "seq 1" in CliRunner().invoke(app, words).stdout
+    assert kafka.patience_s == patience_s

@@ -6,8 +6,6 @@ import json
 import os
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.cli.common import Failure
+from streamydb.cli.target import Target
 from streamydb.kafka import presence
 from streamydb.kafka.presence import PRESENT_S, Seen, heard
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
@@ -221,8 +220,5 @@ def begun(home: Path, incarnation: str) -> DatabaseFolder:
     return place
 
 
-def target(place: DatabaseFolder) -> Any:
-    settings = Settings(bootstrap="kafka:9092")
-    return SimpleNamespace(
-        place=place, settings=settings, connection={}, database="bank", bootstrap="kafka:9092"
-    )
+def target(place: DatabaseFolder) -> Target:
+    return Target(Settings(bootstrap="kafka:9092"), place)
