@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
+from streamydb.cli.common import fail, print_json, say
 from streamydb.cli.options import Founding, Json, Named, Replicas
 from streamydb.cli.target import Target, find_target
 
@@ -150,8 +150,7 @@ def refuse_changes(target: Target) -> None:
             )
             fail(
                 f"database {target.database} has {name} {known}, and {wanted} was asked for. "
-                f"Leave --{name} out, or {other}.",
-                EXIT_USAGE,
+                f"Leave --{name} out, or {other}."
             )
 
 

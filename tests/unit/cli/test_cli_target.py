@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import socketserver
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -44,6 +47,51 @@ def test_without_kafka(
     )
     assert done.exit_code == 1
     assert f"no Kafka at {address}; start it (`streamydb up`)" in done.stderr
+
+
+@pytest.fixture
+def web_server() -> Iterator[str]:
+    """The address of something that is not Kafka."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield "{}:{}".format(*server.server_address)
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "txn --put a=1", "watch --no-follow", "check", "create", "handover", "up",
+        "resize --shards 2", "rebuild", "snapshot --to s", "fork new", "explain x",
+        "constraints list",
+    ],
+)  # fmt: skip
+def test_something_else_at_kafkas_address_is_told_at_once(
+    command: str, web_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*command.split(), "--home", str(tmp_path), "--bootstrap", web_server]
+    monkeypatch.setattr("streamydb.kafka.clients._Contacted.__init__", _no_client)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert f"what listens at {web_server} does not answer as Kafka does" in done.stderr
+    assert "STREAMYDB_SECURITY_PROTOCOL (now PLAINTEXT)" in done.stderr
+
+
+def _no_client(*_: object) -> None:
+    raise AssertionError("a client of Kafka would try for long")
+
+
+def test_status_and_doctor_know_something_else_from_kafka(web_server: str, tmp_path: Path) -> None:
+    where = ["--home", str(tmp_path), "--bootstrap", web_server]
+    shown = json.loads(CliRunner().invoke(app, ["status", "--json", *where]).stdout)
+    assert "does not answer as Kafka does" in shown["broker"]
+    assert "does not answer as Kafka does" in CliRunner().invoke(app, ["doctor", *where]).output
 
 
 def test_only_a_facade_of_the_same_kafka_is_asked(
@@ -171,8 +219,10 @@ def test_what_contradicts_the_creation_is_refused_with_what_can_be_done(
         DatabaseRecord(database="bank", shards=1, partitions=1)
     )
     refuse_changes(find_target(Named("bank", tmp_path)))
-    with pytest.raises(Failure, match=f"bank has {option} .* and {value} was asked for.*{remedy}"):
+    message = f"bank has {option} .* and {value} was asked for.*{remedy}"
+    with pytest.raises(Failure, match=message) as refused:
         refuse_changes(find_target(Named("bank", tmp_path), **{option: value}))
+    assert refused.value.code == 1  # as for what Kafka tells: the arguments themselves make sense
 
 
 def test_a_database_without_plans_keeps_its_shards(tmp_path: Path) -> None:
