@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +15,29 @@ from pyspark.sql import SparkSession
 from streamydb.backup.snapshots import SnapshotError, SnapshotManifest
 from streamydb.backup.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
 
-__all__ = ["Folders", "uri_of"]
+__all__ = ["Folders", "require_writable", "uri_of"]
 
 
 def uri_of(folder: Path | str) -> str:
     """Return a folder's URI for Spark, whatever its default file system is."""
     text = str(folder).rstrip("/")
     return text if "://" in text else f"file://{Path(text.removeprefix('file:')).resolve()}"
+
+
+def require_writable(folder: Path | str) -> None:
+    """Refuse a folder of this machine in which nothing can be made; of others nothing is known yet.
+
+    Raises:
+        SnapshotError: it is a file, or lies in one, or must not be written.
+    """
+    scheme, path = uri_of(folder).split("://", 1)
+    if scheme != "file":
+        return
+    there = next(each for each in (Path(path), *Path(path).parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise SnapshotError(f"no snapshots can be kept in {path}: {there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SnapshotError(f"no snapshots can be kept in {path}: {there} cannot be written")
 
 
 class Folders:

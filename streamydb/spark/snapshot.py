@@ -40,9 +40,10 @@ def run(
         SnapshotError: it cannot be taken or written.
     """
     from streamydb.pipeline.session import session
-    from streamydb.spark.snapshots import write_snapshot
+    from streamydb.spark.snapshots import require_possible, write_snapshot
 
     wanted = moment(at)
+    require_possible(settings, folder, wanted, base)
     spark = session(f"streamydb-snapshot-{settings.database}", master, _SPARK)
     try:
         return write_snapshot(spark, folder, wanted, base=base, settings=settings)

@@ -24,11 +24,11 @@ from streamydb.backup.snapshots.manifest import FORMAT
 from streamydb.kafka.positions import ChangesEnds, look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
-from streamydb.spark.folders import Folders, uri_of
+from streamydb.spark.folders import Folders, require_writable, uri_of
 from streamydb.spark.readers import events, value_as
 from streamydb.spark.session import settings_of
 
-__all__ = ["At", "WrittenSnapshot", "read_snapshot", "write_snapshot"]
+__all__ = ["At", "WrittenSnapshot", "read_snapshot", "require_possible", "write_snapshot"]
 
 At = int | dt.datetime | None
 """A seq, a time, or None: the newest that is resolved."""
@@ -143,20 +143,47 @@ def write_snapshot(
     return WrittenSnapshot(folders.path(name), manifest, fresh=True)
 
 
-def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | None) -> _Cut:
-    ends = look(settings)
+def require_possible(
+    settings: Settings, folder: Path | str, at: At, base: Path | str | None
+) -> None:
+    """Refuse what can be told to be impossible without a session, which takes long to start.
+
+    Raises:
+        SnapshotError: as for `write_snapshot`.
+    """
+    require_writable(folder)
+    ends, manifest, _ = _begun(settings, base)
+    if not isinstance(at, dt.datetime):
+        _require_after(manifest, base, _resolved(ends, at))
+
+
+def _begun(
+    settings: Settings, base: Path | str | None
+) -> tuple[ChangesEnds, SnapshotManifest | None, dict[int, int]]:
+    """Return the ends of the changes, the base, and the offsets from which to read."""
     manifest = None if base is None else read_manifest(base)
+    ends = look(settings)
     if manifest is not None and manifest.topic != ends.topic_id:
         raise SnapshotError(f"the snapshot in {base} is not of the changes in {ends.topic}")
-    starts = _starts(ends, manifest)
+    return ends, manifest, _starts(ends, manifest)
+
+
+def _require_after(manifest: SnapshotManifest | None, base: Path | str | None, seq: int) -> None:
+    if manifest is not None and seq < manifest.seq:
+        raise SnapshotError(f"the snapshot in {base} is at seq {manifest.seq}, after seq {seq}")
+
+
+def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | None) -> _Cut:
+    ends, manifest, starts = _begun(settings, base)
     options = {
         "startingOffsets": offsets_json(ends.topic, starts),
         "endingOffsets": offsets_json(ends.topic, {n: s.high for n, s in ends.spans.items()}),
     }
     found = events(spark, settings, options)
-    seq = _seq(found, ends, at, manifest)
-    if manifest is not None and seq < manifest.seq:
-        raise SnapshotError(f"the snapshot in {base} is at seq {manifest.seq}, after seq {seq}")
+    seq = (
+        _seq_at(found, ends, at, manifest) if isinstance(at, dt.datetime) else _resolved(ends, at)
+    )
+    _require_after(manifest, base, seq)
     return _Cut(ends, found, manifest, None if base is None else uri_of(base), seq)
 
 
@@ -176,12 +203,10 @@ def _starts(ends: ChangesEnds, base: SnapshotManifest | None) -> dict[int, int]:
     return starts
 
 
-def _seq(found: DataFrame, ends: ChangesEnds, at: At, base: SnapshotManifest | None) -> int:
-    """The seq that is asked for."""
+def _resolved(ends: ChangesEnds, at: int | None) -> int:
+    """The seq that is asked for; by default the newest."""
     if at is None:
         return ends.seq
-    if isinstance(at, dt.datetime):
-        return _seq_at(found, ends, at, base)
     if not 0 <= at <= ends.seq:
         raise SnapshotError(
             f"seq {at} is not resolved: {ends.topic} is resolved up to seq {ends.seq}; wait until "

@@ -1,7 +1,9 @@
-"""Folders of snapshots: what a file system refuses is told in a sentence."""
+"""Folders of snapshots: what a file system refuses is told in a sentence, and early."""
 
 from __future__ import annotations
 
+import datetime as dt
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from streamydb.backup.snapshots import SnapshotError
-from streamydb.spark.folders import Folders
+from streamydb.kafka.positions import ChangesEnds
+from streamydb.kafka.source import TopicSpan
+from streamydb.settings import Settings
+from streamydb.spark import snapshots
+from streamydb.spark.folders import Folders, require_writable
+from streamydb.spark.snapshot import run
 
 
 def refusal(*_: Any) -> Any:
@@ -47,3 +54,59 @@ def test_a_folder_that_cannot_be_one() -> None:
         str, mkdirs=lambda _: False
     ).draft("x"):
         pass
+
+
+BASE = Path(__file__).parents[2] / "golden" / "0.1.0" / "snapshot"
+
+
+class SessionStarted(Exception):  # noqa: N818 - no error: it is what should come
+    """Spark would be started now."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Ask for a snapshot of changes that are resolved up to seq 9; Spark is not there."""
+
+    def session(*_: Any) -> Any:
+        raise SessionStarted
+
+    ends = ChangesEnds("bank.changes", "id", None, {0: TopicSpan(0, 9)}, 9, 9_000, {})
+    monkeypatch.setattr("streamydb.pipeline.session.session", session)
+    monkeypatch.setattr(snapshots, "look", lambda _: ends)
+
+    def call(folder: object, at: str | None = None, base: object = None) -> None:
+        run(
+            Settings(database="bank"), str(folder), at=at, master="local[1]",
+            base=None if base is None else str(base),
+        )
+
+    return call
+
+
+def test_what_cannot_be_is_told_before_spark_is_started(asked: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for bad in ("file", "file/in/it"):
+        with pytest.raises(SnapshotError, match="file is no folder"):
+            asked(tmp_path / bad)
+    with pytest.raises(SnapshotError, match="seq 10 is not resolved"):
+        asked(tmp_path, at="10")
+    with pytest.raises(SnapshotError, match="is no snapshot"):
+        asked(tmp_path, base=tmp_path / "none")
+    with pytest.raises(SnapshotError, match=r"is not of the changes in bank\.changes"):
+        asked(tmp_path, base=BASE)
+
+
+def test_what_may_be_starts_spark(asked: Any, tmp_path: Path) -> None:
+    for folder in (tmp_path / "new" / "one", "s3a://bucket/snapshots", f"file:{tmp_path}"):
+        for at in (None, "9", dt.datetime.now(dt.UTC).isoformat()):
+            with pytest.raises(SessionStarted):
+                asked(folder, at=at)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_must_not_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(SnapshotError, match=f"{tmp_path} cannot be written"):
+        require_writable(tmp_path / "new")
