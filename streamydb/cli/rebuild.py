@@ -36,28 +36,30 @@ def rebuild(
     not started: start it as before.
     """
     from streamydb.cli.launch import start_pipeline, wait_until_ready
+    from streamydb.cli.undone import undone_if_interrupted
     from streamydb.cli.up import start_broker
 
     target = find_target(named, procedures=procedures)
     phases = Phases()
-    start_broker(target, None, phases)
     checkpoint = target.place.checkpoint_of(name)
-    if target.place.record() is None and not checkpoint.exists():
-        fail(
-            f"there is no checkpoint of {target.database} in {target.settings.home}: run this with "
-            "the --home that its pipeline has; with spark-submit see docs/operations.md, 'A "
-            "damaged checkpoint'"
-        )
     told: dict[str, Any] = {"database": target.database}
-    with phases.phase("The checkpoint") as phase:
-        told["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
-        phase.outcome = f"is now {told['old_checkpoint'] or 'a new one'}"
-    if not name:
-        extra = [] if from_backup is None else ["--from-state", str(from_backup)]
-        with phases.phase("Pipeline") as phase:
-            start_pipeline(target, master, extra)
-            status = wait_until_ready(target, timeout, phase)
-            phase.outcome = f"executes the log, process {status.pid}"
+    with undone_if_interrupted(target, phases):
+        start_broker(target, None, phases)
+        if target.place.record() is None and not checkpoint.exists():
+            fail(
+                f"there is no checkpoint of {target.database} in {target.settings.home}: run this "
+                "with the --home that its pipeline has; with spark-submit see docs/operations.md, "
+                "'A damaged checkpoint'"
+            )
+        with phases.phase("The checkpoint") as phase:
+            told["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
+            phase.outcome = f"is now {told['old_checkpoint'] or 'a new one'}"
+        if not name:
+            extra = [] if from_backup is None else ["--from-state", str(from_backup)]
+            with phases.phase("Pipeline") as phase:
+                start_pipeline(target, master, extra)
+                status = wait_until_ready(target, timeout, phase)
+                phase.outcome = f"executes the log, process {status.pid}"
     if json:
         print_json(told)
     else:

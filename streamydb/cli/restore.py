@@ -53,6 +53,7 @@ def restore(
     from streamydb.backup import BackupFolder
     from streamydb.backup.restore import prefix
     from streamydb.cli.backup_options import noting
+    from streamydb.cli.undone import undone_if_interrupted
     from streamydb.cli.up import start_broker
 
     backup = BackupFolder(folder)
@@ -63,8 +64,9 @@ def restore(
     with phases.phase(f"Reading {folder}") as phase:
         about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase))
         phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
-    start_broker(target, None, phases)
-    appended = fill(target, manifest, backup, about, [backup.procedures])
+    with undone_if_interrupted(target, phases):
+        start_broker(target, None, phases)
+        appended = fill(target, manifest, backup, about, [backup.procedures])
     tell(target, about, appended, json=json)
 
 
@@ -86,22 +88,25 @@ def resize(
     json: Json = False,
 ) -> None:
     """Change the number of shards (of a stopped database) or of the log's partitions (any time)."""
+    from streamydb.cli.undone import undone_if_interrupted
     from streamydb.cli.up import start_broker
 
     target = find_target(named, procedures=procedures)
     if shards is None and partitions is None:
         fail("name --shards, --partitions or both", EXIT_USAGE)
-    start_broker(target, None, Phases())
+    phases = Phases()
     told: dict[str, Any] = {"database": target.database}
-    if shards is not None:
-        told |= _reshard(target, shards, from_state)
-    if partitions is not None:
-        from streamydb.kafka import grow
+    with undone_if_interrupted(target, phases):
+        start_broker(target, None, phases)
+        if shards is not None:
+            told |= _reshard(target, shards, from_state)
+        if partitions is not None:
+            from streamydb.kafka import grow
 
-        with Phases().phase(f"The log of {target.database}") as phase:
-            grow(target.connection, target.database, partitions)
-            phase.outcome = f"has {partitions} partitions"
-        told["partitions"] = partitions
+            with phases.phase(f"The log of {target.database}") as phase:
+                grow(target.connection, target.database, partitions)
+                phase.outcome = f"has {partitions} partitions"
+            told["partitions"] = partitions
     if json:
         print_json(told)
     elif shards is not None:

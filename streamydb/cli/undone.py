@@ -1,4 +1,4 @@
-"""Ctrl-C while `streamydb up` starts a database: end what this call has started, and only that."""
+"""Ctrl-C while a command starts processes: end what this call has started, and only that."""
 
 from __future__ import annotations
 

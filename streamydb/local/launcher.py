@@ -127,7 +127,11 @@ class LocalProcess:
             reason = error.strerror or error
             raise ProcessError(f"{name} could not be started: {command[0]}: {reason}") from error
         self.pid = self._popen.pid
-        self.birth = birth_of(self.pid)
+        try:
+            self.birth = birth_of(self.pid)
+        except BaseException:  # Ctrl-C: nobody would know of it
+            self.kill()
+            raise
 
     def __enter__(self) -> Self:
         """It runs already."""

@@ -105,7 +105,7 @@ def _start(
     )
     try:
         _write(folder, record)
-    except BaseException:  # nobody would find it again
+    except BaseException:  # a full disk, Ctrl-C: nobody could find it again
         child.kill()
         raise
     child.release()

@@ -47,10 +47,9 @@ def start_detached(
             return running
         remove_record(home)
         broker = EmbeddedBroker(home, port=port, properties=properties, heap_mb=heap_mb)
-        record = broker.start().record
         try:
-            write_record(home, record)
-        except BaseException:  # nobody would find it again
+            write_record(home, broker.start().record)
+        except BaseException:  # a full disk, Ctrl-C: nobody could find it again
             broker.kill()
             raise
         return broker.release()

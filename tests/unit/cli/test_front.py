@@ -19,7 +19,7 @@ import typer
 from typer.testing import CliRunner
 
 from bench.main import app as bench_app
-from streamydb.cli import front
+from streamydb.cli import app, front
 from streamydb.cli.common import EXIT_USAGE, Failure
 from streamydb.cli.front import Front, wished
 from streamydb.cli.options import Founding, Named
@@ -269,6 +269,24 @@ def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
     finally:
         processes.stop(folder, READ_MODEL)
         processes.stop(folder, PIPELINE)
+
+
+@pytest.mark.parametrize("command", ["rebuild", "resize --partitions 2"])
+def test_whatever_starts_a_broker_ends_it_when_it_is_interrupted(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stands for any that the command starts: a broker, a pipeline."""
+
+    def start(target: Target, *_: object) -> None:
+        processes.start(target.place.folder, PIPELINE, ["sleep", "60"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules[up.__module__], "start_broker", start)
+    words = [*command.split(), "--home", str(tmp_path), "--database", "new"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 130, done.output
+    assert "what this call had started is stopped" in done.stderr
+    assert processes.find(DatabaseFolder(tmp_path, "new").folder, PIPELINE) is None
 
 
 def test_suggested_commands_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

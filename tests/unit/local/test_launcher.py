@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -46,6 +46,7 @@ NEGLECTFUL = PARENT.replace("child.wait()", "import time; time.sleep(600)")
 CONFIRMS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); " + SLEEPS
 
 Launch = Callable[..., LocalProcess]
+WRITE = "streamydb.local.processes._write"
 
 
 @pytest.fixture
@@ -293,26 +294,23 @@ def test_one_that_was_started_while_another_ended_is_found(
     assert processes.find(tmp_path, "pipeline") is None
 
 
-def test_one_whose_record_cannot_be_written_does_not_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("interrupted", ["streamydb.local.launcher.birth_of", WRITE])
+def test_a_start_that_is_interrupted_leaves_no_process_that_nobody_knows(
+    interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would find it again."""
-    begun: list[LocalProcess] = []
+    started = []
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class Noted(subprocess.Popen[bytes]):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            started.append(self.pid)
 
-    class Noted(LocalProcess):
-        def __init__(self, *args: object, **named: object) -> None:
-            super().__init__(*args, **named)  # type: ignore[arg-type]
-            begun.append(self)
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(processes, "LocalProcess", Noted)
-    monkeypatch.setattr(processes, "write_whole", full)
-    with pytest.raises(OSError, match="No space left"):
-        processes.start(tmp_path, "pipeline", [sys.executable, "-c", SLEEPS])
-    (started,) = begun
-    left = process_of(started.pid, started.birth)
-    if left is not None:
-        left.kill()
-    assert left is None
+    monkeypatch.setattr("streamydb.local.launcher.subprocess.Popen", Noted)
+    monkeypatch.setattr(interrupted, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(tmp_path, "it", [sys.executable, "-c", SLEEPS])
+    [pid] = started
+    assert not psutil.pid_exists(pid)
