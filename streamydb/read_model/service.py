@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamydb.errors import ConfigurationError
+from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.connection import is_transient, listens
+from streamydb.kafka.names import TopicNames
 from streamydb.local.collector import keep_all
 from streamydb.local.exposition import serve
 from streamydb.local.signals import stop_event
@@ -48,6 +51,8 @@ def run(
     except ValueError as fault:
         raise ConfigurationError(str(fault)) from fault
     is_new = not folder.exists() or not any(folder.iterdir())
+    if is_new:
+        _must_exist(settings)
     if from_snapshot is not None and is_new:
         load(from_snapshot, folder, settings.database)
     elif copy_from is not None and is_new:
@@ -65,3 +70,23 @@ def run(
                 follower.run(stop)
         finally:
             end_metrics()
+
+
+def _must_exist(settings: Settings) -> None:
+    """Refuse a database that Kafka does not have, before a folder is made for it.
+
+    Whether it has it shows later, if it is away.
+
+    Raises:
+        StreamyError: there are no changes to follow.
+    """
+    if not listens(settings.bootstrap_servers):
+        return
+    source = KafkaSource(settings.client_config(), TopicNames(settings.database).changes)
+    try:
+        source.describe()
+    except StreamyError as error:
+        if not is_transient(error):
+            raise
+    finally:
+        source.close()

@@ -11,16 +11,19 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.errors import (
     ConfigurationError,
 )
+from streamydb.kafka import TopicsError
 from streamydb.read_model import (
     ReadModel,
     ReadModelError,
     Snapshot,
+    SourceError,
     StoreBusyError,
     StoreFailedError,
     StoreMismatchError,
@@ -289,15 +292,47 @@ def test_on_a_read_only_file_system_nothing_is_read_that_somebody_writes(
     assert read_only(tmp_path / "model") == "opened\n"
 
 
+class Begun(Exception):  # noqa: N818 - it stands for all that follows
+    """A read model is about to be made."""
+
+
+def begin() -> None:
+    raise Begun
+
+
+class Answers:
+    """A changes topic of which Kafka tells only an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.closed = error, False
+
+    def describe(self) -> None:
+        raise self.error
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_database_that_does_not_exist_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = TopicsError("Kafka does not answer")
+    away.__cause__ = KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE))
+    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
+    monkeypatch.setattr(service, "listens", lambda _: True)
+    monkeypatch.setattr(service, "warm_up", begin)
+    for error, raised in ((SourceError("no topic"), SourceError), (away, Begun)):
+        source = Answers(error)
+        monkeypatch.setattr(service, "KafkaSource", lambda *_, source=source: source)
+        with pytest.raises(raised):
+            service.run(settings, tmp_path / "model")
+        assert source.closed
+        assert not (tmp_path / "model").exists()
+
+
 def test_a_new_read_model_begins_with_what_is_named_in_an_empty_folder_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Begun(Exception):  # noqa: N818 - it stands for all that follows
-        pass
-
-    def begin() -> None:
-        raise Begun
-
     loaded: list[Path] = []
     monkeypatch.setattr(service, "load", lambda _, folder, __: loaded.append(folder))
     monkeypatch.setattr(service, "warm_up", begin)
