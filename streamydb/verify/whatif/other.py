@@ -44,6 +44,12 @@ class OtherRules(msgspec.Struct, frozen=True):
     modules: Mapping[str, Module]
     constrain: Sequence[bytes] = ()
 
+    @property
+    def dropped(self) -> list[str]:
+        """The constraints that are dropped."""
+        given = [msgspec.json.decode(wanted) for wanted in self.constrain]
+        return [each["drop"] for each in given if "drop" in each]
+
 
 def rules_of(
     modules: Mapping[str, Path], declare: Sequence[Any] = (), drop: Sequence[str] = ()
@@ -55,7 +61,7 @@ def rules_of(
         ModuleRefused: a module says what a procedure must not.
         WhatIfError: a declaration is none.
     """
-    given = [{"drop": name} for name in drop] + [{"declare": one} for one in declare]
+    given = [{"drop": name} for name in dict.fromkeys(drop)] + [{"declare": one} for one in declare]
     replaced = {name: _loaded(name, path) for name, path in modules.items()}
     return OtherRules(replaced, [_constrain(one) for one in given])
 

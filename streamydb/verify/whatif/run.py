@@ -10,6 +10,7 @@ import msgspec
 
 from streamydb.local.collector import no_collection
 from streamydb.procedures.follow_ups import counts_of
+from streamydb.records import CONSTRAINTS_KEY
 from streamydb.records.names import FLOWS_PREFIX
 from streamydb.verify.oracle.order import Ordered
 from streamydb.verify.oracle.outputs import OutputRecord
@@ -105,7 +106,8 @@ def whatif(
         progress: is told how far it is.
 
     Raises:
-        WhatIfError: the log ends before the stretch does; a constraint makes no sense.
+        WhatIfError: the log ends before the stretch does; a constraint makes no sense, or is to be
+            dropped and not there.
         BackupError: records are not there, or a file is damaged.
         ModuleMissing: the code of a procedure that is not replaced is not there.
     """
@@ -178,7 +180,7 @@ class _Run(NamedTuple):
     def executed(self, was: ResumedOracle, records: Iterator[Ordered]) -> OtherOracle:
         """Execute once up to the stretch, twice within it."""
         first, last = self.stretch
-        now = OtherOracle(self.history, self.rules, was) if was.next_seq == first else None
+        now = self._other(was, records) if was.next_seq == first else None
         for record in records:
             seq = was.next_seq
             if last is not None and seq > last:
@@ -187,7 +189,7 @@ class _Run(NamedTuple):
             if now is not None:
                 self._compare(seq, outputs, now.beside(outputs, record))
             elif was.next_seq == first:
-                now = OtherOracle(self.history, self.rules, was)
+                now = self._other(was, records)
         end = was.next_seq - 1
         if now is None or (last is not None and end < last):
             raise WhatIfError(
@@ -196,6 +198,33 @@ class _Run(NamedTuple):
             )
         self.report.to_seq = end
         return now
+
+    def _other(self, was: ResumedOracle, records: Iterator[Ordered]) -> OtherOracle:
+        """The execution with other rules, from where the stretch begins.
+
+        Raises:
+            WhatIfError: it drops a constraint that is not there then; says where it is declared.
+        """
+        first, last = self.stretch
+        there = _constraints(was)
+        absent = next((name for name in self.rules.dropped if name not in there), None)
+        if absent is None:
+            return OtherOracle(self.history, self.rules, was)
+        for record in records:
+            if last is not None and was.next_seq > last:
+                break
+            was.apply(record.value, record.partition, record.offset, record.ts_ms)
+            if absent in _constraints(was):
+                seq = was.next_seq - 1
+                raise WhatIfError(
+                    f"there is no constraint {absent!r} before seq {first}, where it would be "
+                    f"dropped: the log declares it at seq {seq}. Begin after that (--from-seq "
+                    f"{seq + 1})"
+                )
+        raise WhatIfError(
+            f"there is no constraint {absent!r} to drop before seq {first}, and none is declared "
+            f"up to seq {was.next_seq - 1}"
+        )
 
     def _compare(self, seq: int, was: list[OutputRecord], now: list[OutputRecord]) -> None:
         found = list(between(seq, was, now))
@@ -213,6 +242,13 @@ class _Run(NamedTuple):
         report = self.report
         report.calls, report.keys = now.calls, len(was.state)
         report.waiting = Waiting(_waiting(was), _waiting(now))
+
+
+def _constraints(oracle: ResumedOracle) -> dict[str, object]:
+    """The constraints that hold, by name."""
+    value, _ = oracle.state.get(CONSTRAINTS_KEY, (b"{}", 0))
+    found: dict[str, object] = msgspec.json.decode(value)
+    return found
 
 
 def _waiting(oracle: ResumedOracle) -> int:

@@ -176,8 +176,25 @@ def test_a_dropped_constraint_lets_through_what_it_refused() -> None:
         '{"status":"committed","code":null}'
     )
     assert asked(kept, rules_of({}, [rule], ["positive"]), 2)[0].same
-    with pytest.raises(WhatIfError, match="there is no constraint 'x'"):
-        asked(kept, rules_of({}, drop=["x"]))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "name", "told"),
+    [
+        (1, None, "positive", r"before seq 1, .* the log declares it at seq 2\. .*--from-seq 3\)"),
+        (2, None, "positive", r"before seq 2, .* the log declares it at seq 2\. .*--from-seq 3\)"),
+        (1, 1, "positive", "to drop before seq 1, and none is declared up to seq 1"),
+        (3, None, "x", "no constraint 'x' to drop before seq 3, and none is declared up to seq 3"),
+    ],
+)
+def test_a_constraint_that_is_not_there_is_not_dropped_and_where_it_comes_is_told(
+    first: int, last: int | None, name: str, told: str
+) -> None:
+    rule = {"name": "positive", "prefix": "acct/", "min": 0}
+    declared = record("rule", constrain={"declare": rule})
+    kept = history([put("a", "acct/1", 1), declared, put("b", "acct/1", -5)], constraints=True)
+    with pytest.raises(WhatIfError, match=told):
+        asked(kept, rules_of({}, drop=[name, name]), first, last)
 
 
 def test_uniqueness_takes_the_locks_that_clients_would_have_added() -> None:
