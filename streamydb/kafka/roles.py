@@ -205,10 +205,17 @@ def apply(client_config: Mapping[str, str], database: str, role: str, principal:
     Raises:
         TopicsError: the cluster refuses, has no authorizer, or does not answer.
     """
-    wanted = [_binding(grant, principal) for grant in grants(database, role)]
+    wanted = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
     admin = administrator(client_config)
-    answers(admin.create_acls(wanted), "grant")
+    asked = admin.create_acls(list(wanted))
+    answers({wanted[each]: done for each, done in asked.items()}, f"let {principal}")
     return len(wanted)
+
+
+def _said(grant: Grant) -> str:
+    """An operation in words."""
+    names = f"{grant.resource}s that begin with" if grant.prefixed else grant.resource
+    return f"{grant.operation} {names} {grant.name}"
 
 
 def _binding(grant: Grant, principal: str) -> AclBinding:

@@ -7,12 +7,16 @@ import math
 import os
 import shlex
 import socket
+from concurrent.futures import Future
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ResourcePatternType
 from typer.testing import CliRunner
 
 from streamydb.cli import app, calls
@@ -245,3 +249,26 @@ def test_rights_are_granted_to_whom_they_are_meant_for(user: str, tmp_path: Path
         at = found.index("--allow-principal")
         assert found[at + 1] == user
         assert all(word.startswith("--") for word in found[at + 2 :: 2])
+
+
+def test_a_right_that_is_not_granted_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_acls(wanted: list[Any]) -> dict[Any, Future[None]]:
+        found: dict[Any, Future[None]] = {each: Future() for each in wanted}
+        for each, done in found.items():
+            if each.resource_pattern_type is not ResourcePatternType.PREFIXED:
+                done.set_result(None)
+            else:
+                refused = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+                done.set_exception(KafkaException(refused))
+        return found
+
+    admin = SimpleNamespace(create_acls=create_acls)
+    monkeypatch.setattr("streamydb.kafka.roles.administrator", lambda _: admin)
+    monkeypatch.setattr("streamydb.cli.target.Target.must_listen", lambda _: None)
+    words = ["acls", "--role", "facade", "--principal", "User:ann", "--home", str(tmp_path)]
+    done = CliRunner().invoke(app, [*words, "--apply"])
+    assert (done.exit_code, "AclBinding" in done.stderr) == (1, False)
+    told = "refused to let User:ann Describe groups that begin with streamydb: "
+    assert told in done.stderr
