@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Response, post
 
-from streamydb.errors import ValueRejected
+from streamydb.errors import ID_REUSED, ValueRejected
 from streamydb.facade.body import reading
 from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.openapi import answers
+from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Consistency, check_seqs
 from streamydb.facade.services import AnyRequest, client_of, headers_of, json_response, services_of
@@ -34,6 +35,9 @@ _SQL_PROBLEMS = (
     "constraint-violated", "aborted", "invalid-transaction", "id-reused", "deadline-passed",
     "too-many-requests", "verdict-unknown",
 )  # fmt: skip
+
+_REFUSED = {"constraint-violated", "query-invalid"}
+"""Problems of statements that were executed."""
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,19 +87,35 @@ async def post_sql(request: AnyRequest) -> Response[bytes]:
     headers = headers_of(request)
     async with reading(request.scope, request.receive, services.settings, services.bodies) as raw:
         body = _statements(raw)
+    key, sent = idempotency_key(headers), False
     wanted = SqlTransaction(
         body.tables, tuple((each.sql, each.params) for each in body.statements),
-        idempotency_key(headers), body.at, body.consistency, body.min_version,
+        key, body.at, body.consistency, body.min_version,
     )  # fmt: skip
 
     async def commit(txn_id: str, payload: bytes) -> Result:
+        nonlocal sent
+        sent = True
         wait = Preference(False, preference(headers).wait_s)
         pending, result = await decided(request, services, txn_id, payload, wait)
         if result is None:
             raise pending.problem()
         return result
 
-    return json_response(await services.statements.run(wanted, client_of(request), commit))
+    def refuse_repetition() -> None:
+        if not sent and key is not None and services.writer.knows(key):
+            raise refuse_code(ID_REUSED)
+
+    # Statements that are sent again meet what they have written: a key that is taken, no row to
+    # change. So they may be refused, or write nothing, before the log sees the id a second time.
+    try:
+        answer = await services.statements.run(wanted, client_of(request), commit)
+    except ProblemError as problem:
+        if problem.problem.slug in _REFUSED:
+            refuse_repetition()
+        raise
+    refuse_repetition()
+    return json_response(answer)
 
 
 def _statements(raw: bytes) -> _Statements:

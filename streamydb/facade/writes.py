@@ -235,6 +235,10 @@ class TransactionWriter:
         except TimeoutError:
             return None
 
+    def knows(self, txn_id: str) -> bool:
+        """Return True if a transaction with this id was sent lately, here or elsewhere."""
+        return txn_id in self._pending or self._log.recent(txn_id, None) is not None
+
     async def told_to(self, result: Result, client: Caller) -> Result:
         """Return what a client may know of a verdict that it asks for by an id.
 

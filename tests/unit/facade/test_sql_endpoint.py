@@ -152,6 +152,15 @@ async def test_conflicts_are_executed_again_unless_they_have_an_id() -> None:
         again = await sql(client, add, headers=named)
         assert (again.status, again.problem) == (422, "id-reused")
         assert (await sql(client, "select n from t")).json()["results"][0]["rows"] == [[5]]
+        insert, empty = "insert into t values (2, 1, 0, null)", "update t set n = 9 where n = 0"
+        for number, statement in enumerate((insert, empty)):
+            once = {"Idempotency-Key": f"once{number}"}
+            await sql(client, "update t set n = 0 where id = 2")
+            assert (await sql(client, statement, headers=once)).status == 200
+            assert (await sql(client, statement, headers=once)).problem == "id-reused"
+        unused = await sql(client, insert, headers={"Idempotency-Key": "unused"})
+        assert unused.problem == "constraint-violated"
+        await sql(client, "delete from t where id = 2")
         ids = [{"Idempotency-Key": f"id{number}"} for number in range(4)]
         racing = await asyncio.gather(*(sql(client, add, headers=each) for each in ids))
         done = [each for each in racing if each.status == 200]
