@@ -50,6 +50,8 @@ class Prompt:
             self._end()
 
     def _statements(self) -> Iterator[str]:
+        from streamydb.layers.tables.parsing import is_whole
+
         lines: list[str] = []
         while True:
             try:
@@ -65,9 +67,10 @@ class Prompt:
                     break
                 self._command(line.strip())
                 continue
-            lines += [line] if line.strip() else []
-            if line.rstrip().endswith(";"):
-                yield "\n".join(lines)
+            lines += [line] if lines or line.strip() else []
+            text = "\n".join(lines)
+            if ";" in text and is_whole(text):
+                yield text
                 lines = []
 
     def complete(self, word: str) -> list[str]:
@@ -82,14 +85,20 @@ class Prompt:
         if word != "\\d":
             typer.echo(_HELP)
             return
-        for table in self._relations():
-            if not name:
+        found = self._relations()
+        if not name:
+            for table in found:
                 typer.echo(f"{table.name} ({', '.join(_columns(table))})")
-            elif table.name.lower() == name.strip().lower():
-                _describe(table)
+            return
+        wanted = name.strip().rstrip(";").strip('"').lower()
+        named = [table for table in found if table.name.lower() == wanted]
+        for table in named:
+            _describe(table)
+        if not named:
+            typer.echo(f"There is no table or view {name.strip()}.")
 
     def _relations(self) -> list[Relation]:
-        return self._connection.tables.relations()
+        return self._connection.definitions()
 
     def _begin(self) -> None:
         """Set readline up, where there is one."""

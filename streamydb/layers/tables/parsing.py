@@ -7,9 +7,12 @@ narrows what is read as a constant does.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -27,6 +30,7 @@ from streamydb.layers.tables.errors import (
     StatementUnsupportedError,
     place_of,
 )
+from streamydb.layers.tables.grammar import require_grammar
 from streamydb.layers.tables.types import MISSING
 from streamydb.records import canonical
 
@@ -39,6 +43,7 @@ __all__ = [
     "constant",
     "is_control",
     "is_saving",
+    "is_whole",
     "literal",
     "only",
     "parse",
@@ -47,6 +52,11 @@ __all__ = [
 ]
 
 DIALECT: Final = "duckdb"
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())
+"""We tell ourselves what it does not understand; else it would write on standard error."""
+
+_CLASS: Final = re.compile(r"<class '[\w.]*?(\w+)'>")
+_TOKEN: Final = re.compile(r"<Token token_type: \S+ text: (.*?), line: .*?>")
 _VALUE: Final = "streamydb"
 """Where a node keeps the value of the parameter that it stands for."""
 
@@ -113,18 +123,50 @@ def parse(sql: str) -> list[exp.Expr]:
     if not _is_unicode(sql):
         raise StatementInvalidError("This is no SQL: it is not Unicode text.")
     try:
-        found = _Placing().parse(sql)
+        return [_parsed(tokens, sql) for tokens in _split(_Placing().tokenize(sql))]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         place = Place(first["line"], first["col"]) if first.get("line") else None
         near = first.get("highlight")
-        what = str(first.get("description") or error).rstrip(".")
+        what = _plain(str(first.get("description") or error))
         raise StatementInvalidError(f"{what}, at {near!r}" if near else what, place) from None
     except TokenError as error:
         raise StatementInvalidError(f"This is no SQL: {error}") from None
     except RecursionError:
         raise too_deep() from None
-    return [each for each in found if each is not None]
+
+
+def _split(tokens: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield the tokens of each statement."""
+    for ends, found in groupby(tokens, lambda each: each.token_type is TokenType.SEMICOLON):
+        if not ends:
+            yield list(found)
+
+
+def _parsed(tokens: list[Any], sql: str) -> exp.Expr:
+    for statement in _Placing().parser().parse(tokens, sql):
+        if statement is not None:
+            require_grammar(statement, tokens, sql)
+            return statement
+    raise StatementInvalidError("This is no SQL.", Place(tokens[0].line, tokens[0].col))
+
+
+def _plain(told: str) -> str:
+    """Leave the names of sqlglot's own classes out of what it tells."""
+    told = _TOKEN.sub(lambda found: repr(found[1]), _CLASS.sub(r"\1", told))
+    return told.replace("'SENTINEL'", "the end").rstrip(".")
+
+
+def is_whole(sql: str) -> bool:
+    """Return True if a text ends with a semicolon that ends a statement.
+
+    One in a text or a comment does not; comments may follow it.
+    """
+    try:
+        found = _Placing().tokenize(sql)
+    except TokenError:  # a text or a comment goes on
+        return False
+    return bool(found) and found[-1].token_type is TokenType.SEMICOLON
 
 
 def bind(statement: exp.Expr, params: Parameters) -> exp.Expr:

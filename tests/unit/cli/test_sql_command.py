@@ -85,8 +85,8 @@ def test_the_prompt_reads_whole_statements_and_obeys(
 ) -> None:
     connection.cursor().execute(MAKE)
     connection.cursor().execute("create view short as select name as called from t")
-    told = ["\\d", "\\d T", "\\d short", "\\?"]
-    given = [*told, "select", "", "1;", "lost", KeyboardInterrupt(), "a; b;"]
+    told = ["\\d", "\\d T", "\\d short", "\\d nope", "\\?"]
+    given = [*told, "select", "", "1; -- one", "lost", KeyboardInterrupt(), "a; b;", "x ';", "';"]
     typed: Iterator[Any] = iter([*given, EOFError()])
     prompts = []
 
@@ -98,14 +98,16 @@ def test_the_prompt_reads_whole_statements_and_obeys(
         return str(line)
 
     prompt = Prompt(connection, ask)
-    assert list(prompt.lines()) == ["select\n1;", "a; b;"]
-    assert prompts == ["sql> "] * 5 + ["...> "] * 2 + ["sql> ", "...> ", "sql> ", "sql> "]
+    assert list(prompt.lines()) == ["select\n\n1; -- one", "a; b;", "x ';\n';"]
+    more = ["sql> ", "...> "]
+    assert prompts == ["sql> "] * 6 + ["...> "] * 2 + [*more, "sql> ", *more, "sql> "]
     shown = capsys.readouterr().out
     assert "t (id, name)" in shown
     assert "name varchar default 'x'" in shown
     assert "unique index t_name_key (name)" in shown
     assert "short (called)" in shown
     assert "called varchar\nview: SELECT name AS called FROM t\n" in shown
+    assert "There is no table or view nope." in shown
     assert "semicolon" in shown
     assert prompt.complete("na") == ["name"]
     assert prompt.complete("sho") == ["short"]

@@ -1,0 +1,112 @@
+"""Hold statements that write against DuckDB's own grammar.
+
+sqlglot, which understands the statements, takes much that is no SQL, and passes over a part of it:
+of `set a = 1 set b = 2` it keeps the last SET. So DuckDB parses their text, too.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlglot import exp
+
+from streamydb.layers.tables.errors import Place, StatementInvalidError
+from streamydb.sql.engine import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+
+__all__ = ["require_grammar"]
+
+_LOCK: Final = threading.Lock()
+_KEPT_CHARACTERS: Final = 2_000
+_SHOWN: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
+
+
+def require_grammar(statement: exp.Expr, tokens: Sequence[Any], sql: str) -> None:
+    """Refuse a statement that writes, or an index, if DuckDB's parser refuses its text.
+
+    A name may be a word that DuckDB reserves.
+
+    Args:
+        statement: what sqlglot has made of it.
+        tokens: its tokens, which have their places.
+        sql: the text that they are of.
+
+    Raises:
+        StatementInvalidError: it does.
+    """
+    is_index = isinstance(statement, exp.Create) and statement.kind == "INDEX"
+    if not is_index and not isinstance(statement, exp.DML):
+        return
+    start, end = tokens[0].start, tokens[-1].end + 1
+    if _told(sql[start:end]) is None:
+        return
+    names = _names(statement, sql, start, end)
+    text = sql[start:end]
+    for at, behind in reversed(names):
+        text = f'{text[:at]}"{text[at:behind]}"{text[behind:]}'
+    told = _told(text)
+    if told is None:
+        return
+    message, place = told
+    quotes = 2 * sum(at + 2 * number < place for number, (at, _) in enumerate(names))
+    before = sql[: start + place - quotes]
+    line = before.rpartition("\n")[2]
+    raise StatementInvalidError(message, Place(before.count("\n") + 1, len(line) + 1))
+
+
+def _names(statement: exp.Expr, sql: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The places of names without quotes, in their order, from the start of the statement on."""
+    found = set()
+    for node in statement.find_all(exp.Identifier):
+        at, behind = node.meta.get("start", -1), node.meta.get("end", -1) + 1
+        if not node.quoted and start <= at < behind <= end and sql[at:behind].isidentifier():
+            found.add((at - start, behind - start))
+    return sorted(found)
+
+
+def _told(text: str) -> tuple[str, int] | None:
+    """The message, and how far in a text it is, if that is no SQL."""
+    return (_kept if len(text) <= _KEPT_CHARACTERS else _parsed)(text)
+
+
+def _parsed(text: str) -> tuple[str, int] | None:
+    import duckdb
+
+    with _LOCK:
+        try:
+            _connection().extract_statements(text)
+        except duckdb.ParserException as error:
+            told = str(error)
+        except duckdb.Error:  # SQL that DuckDB does not understand
+            return None
+        else:
+            return None
+    return told.partition("\n")[0].removeprefix("Parser Error: "), _place(told, text)
+
+
+_kept: Final = lru_cache(maxsize=512)(_parsed)
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    return connect({"threads": "1"})
+
+
+def _place(told: str, text: str) -> int:
+    """The place that a message shows, in a text; DuckDB shows a part of a long line."""
+    found = _SHOWN.search(told)
+    if found is None:
+        return 0
+    lines = text.split("\n")
+    line, shown = int(found[1]), found[2]
+    column = len(found[3]) - len(f"LINE {line}: ")
+    if shown.startswith("..."):
+        column += max(0, lines[line - 1].find(shown.strip("."))) - len("...")
+    return sum(len(each) + 1 for each in lines[: line - 1]) + column
