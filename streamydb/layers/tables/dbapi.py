@@ -21,6 +21,7 @@ from sqlglot import exp
 from streamydb.client import Client
 from streamydb.client import connect as connect_client
 from streamydb.client.errors import ClientError, UnsafeScanError
+from streamydb.client.problems import TooLargeError
 from streamydb.errors import StreamyError
 from streamydb.layers.tables import errors
 from streamydb.layers.tables.database import OpenTransaction, Tables
@@ -116,6 +117,7 @@ _KINDS: Final[list[tuple[type[StreamyError], type[Error]]]] = [
     (errors.StatementInvalidError, ProgrammingError),
     (errors.TransactionConflictError, OperationalError),
     (UnsafeScanError, NotSupportedError),
+    (TooLargeError, DataError),
     (ClientError, OperationalError),
     (StreamyError, DatabaseError),
 ]

@@ -117,6 +117,8 @@ class Catalog:
         inner = node.this
         only(inner, "this", "table", "params")
         only(inner.args["params"], "columns")
+        if inner.this is None:
+            raise StatementInvalidError("The index has no name.", place_of(inner))
         name = named(inner)
         if self._transaction.read([self._keys.index(name)])[self._keys.index(name)] is not None:
             if node.args.get("exists"):

@@ -109,6 +109,8 @@ class Statement:
         """Do it."""
         node = self._statement
         if isinstance(node, exp.Query | exp.Values):
+            if writing := node.find(exp.DML):
+                raise unsupported(writing, "A query only reads; writes are statements.")
             return _result(self._reader.query(node))
         for kind, method in self._methods().items():
             if isinstance(node, kind):

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Workbench", "Workbenches"]
 
+_OWN: Final = '"__'
+"""With what the names of our own tables and columns begin."""
+
 _HINTS = ("Candidate bindings", "Candidate tables", "Did you mean")
 _FEW_MAX: Final = 50
 """How many rows of a table go with a query; each query that names them carries them."""
@@ -38,6 +41,9 @@ _FINITE: Final = (
 )
 
 _BEGIN: Final = re.compile(r"(with recursive |with )|(?=select |\()", re.IGNORECASE)
+_PIVOT: Final = re.compile(r"\bpivot\b", re.IGNORECASE)
+"""DuckDB makes several statements of it, and takes no parameters then."""
+
 _NAME = re.compile(r'"([^"]+)"|\b(?:name|function) (\w+)')
 
 
@@ -158,7 +164,7 @@ class Workbench:
     def _whole(self, sql: str) -> tuple[str, list[list[Any]]]:
         """Return a query with the few rows that it names, and their values."""
         named = [name for name in self._few if name in sql]
-        begin = _BEGIN.match(sql)
+        begin = None if _PIVOT.search(sql) else _BEGIN.match(sql)
         if named and begin is None:
             self._settle()
         if not named or begin is None:
@@ -219,7 +225,7 @@ def _refused(error: duckdb.Error, origin: exp.Expr | None) -> SqlError:
 
     first, *more = str(error).partition("\n\nLINE")[0].splitlines()
     message = first.partition("Error: ")[2] or first
-    hints = [line.strip() for line in more if line.startswith(_HINTS)]
+    hints = [line.strip() for line in more if line.startswith(_HINTS) and _OWN not in line]
     data = isinstance(error, duckdb.DataError | duckdb.InvalidInputException)
     kind = DataRefusedError if data else StatementInvalidError
     return kind(" ".join([message, *hints]), place_of(_culprit(message, origin)))
