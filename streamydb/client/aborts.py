@@ -166,6 +166,10 @@ class ConstraintViolatedError(
     `constraint`, `key` and `violated` say which one.
     """
 
+    def __str__(self) -> str:
+        """Show what SQL on tables tells of it as well."""
+        return f"{super().__str__()} {self.members.get('error', '')}".rstrip()
+
     @property
     def constraint(self) -> str | None:
         """The name of the first constraint that is violated."""

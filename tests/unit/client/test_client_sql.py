@@ -59,6 +59,7 @@ def test_statements_and_transactions(connect: Connect) -> None:
     with pytest.raises(ConstraintViolatedError) as caught:
         client.sql("insert into t values (2, 'c', null)", tables="shop")
     assert caught.value.constraint == "t_pkey"
+    assert str(caught.value).endswith("a row with id = 2 already (unique t_pkey of table t)")
     with pytest.raises(InvalidParameterError):
         client.sql_transaction([])
     with pytest.raises(InvalidParameterError):

@@ -156,6 +156,9 @@ def test_behind_a_client() -> None:
         with pytest.raises(dbapi.OperationalError):
             connection.commit()
         assert ids(connection) == [(1,), (2,), (3,)]
+        connection.cursor().execute("insert into t select i from range(10, 10020) r(i)")
+        with pytest.raises(dbapi.DataError, match="too-large"):
+            connection.commit()
         connection.close()
 
 
