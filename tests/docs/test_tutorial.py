@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from streamydb.cli.check import show
+from streamydb.verify.check import CheckReport
+from streamydb.verify.check.report import OutputCounts
 from tests.support.served import serving
-from tests.support.tutorial import EXAMPLE, Reader, blocks, changed, finished, looking_on
+from tests.support.tutorial import EXAMPLE, ROOT, Reader, blocks, changed, finished, looking_on
 
 
 def test_the_example_has_the_files_of_the_page() -> None:
@@ -34,12 +39,33 @@ def test_its_reader_gets_what_it_shows(tmp_path: Path) -> None:
 
     def streamydb(*words: str) -> subprocess.CompletedProcess[str]:
         assert words == ("check",)
-        said = "✓ Checking bank: 1 transactions, 1/s (1 s)\n✓ equal to the serial replay\n"
-        return subprocess.CompletedProcess(words, 0, said, "")
+        progress = "✓ Checking bank: 1 transactions, 1/s (1 s)\n"
+        return subprocess.CompletedProcess(words, 0, shown(1, 1, 1), progress)
 
     with serving() as facade:
         reader = Reader(tmp_path / "shop", facade.url, streamydb)
         assert reader.follow(lambda shop: looking_on(shop, facade.url)) >= 10
+
+
+def shown(transactions: int, changes: int, keys: int) -> str:
+    """What `streamydb check` prints of a database that is as it should be."""
+    report = CheckReport(
+        "bank", ok=True, transactions=transactions, keys=keys, resolved_seq=transactions,
+        results=OutputCounts(transactions, transactions), changes=OutputCounts(changes, changes),
+    )  # fmt: skip
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        show(report)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("page", "counts"), [("README.md", (3, 3, 3)), ("docs/tutorial.md", (412, 509, 89))]
+)
+def test_what_check_prints_is_shown_as_it_is(page: str, counts: tuple[int, int, int]) -> None:
+    lines = [line.rstrip() for line in shown(*counts).splitlines()]
+    assert len(lines) == 6
+    assert "\n".join(["", *lines, ""]) in (ROOT / page).read_text("utf-8")
 
 
 def test_the_page_has_sessions_and_every_block_is_known() -> None:

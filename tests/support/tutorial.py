@@ -239,5 +239,5 @@ def looking_on(shop: str, database: str) -> Iterator[None]:
 
 
 def _steady(line: str) -> str:
-    """A line without its figures."""
-    return re.sub(r"[\d,.]+", "0", line)
+    """A line without its figures, and how they are set."""
+    return " ".join(re.sub(r"\d[\d,.]*", "0", line).split())
