@@ -7,6 +7,7 @@ that id tells whether it is committed: executed again, it might find its own wor
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,14 +52,27 @@ def prepared(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
     found = []
     for each in statements:
         sql, params = (each, ()) if isinstance(each, str) else each
-        if not isinstance(sql, str) or isinstance(params, str):
+        if not isinstance(sql, str) or isinstance(params, str) or not hasattr(params, "__iter__"):
             raise InvalidParameterError("A statement is text, or a pair of text and parameters.")
-        values = dict(params) if isinstance(params, Mapping) else list(params)
+        values: Any = (
+            {name: _stored(value) for name, value in params.items()}
+            if isinstance(params, Mapping) else [_stored(value) for value in params]
+        )
         check_sql(sql, values)
         found.append((sql, values))
     if not found:
         raise InvalidParameterError("There is no statement.")
     return tuple(found)
+
+
+def _stored(value: Any) -> Any:
+    """A time with a zone as columns keep it: in UTC, without one.
+
+    As JSON it would be text, and the zone of a text is passed over where it becomes a time.
+    """
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC).replace(tzinfo=None)
+    return value
 
 
 def execute_sql(

@@ -273,7 +273,7 @@ class Cursor:
         self.close()
 
     @_translated
-    def execute(self, operation: str, parameters: Parameters = ()) -> Self:
+    def execute(self, operation: str, parameters: Parameters | None = ()) -> Self:
         """Execute one statement."""
         self._require_open()
         found = parse(operation)

@@ -169,7 +169,7 @@ def is_whole(sql: str) -> bool:
     return bool(found) and found[-1].token_type is TokenType.SEMICOLON
 
 
-def bind(statement: exp.Expr, params: Parameters) -> exp.Expr:
+def bind(statement: exp.Expr, params: Parameters | None) -> exp.Expr:
     """The statement with literals instead of its parameters.
 
     Raises:
@@ -177,7 +177,9 @@ def bind(statement: exp.Expr, params: Parameters) -> exp.Expr:
     """
     places = [node for node in statement.walk() if isinstance(node, exp.Placeholder)]
     places.sort(key=lambda node: node.meta.get("start", 0))
-    values: Any = params
+    values: Any = () if params is None else params
+    if not hasattr(values, "__len__"):
+        raise StatementInvalidError("The values of parameters are a list, or by name a mapping.")
     used: set[Any] = set()
     nameless = 0
     for node in places:
@@ -194,9 +196,9 @@ def bind(statement: exp.Expr, params: Parameters) -> exp.Expr:
                 f"There is no value for parameter {name}.", place_of(node)
             ) from None
         node.replace(literal(value))
-    if not isinstance(params, Mapping) and len(used) != len(params):
+    if not isinstance(values, Mapping) and len(used) != len(values):
         raise StatementInvalidError(
-            f"There are {len(params)} values for {len(used)} parameters."
+            f"There are {len(values)} values for {len(used)} parameters."
         )
     return statement
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -62,8 +63,21 @@ def test_statements_and_transactions(connect: Connect) -> None:
     assert str(caught.value).endswith("a row with id = 2 already (unique t_pkey of table t)")
     with pytest.raises(InvalidParameterError):
         client.sql_transaction([])
-    with pytest.raises(InvalidParameterError):
-        client.sql("select ?", "text")
+    for no_values in ("text", None, 5):
+        with pytest.raises(InvalidParameterError):
+            client.sql("select ?", no_values)  # type: ignore[arg-type]
+
+
+def test_a_time_with_a_zone_becomes_utc(connect: Connect) -> None:
+    client = connect()
+    client.sql("create table t (id int primary key, at timestamp)")
+    at = dt.datetime(2026, 1, 1, 10, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+    client.sql("insert into t values (1, ?)", [at])
+    client.sql("insert into t values (2, $at)", {"at": at.replace(tzinfo=None)})
+    assert client.sql("select at from t order by id").rows == (
+        ("2026-01-01T08:00:00",), ("2026-01-01T10:00:00",),
+    )  # fmt: skip
+    assert client.sql("select id from t where at = ?", [at]).rows == ((1,),)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), 2**64, "\ud800", object()])

@@ -72,6 +72,14 @@ def test_rows_and_their_description(connection: dbapi.Connection) -> None:
     assert cursor.fetchone() is None
 
 
+def test_no_values_may_be_none(connection: dbapi.Connection) -> None:
+    assert connection.cursor().execute("select 1", None).fetchall() == [(1,)]
+    with pytest.raises(dbapi.ProgrammingError, match="no value for parameter 1"):
+        connection.cursor().execute("select ?", None)
+    with pytest.raises(dbapi.ProgrammingError, match="are a list, or by name a mapping"):
+        connection.cursor().execute("select ?", 5)  # type: ignore[arg-type]
+
+
 def test_a_transaction_ends_with_commit_or_rollback(connection: dbapi.Connection) -> None:
     other = dbapi.connect(connection.tables)
     connection.cursor().execute("insert into t (id) values (1)")
