@@ -236,7 +236,7 @@ def _is_kafka(answer: bytes) -> bool:
     if len(answer) < _ANSWER.size:
         return False
     size, number = _ANSWER.unpack(answer)
-    return number == _NUMBER and _ANSWER.size <= size <= _HELLO_BYTES_MAX
+    return bool(number == _NUMBER) and _ANSWER.size <= size <= _HELLO_BYTES_MAX
 
 
 def _place(address: str) -> tuple[str, int]:
