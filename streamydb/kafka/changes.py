@@ -95,7 +95,7 @@ class KafkaSource:
         try:
             self._reader.assign(self._topic, positions)
         except KafkaException as fault:
-            raise self._error(f"reading failed: {fault}") from fault
+            raise self._error(f"reading failed: {fault.args[0].str()}") from fault
 
     def fetch(self, timeout_s: float) -> Fetched:
         """Return the records that are there, at most `BATCH_RECORDS_MAX`; wait for the first one.

@@ -95,7 +95,7 @@ class TopicReader:
         except RefusedError as error:
             raise ReadingError(str(error)) from error
         except KafkaException as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error.args[0]) from error
         topic = found.topics[self.topic]
         if topic.error is not None:
             if topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -231,7 +231,7 @@ class TopicReader:
         try:
             low, high = watermarks(self._consumer, self.topic, number, REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error.args[0]) from error
         return Span(low, high)
 
     def _forbidden(self) -> ReadingError:
@@ -241,11 +241,11 @@ class TopicReader:
             "role (`streamydb acls`)"
         )
 
-    def _unreachable(self, error: object) -> ReadingError:
+    def _unreachable(self, error: KafkaError) -> ReadingError:
         """The error to raise when the broker does not serve us."""
         return ReadingError(
-            f"the Kafka broker at {self._bootstrap} did not answer about {self.topic}: {error}; "
-            "start it (`streamydb up`) or name another one with --bootstrap"
+            f"the Kafka broker at {self._bootstrap} did not answer about {self.topic} "
+            f"({error.str()}): start it (`streamydb up`) or name another one with --bootstrap"
         )
 
 

@@ -65,7 +65,7 @@ def test_statements_and_transactions(connect: Connect) -> None:
         client.sql_transaction([])
     for no_values in ("text", None, 5):
         with pytest.raises(InvalidParameterError):
-            client.sql("select ?", no_values)  # type: ignore[arg-type]
+            client.sql("select ?", no_values)
 
 
 def test_a_time_with_a_zone_becomes_utc(connect: Connect) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.kafka import connection
+from streamydb.kafka import connection, reader
 from streamydb.kafka.connection import is_another, passes, watermarks
 from streamydb.local.broker import free_port
 
@@ -118,3 +118,16 @@ def test_over_tls_nobody_is_asked(protocol: str, monkeypatch: pytest.MonkeyPatch
     given = {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT"}
     assert is_another(given)
     assert not is_another({**given, "security.protocol": protocol})
+
+
+def test_a_broker_that_does_not_answer_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))
+
+    monkeypatch.setattr(reader, "metadata", silent)
+    monkeypatch.setattr(reader, "watermarks", silent)
+    told = r"did not answer about bank\.results \(Broker: Request timed out\): start it"
+    with reader.TopicReader({"bootstrap.servers": "127.0.0.1:1"}, "bank.results") as topic:
+        for ask in (topic.partitions, lambda: topic.span(0)):
+            with pytest.raises(reader.ReadingError, match=told):
+                ask()
