@@ -77,7 +77,7 @@ class Model:
         assert given[: len(first)] == first
         fresh = given[len(first) :]
         assert len(given) <= args["count"]
-        assert fresh == (self._taken(args["count"] - len(first)) if given else [])
+        assert fresh == ([] if returned["full"] else self._taken(args["count"] - len(first)))
         for item, _, token, attempts, until, number in returned["items"]:
             known = self.claimed.get(item)
             self.number += known is None

@@ -80,8 +80,8 @@ def claim(
             given.append([item, place, db.seq, 1, until, ends["claimed"]])
     for place, entries in lanes.items():
         ends["due"][place] = min([NEVER] + [entry[0] for entry in entries.values()])
-    if given:
-        _put_lanes(db, prefix, {each[1]: lanes[each[1]] for each in given})
+    _put_lanes(db, prefix, {each[1]: lanes[each[1]] for each in given})
+    if ends != _ends(db, prefix):  # also if all that was taken is passed over
         db.put(prefix + "ends", ends)
     full = not given and not places
     return {
@@ -327,6 +327,8 @@ def _fresh(
             db.delete(key)
             ends["head"] += 1
             ends["taken"] = 0
+        elif not part:  # an earlier release has lost a page of ids that were all passed over
+            ends["paged"] = 0
     if len(taken) == wanted:
         return taken, -1
     inbox = db.get(prefix + "inbox", [])

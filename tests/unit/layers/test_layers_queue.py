@@ -17,7 +17,13 @@ from streamydb.layers.errors import (
     InvalidArgumentError,
     InvalidNameError,
 )
-from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, MOVED_MAX, PAGE_ITEMS
+from streamydb.layers.procedures.streamydb_queue import (
+    LANE_ITEMS,
+    LANES,
+    MOVED_MAX,
+    NEVER,
+    PAGE_ITEMS,
+)
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
@@ -191,6 +197,32 @@ def test_an_item_that_comes_back_while_its_old_id_is_claimed_is_not_lost(
         assert (claim.value, claim.attempts) == ("new", 1)
         queue.complete(claim)
         assert queue.depth() == Depth(0, 0)
+
+
+def test_ids_that_are_all_passed_over_are_taken(queue: Any) -> None:
+    """The last id of a page is that of an item that came back, and was claimed by its first id."""
+    queue.enqueue_many(range(PAGE_ITEMS - 2))
+    queue.enqueue("old", item_id="order-7")
+    assert queue.cancel("order-7")
+    queue.enqueue("new", item_id="order-7")
+    assert queue.settle() == 0
+    claims = queue.claim(64, timeout_s=1000) + queue.claim(63, timeout_s=1000)
+    assert [claim.value for claim in claims] == [*range(PAGE_ITEMS - 2), "new"]
+    assert queue.claim() == []
+    queue.enqueue("later")
+    assert [claim.value for claim in queue.claim(2)] == ["later"]
+    assert queue.depth() == Depth(0, PAGE_ITEMS)
+
+
+def test_a_page_that_an_earlier_release_has_lost_stops_nobody(host: MemoryHost) -> None:
+    with host.connect() as client:
+        queue = Queue(client, "jobs")
+        due = [NEVER] * LANES
+        ends = {"head": 0, "taken": 127, "tail": 1, "paged": 1, "claimed": 127, "due": due}
+        client.put(queue.prefix + "ends", ends)
+        queue.enqueue("a")
+        assert [claim.value for claim in queue.claim(2)] == ["a"]
+        assert queue.depth() == Depth(0, 1)
 
 
 def test_who_holds_a_cancelled_item_does_not_remove_what_came_after_it(queue: Any) -> None:
