@@ -23,6 +23,7 @@ from streamydb.layers.leases import TTL_MS_MAX, AsyncLeases, Leases
 from streamydb.layers.names import ID_BYTES_MAX
 from streamydb.layers.procedures.streamydb_queue import LANE_ITEMS, LANES, PAGE_ITEMS
 from streamydb.layers.queue import CLAIM_ITEMS_MAX, AsyncQueue, Queue
+from streamydb.layers.queue.core import ITEM_BYTES_MAX
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import with_modules
 
@@ -119,4 +120,6 @@ def test_named_errors_and_limits_are_those_of_the_code() -> None:
     assert f"one of {LANES} *lanes*" in PAGES["queue"]
     assert f"*pages* of {PAGE_ITEMS}" in PAGES["queue"]
     assert f"At most {LANES * LANE_ITEMS:,} items" in PAGES["queue"]
+    for page in (PAGES["queue"], ENTRY):
+        assert f" {ITEM_BYTES_MAX:,} bytes" in page
     assert f"up to {MEMBERS_MAX} members" in PAGES["leaderboard"]

@@ -7,6 +7,7 @@ calls of `streamydb_queue`, which runs them one after the other in the order of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from streamydb.client import (
 )
 from streamydb.client.session import new_id
 from streamydb.client.transactions import Builder, Committed
+from streamydb.errors import ValueRejected
 from streamydb.layers.errors import (
     ClaimLostError,
     DuplicateIdError,
@@ -27,8 +29,15 @@ from streamydb.layers.errors import (
 from streamydb.layers.names import check_id, check_name
 from streamydb.layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_ITEMS
 from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, scan
+from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.records import canonical
 
-__all__ = ["CLAIM_ITEMS_MAX", "MODULE", "Claim", "Dead", "Depth", "QueueCore", "Waiting"]
+__all__ = [
+    "CLAIM_ITEMS_MAX", "ITEM_BYTES_MAX", "MODULE", "Claim", "Dead", "Depth", "QueueCore", "Waiting",
+]  # fmt: skip
+
+ITEM_BYTES_MAX: Final = VALUE_BYTES_MAX - 100
+"""Bytes of an item as canonical JSON: if it is given up, the attempts stand beside it."""
 
 CLAIM_ITEMS_MAX: Final = 64
 """Items that one call claims, completes, extends or releases."""
@@ -192,7 +201,7 @@ class QueueCore:
         for item, value in zip(ids, values, strict=True):
             if item_ids:
                 atomic.check(self._item(item), exists=False)
-            atomic.put(self._item(item), value)
+            atomic.put(self._item(item), _fitting(value))
         atomic.append(self.prefix + "inbox", ids[0] if len(ids) == 1 else ids)
         return ids
 
@@ -425,7 +434,9 @@ class QueueCore:
         for item, _, _ in receipts:
             keys += [self._item(item), self._dead(item)]
         sent = {"prefix": self.prefix, "claims": receipts}
-        yield from call(f"{MODULE}.bury", sent, keys)
+        # Whoever claims next tries again: it must not cost this caller what it has just claimed.
+        with suppress(ClientError):
+            yield from call(f"{MODULE}.bury", sent, keys)
 
     def _now_and_then(self, count: int) -> Flow[None]:
         """Settle after so many items that were enqueued here."""
@@ -440,6 +451,18 @@ class QueueCore:
             yield from self.settle()
         except (ClientError, MovedError):
             return
+
+
+def _fitting(value: Any) -> Any:
+    """Return an item's value; what is no value at all is refused with the transaction.
+
+    Raises:
+        InvalidArgumentError: it is too long.
+    """
+    with suppress(ValueRejected):
+        if len(canonical(value)) > ITEM_BYTES_MAX:
+            raise InvalidArgumentError(f"An item has at most {ITEM_BYTES_MAX:,} bytes as JSON.")
+    return value
 
 
 def _moved_to(error: ProcedureAbortedError) -> int:

@@ -25,6 +25,8 @@ from streamydb.layers.procedures.streamydb_queue import (
     PAGE_ITEMS,
 )
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
+from streamydb.layers.queue.core import ITEM_BYTES_MAX
+from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
 
@@ -223,6 +225,28 @@ def test_a_page_that_an_earlier_release_has_lost_stops_nobody(host: MemoryHost) 
         queue.enqueue("a")
         assert [claim.value for claim in queue.claim(2)] == ["a"]
         assert queue.depth() == Depth(0, 1)
+
+
+def test_the_longest_item_can_be_given_up(queue: Any) -> None:
+    longest = "x" * (ITEM_BYTES_MAX - 2)
+    with pytest.raises(InvalidArgumentError, match="262,044 bytes"):
+        queue.enqueue(longest + "x")
+    queue.enqueue(longest)
+    for _ in range(3):
+        queue.release(*queue.claim())
+    assert [(dead.value, dead.attempts) for dead in queue.dead()] == [(longest, 3)]
+
+
+def test_one_that_cannot_be_given_up_costs_nobody_a_claim(host: MemoryHost) -> None:
+    with host.connect() as client:
+        queue = Queue(client, "jobs", attempts_max=1)
+        item = "x" * (VALUE_BYTES_MAX - 2)
+        by_hand = client.atomic().put(f"{queue.prefix}item/a", item)
+        by_hand.append(f"{queue.prefix}inbox", "a").commit()
+        assert len(queue.claim(timeout_s=0.001)) == 1
+        pass_time(host, 2)
+        queue.enqueue("other")
+        assert [claim.value for claim in queue.claim()] == ["other"]
 
 
 def test_who_holds_a_cancelled_item_does_not_remove_what_came_after_it(queue: Any) -> None:
