@@ -115,7 +115,6 @@ class Watching:
             try:
                 events = yield from self._receive()
             except ClientError as error:
-                self._open = False
                 yield from trying.failed(error)
             else:
                 if events:
@@ -126,8 +125,9 @@ class Watching:
         """Wait for events, on a new stream if there is none."""
         if not self._open:
             yield from perform(Open(self._received, self._wanted))
-            self._open = True
+        self._open = False  # a failure ends it, and so does one who is cancelled: events are lost
         events: list[Event] = yield from perform(Receive())
+        self._open = True
         return events
 
     def _take(self, events: list[Event]) -> None:

@@ -18,6 +18,7 @@ from streamydb.client.requests import Event, Open, Pause, Progress, Receive, Req
 from streamydb.client.session import Session
 from streamydb.client.watch_core import Watching
 from streamydb.facade import FacadeSettings
+from streamydb.records import canonical
 from streamydb.testing.clients import Kind, MemoryHost
 
 Connect = Callable[..., Any]
@@ -174,6 +175,36 @@ def test_a_wait_that_was_cancelled_loses_nothing(host: MemoryHost, kind: Kind) -
             return [*found, (await anext(watch)).seq]
 
     assert host.portal.call(scenario()) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["http", "direct"])
+@pytest.mark.parametrize("turns", range(12))
+def test_what_comes_while_a_wait_is_cancelled_is_not_lost(
+    host: MemoryHost, kind: Kind, turns: int
+) -> None:
+    """It is cancelled so many turns of the event loop after the change was published."""
+
+    async def scenario() -> list[Any]:
+        log = host.database.log
+        async with host.connect_async(kind) as client, client.watch() as watch:
+            await client.put("a", 1)
+            found = [(await anext(watch)).value]
+            waiting = asyncio.ensure_future(anext(watch))
+            await asyncio.wait([waiting], timeout=0.05)
+            for number in (2, 3):
+                update = {"op": "put", "key": "a", "value": number}
+                await log.append(f"t{number}", canonical({"id": f"t{number}", "updates": [update]}))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                waiting.cancel()
+            await asyncio.wait([waiting])
+            found += [] if waiting.cancelled() else [waiting.result().value]
+            await client.put("a", "end")
+            while found[-1] != "end":
+                found.append((await anext(watch)).value)
+            return found
+
+    assert host.portal.call(scenario()) == [1, 2, 3, "end"]
 
 
 LOG = [
