@@ -24,7 +24,7 @@ from streamydb import records as r
 from streamydb.client.aborts import AbortedError, CheckFailedError, ConflictError
 from streamydb.client.core import execute
 from streamydb.client.problems import InvalidParameterError, SnapshotGoneError, refusal
-from streamydb.client.reads import read
+from streamydb.client.reads import listed, read
 from streamydb.client.requests import Flow, Freshness, Pause, perform
 from streamydb.client.scout import Scout, Unread, look, pins
 from streamydb.client.session import Session
@@ -145,7 +145,7 @@ def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictEr
 def _declared(wanted: Wanted) -> _Found | None:
     """The keys as they are given, or as the function's key function has them."""
     if wanted.keys is not None:
-        return _Found(list(wanted.keys), list(wanted.reads), _more_ranges(wanted))
+        return _Found(listed(wanted.keys), listed(wanted.reads), _more_ranges(wanted))
     function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
     if function is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ __all__ = [
     "check_key",
     "check_sql",
     "current_seq",
+    "listed",
     "query",
     "read",
     "scan_page",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 _R = TypeVar("_R")
+_T = TypeVar("_T")
 
 
 def read(
@@ -164,6 +166,17 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[St
     wanted.count += len(page.entries)
     wanted.last = page.entries[-1] if page.entries else wanted.last
     return page.entries
+
+
+def listed(keys: Iterable[_T]) -> list[_T]:
+    """Return what is given as a list.
+
+    Raises:
+        InvalidParameterError: it is a text, which would be as many keys as it has characters.
+    """
+    if isinstance(keys, str):
+        raise InvalidParameterError(f"Keys are given as a list, here [{keys!r}].")
+    return list(keys)
 
 
 def check_key(key: str) -> None:

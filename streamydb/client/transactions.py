@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.problems import refusal
+from streamydb.client.reads import listed
 from streamydb.client.requests import Entry
 from streamydb.errors import ValueRejected
 from streamydb.records import Rejection, Result, canonical, decode, decode_value
@@ -100,12 +101,12 @@ def prepare(
     parts = {
         "asserts": dict(asserts or {}),
         "checks": [dict(check) for check in checks],
-        "reads": [_read(each) for each in reads],
+        "reads": [_read(each) for each in listed(reads)],
         "updates": [dict(update) for update in updates],
         "call": dict(call or {}),
         "deploy": dict(deploy or {}),
         "constrain": dict(constrain or {}),
-        "locks": [_read(each) for each in locks],
+        "locks": [_read(each) for each in listed(locks)],
     }
     fields: dict[str, Any] = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     if deadline_ms is not None:

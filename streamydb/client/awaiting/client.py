@@ -106,8 +106,8 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
-        freshness = self.session.freshness(consistency, at)
-        return Snapshot(await self._run(reads.read(self.session, list(keys), freshness, timeout_s)))
+        freshness, wanted = self.session.freshness(consistency, at), reads.listed(keys)
+        return Snapshot(await self._run(reads.read(self.session, wanted, freshness, timeout_s)))
 
     async def scan(
         self,

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client.attempts import Attempt
 from streamydb.client.awaiting.driving import Perform, drive
+from streamydb.client.reads import listed
 from streamydb.client.requests import Entry
 from streamydb.client.transactions import Builder, Committed
 
@@ -58,7 +59,7 @@ class AsyncView:
 
     async def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = await drive(self._attempt.entries(list(keys)), self._perform)
+        found = await drive(self._attempt.entries(listed(keys)), self._perform)
         return {key: entry.value for key, entry in found.items()}
 
     async def scan(

@@ -107,8 +107,8 @@ class Client:
         timeout_s: float | None = None,
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
-        freshness = self.session.freshness(consistency, at)
-        return Snapshot(self._run(reads.read(self.session, list(keys), freshness, timeout_s)))
+        freshness, wanted = self.session.freshness(consistency, at), reads.listed(keys)
+        return Snapshot(self._run(reads.read(self.session, wanted, freshness, timeout_s)))
 
     def scan(
         self,

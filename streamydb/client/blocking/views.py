@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client.attempts import Attempt
 from streamydb.client.blocking.driving import Perform, drive
+from streamydb.client.reads import listed
 from streamydb.client.requests import Entry
 from streamydb.client.transactions import Builder, Committed
 
@@ -57,7 +58,7 @@ class View:
 
     def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = drive(self._attempt.entries(list(keys)), self._perform)
+        found = drive(self._attempt.entries(listed(keys)), self._perform)
         return {key: entry.value for key, entry in found.items()}
 
     def scan(

@@ -117,6 +117,8 @@ class Index:
         Raises:
             InvalidArgumentError: it makes no sense for this index.
         """
+        if isinstance(bounds.equals, str):
+            raise InvalidArgumentError(f"equals is a list of values: [{bounds.equals!r}].")
         equals = list(bounds.equals)
         if not all(map(is_scalar, equals)) or len(equals) > len(self.fields):
             raise InvalidArgumentError(f"Index {self.name} has the fields {', '.join(self.fields)}")
@@ -207,6 +209,8 @@ class CollectionIndexes:
             InvalidArgumentError, InvalidNameError: it cannot be.
         """
         check_name(name)
+        if isinstance(fields, str):
+            raise InvalidArgumentError(f"The fields of an index are a list: [{fields!r}].")
         paths = [field.removeprefix("-") for field in fields if isinstance(field, str)]
         if not 1 <= len(paths) == len(set(paths)) == len(fields) <= FIELDS_MAX or not all(paths):
             raise InvalidArgumentError(f"An index has 1 to {FIELDS_MAX} different fields.")

@@ -129,7 +129,8 @@ class BoardCore:
             MovedError: others changed the same members in every attempt.
             AbortedError: what `also` added does not hold.
         """
-        wanted = [*(add or {}), *(set or {}), *remove]
+        removed = [remove] if isinstance(remove, str) else remove
+        wanted = [*(add or {}), *(set or {}), *removed]
         if len({*wanted}) != len(wanted) or len(wanted) > MEMBERS_MAX:
             raise InvalidArgumentError(f"Change at most {MEMBERS_MAX} members, each once.")
         keys = {self._member(member): member for member in wanted}

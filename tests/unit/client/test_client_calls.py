@@ -220,6 +220,20 @@ def test_without_the_code_the_keys_must_be_given(connect: Connect, host: MemoryH
         connect(options=Options(modules=MemoryModules())).call("shop.follow", start="a")
 
 
+def test_a_text_is_not_taken_for_a_list_of_keys(connect: Connect, host: MemoryHost) -> None:
+    client, before = connect(), host.faults.sent.total()
+    for wrong in (
+        lambda: client.read("ab"),
+        lambda: client.run(lambda view: view.read("ab")),
+        lambda: client.call("shop.loose", keys="ab"),
+        lambda: client.call("shop.loose", keys=["a"], reads="ab"),
+        lambda: client.transaction(reads="ab"),
+    ):
+        with pytest.raises(InvalidParameterError, match=r"a list, here \['ab'\]"):
+            wrong()
+    assert host.faults.sent.total() == before
+
+
 def test_an_abort_under_reconnaissance_is_decided_by_the_log(
     connect: Connect, host: MemoryHost
 ) -> None:

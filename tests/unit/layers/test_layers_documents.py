@@ -140,6 +140,16 @@ def test_a_cursor_is_of_one_query_and_one_snapshot(host: MemoryHost, users: Any)
         users.find(ge=1)
 
 
+def test_a_text_is_not_taken_for_a_list(users: Any) -> None:
+    """It would be one of its characters."""
+    with pytest.raises(InvalidArgumentError, match=r"\['name'\]"):
+        users.create_index("by_name", "name")
+    assert users.indexes() == {}
+    users.create_index("by_name", ["name", "a", "b", "c"])
+    with pytest.raises(InvalidArgumentError, match=r"\['Anna'\]"):
+        users.find("by_name", equals="Anna")
+
+
 def test_a_unique_index_has_each_value_once(host: MemoryHost, users: Any) -> None:
     users.create_index("by_mail", ["mail"], unique=True)
     users.put("ann", {"mail": "a"})

@@ -89,6 +89,9 @@ def test_several_members_change_at_one_instant(host: MemoryHost, board: Any) -> 
     for wrong in (SCORE_MAX + 1, 1.5, True):
         with pytest.raises(InvalidArgumentError):
             board.set("a", wrong)
+    board.change(set={"ab": 1})
+    board.change(remove="ab")
+    assert (board.rank("ab"), board.size()) == (None, 3)
     board.set("a", SCORE_MAX)
     board.set("b", -SCORE_MAX)
     assert [standing.score for standing in board.top()] == [SCORE_MAX, 1, -SCORE_MAX]
