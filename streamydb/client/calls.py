@@ -32,7 +32,7 @@ from streamydb.client.transactions import Committed, ReadItem, prepare
 from streamydb.errors import ValueRejected
 from streamydb.procedures import Workflow, key_function
 from streamydb.procedures.core import declared_keys, run, version_of
-from streamydb.procedures.declare import DeclaredKeys, declared, range_of
+from streamydb.procedures.declare import Abort, DeclaredKeys, declared, range_of
 from streamydb.procedures.folder import load_file
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Stamp
@@ -101,7 +101,8 @@ def call(session: Session, wanted: Wanted) -> Flow[Committed]:
     Raises:
         AbortedError: it was executed and wrote nothing; `reason` says why.
         ConflictError: its keys were others in every attempt.
-        InvalidParameterError: its keys are not given, and its code is not here to find them.
+        InvalidParameterError: its keys are not given, and its code is not here to find them, or
+            its key function fails.
         ModuleMissing: the same, with a folder that lacks the deployed version.
         OutcomeUnknownError, ClientError: as `execute`.
     """
@@ -149,7 +150,14 @@ def _declared(wanted: Wanted) -> _Found | None:
     function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
     if function is None:
         return None
-    return _as_told(declared(function(dict(wanted.args))), wanted, _reserved(wanted.procedure))
+    try:
+        told = declared(function(dict(wanted.args)))
+    except (Exception, Abort) as error:
+        raise InvalidParameterError(
+            f"The key function of {wanted.name} failed with {type(error).__name__}: {error}. It "
+            "gets the arguments as a dict, and gives keys."
+        ) from error
+    return _as_told(told, wanted, _reserved(wanted.procedure))
 
 
 def _as_told(told: DeclaredKeys, wanted: Wanted, reserved: Iterable[str] = ()) -> _Found:
@@ -199,7 +207,10 @@ def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Fo
     scout = Scout({}, {})
     name = wanted.name.partition(".")[2]
     module, place = yield from _module(session, wanted, freshness)
-    told = declared_keys(module, name, wanted.args)
+    try:
+        told = declared_keys(module, name, wanted.args)
+    except ValueError as error:
+        raise InvalidParameterError(f"Give other arguments, or the keys: {error}.") from error
     if told is not None:
         return _as_told(told, wanted)
     for _ in range(_GUESSED_ROUNDS_MAX):

@@ -220,6 +220,17 @@ def test_without_the_code_the_keys_must_be_given(connect: Connect, host: MemoryH
         connect(options=Options(modules=MemoryModules())).call("shop.follow", start="a")
 
 
+def test_a_key_function_that_fails_is_told_of(
+    connect: Connect, host: MemoryHost, tmp_path: Path
+) -> None:
+    before = len(host.database.log.records)
+    with pytest.raises(InvalidParameterError, match=r"key function of shop\.raise_to .*KeyError"):
+        connect().call(imported(tmp_path).raise_to, amount=1)
+    with pytest.raises(InvalidParameterError, match=r"key function of shop\.raise_to .*KeyError"):
+        connect(options=scouting(host)).call("shop.raise_to", amount=1)
+    assert len(host.database.log.records) == before
+
+
 def test_a_text_is_not_taken_for_a_list_of_keys(connect: Connect, host: MemoryHost) -> None:
     client, before = connect(), host.faults.sent.total()
     for wrong in (
