@@ -104,11 +104,17 @@ def fault(error: httpx.RequestError) -> ClientError:
     """Return the error that a failure of the connection means for a request."""
     if not isinstance(error, _NOT_SENT):
         return lost(error)
+    if isinstance(error, httpx.PoolTimeout):
+        return NotConnectedError(
+            "All connections of this client are taken, and each watch holds one: allow more "
+            "(connections_max), or close some."
+        )
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
     if cause is None or isinstance(cause, _BROKEN_OFF):
-        return NotConnectedError(f"No connection to the facade: {error or type(error).__name__}")
+        what = str(error) or type(error).__name__
+        return NotConnectedError(f"No connection to the facade: {what}")
     return NotConnectedError(_insecure(cause), retriable=False)
 
 

@@ -13,10 +13,10 @@ from typing import Final
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
-from streamydb.limits import DEADLINE_AHEAD_MS_MAX
+from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
 from streamydb.procedures.modules import Modules
 
-__all__ = ["Options", "Retry", "Session", "new_id"]
+__all__ = ["Options", "Retry", "Session", "is_seq", "new_id"]
 
 
 _SHORTEST_S: Final = 0.1
@@ -69,6 +69,11 @@ def new_id() -> str:
     return str(uuid.UUID(int=number & ~(0xF << 76) | 0x7 << 76))
 
 
+def is_seq(seq: object) -> bool:
+    """Return True if it can be a seq, or 0, which is before the first one."""
+    return type(seq) is int and 0 <= seq <= INTEGER_MAX
+
+
 @dataclass(slots=True)
 class Session:
     """The state of one client. Thread-safe.
@@ -115,7 +120,7 @@ class Session:
         if wanted not in {"strong", "session", "snapshot"}:
             raise InvalidParameterError("`consistency` is strong, session or snapshot.")
         if at is not None:
-            if at < 0 or consistency not in {None, "snapshot"}:
+            if not is_seq(at) or consistency not in {None, "snapshot"}:
                 raise InvalidParameterError("`at` is a seq, and leaves no choice of consistency.")
             return Freshness(at=at)
         if wanted == "session":

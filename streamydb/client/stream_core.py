@@ -8,8 +8,7 @@ from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.reconnection import Reconnecting
 from streamydb.client.requests import Emissions, EmissionsPage, Flow, perform
-from streamydb.client.session import Session
-from streamydb.limits import INTEGER_MAX
+from streamydb.client.session import Session, is_seq
 from streamydb.records.emission import Emitted
 
 __all__ = ["After", "FollowedStream"]
@@ -82,6 +81,6 @@ def _text(after: After) -> str | None:
     if after is None:
         return None
     parts = after if isinstance(after, tuple) else (after,)
-    if not 1 <= len(parts) <= 2 or not all(0 <= part <= INTEGER_MAX for part in parts):
+    if not 1 <= len(parts) <= 2 or not all(map(is_seq, parts)):
         raise InvalidParameterError("`after` is a seq, or (seq, index).")
     return ".".join(map(str, parts))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from streamydb.client.errors import ClientError
+from streamydb.client.problems import InvalidParameterError
 from streamydb.client.reads import current_seq
 from streamydb.client.reconnection import Reconnecting
 from streamydb.client.requests import (
@@ -24,7 +25,7 @@ from streamydb.client.requests import (
     Selection,
     perform,
 )
-from streamydb.client.session import Session
+from streamydb.client.session import Session, is_seq
 
 __all__ = ["Watching", "decode_event"]
 
@@ -83,7 +84,13 @@ class Watching:
     """
 
     def __init__(self, session: Session, wanted: Selection, since: int | None) -> None:
-        """Nothing is asked for yet."""
+        """Nothing is asked for yet.
+
+        Raises:
+            InvalidParameterError: ``since`` is no seq.
+        """
+        if not (since is None or is_seq(since)):
+            raise InvalidParameterError("`since` is a seq.")
         self.seq = since
         self._session = session
         self._wanted = wanted

@@ -350,7 +350,7 @@ def _opened(cursor: str) -> tuple[int, str]:
     try:
         seq, key = json.loads(base64.urlsafe_b64decode(cursor))
         key.encode()
-    except (binascii.Error, ValueError, TypeError, AttributeError):
+    except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
         raise InvalidArgumentError("This is no cursor.") from None
     if not isinstance(seq, int) or isinstance(seq, bool) or seq < 0:
         raise InvalidArgumentError("This is no cursor.")

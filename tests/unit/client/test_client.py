@@ -423,8 +423,13 @@ def test_parameters_that_make_no_sense(client: Any) -> None:
         client.get("a", consistency="eventual")
     with pytest.raises(InvalidParameterError):
         client.get("a", at=1, consistency="strong")
-    with pytest.raises(InvalidParameterError):
-        client.get("a", at=-1)
+    for seq in (-1, True, 1.5, "1", 2**63):
+        with pytest.raises(InvalidParameterError):
+            client.get("a", at=seq)
+        with pytest.raises(InvalidParameterError):
+            client.watch(since=seq)
+        with pytest.raises(InvalidParameterError):
+            client.stream("a.b", after=seq)
 
 
 def test_a_closed_client_says_so(client: Any) -> None:

@@ -198,11 +198,21 @@ def test_failures_of_the_connection(
         get(fail, driver)
     assert raised.value.retriable
     assert raised.value.uncertain == (kind is ConnectionLostError)
+    full = isinstance(fault, httpx.PoolTimeout)
+    assert ("connections_max" if full else str(fault)) in str(raised.value)
     unknown: type[ClientError] = (
         OutcomeUnknownError if kind is ConnectionLostError else NotConnectedError
     )
     with pytest.raises(unknown):
         blocking(fail).put("k", 1)
+
+
+def test_a_failure_without_words_is_named_by_its_class() -> None:
+    def fail(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectTimeout("")
+
+    with pytest.raises(NotConnectedError, match="ConnectTimeout"):
+        get(fail, "blocking")
 
 
 def test_a_certificate_that_is_not_trusted_is_no_passing_trouble() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Iterator
 from functools import partial
@@ -127,7 +128,8 @@ def test_a_cursor_is_of_one_query_and_one_snapshot(host: MemoryHost, users: Any)
     for other in ({"index": "by_age", "ge": 2}, {}):
         with pytest.raises(InvalidArgumentError, match="another query"):
             users.find(**other, cursor=cursor)
-    for wrong in ("", "x", "bnVsbA==", "WzEsMl0=", "WyJhIiwiYiJd"):
+    deep = base64.urlsafe_b64encode(b"[" * 100_000).decode()
+    for wrong in ("", "x", "bnVsbA==", "WzEsMl0=", "WyJhIiwiYiJd", deep):
         with pytest.raises(InvalidArgumentError, match="no cursor"):
             users.find("by_age", cursor=wrong)
     users.insert({"name": "y", "age": 9})
