@@ -233,15 +233,16 @@ def test_a_key_function_that_fails_is_told_of(
 
 def test_a_text_is_not_taken_for_a_list_of_keys(connect: Connect, host: MemoryHost) -> None:
     client, before = connect(), host.faults.sent.total()
-    for wrong in (
+    wrong: list[Callable[[], Any]] = [
         lambda: client.read("ab"),
         lambda: client.run(lambda view: view.read("ab")),
         lambda: client.call("shop.loose", keys="ab"),
         lambda: client.call("shop.loose", keys=["a"], reads="ab"),
         lambda: client.transaction(reads="ab"),
-    ):
+    ]
+    for each in wrong:
         with pytest.raises(InvalidParameterError, match=r"a list, here \['ab'\]"):
-            wrong()
+            each()
     assert host.faults.sent.total() == before
 
 
