@@ -21,7 +21,7 @@ from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.transports import AsyncTransport
 from streamydb.client.awaiting.views import AsyncAtomic
-from streamydb.client.awaiting.watches import AsyncWatch
+from streamydb.client.awaiting.watches import AsyncRecords, AsyncWatch
 from streamydb.client.blocking.client import Client
 from streamydb.client.blocking.http import HttpTransport
 from streamydb.client.blocking.transports import Transport
@@ -244,7 +244,10 @@ class Awaited:
 
     def __next__(self) -> Any:
         """Return the next item of the inner one."""
-        return self._given(self._inner.__anext__())
+        try:
+            return self._given(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def _given(self, value: Any) -> Any:
         """Return what a method returned, made blocking."""
@@ -258,7 +261,7 @@ class Awaited:
                 raise
         if inspect.isasyncgen(value):
             return self._items(value)
-        if isinstance(value, AsyncAtomic | AsyncWatch):
+        if isinstance(value, AsyncAtomic | AsyncRecords | AsyncWatch):
             return Awaited(self._portal, value)
         return value
 

@@ -12,7 +12,7 @@ from streamydb.client.attempts import run
 from streamydb.client.awaiting.driving import drive
 from streamydb.client.awaiting.transports import AsyncTransport
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
-from streamydb.client.awaiting.watches import AsyncWatch
+from streamydb.client.awaiting.watches import AsyncRecords, AsyncWatch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import OutcomeUnknownError
 from streamydb.client.lifetimes import AsyncLifetime
@@ -427,11 +427,7 @@ class AsyncClient:
             after: begin after this seq, or after a record's (seq, index); None: the first.
             end: stop when there are no more.
         """
-        return self._followed(FollowedStream(self.session, name, after, end=end))
-
-    async def _followed(self, following: FollowedStream) -> AsyncIterator[Emitted]:
-        while (record := await self._run(following.next())) is not None:
-            yield record
+        return AsyncRecords(self._perform, FollowedStream(self.session, name, after, end=end))
 
     async def _run(self, flow: Flow[_T]) -> _T:
         return await drive(flow, self._perform)

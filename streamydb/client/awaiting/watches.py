@@ -1,4 +1,4 @@
-"""The changes as an iterator for coroutines."""
+"""The changes, and the records of a stream, as iterators for coroutines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import AsyncLifetime
 from streamydb.client.requests import Change, Open, Pause, Receive, Request
+from streamydb.client.stream_core import FollowedStream
 from streamydb.client.watch_core import Watching
+from streamydb.records.emission import Emitted
 
-__all__ = ["AsyncWatch"]
+__all__ = ["AsyncRecords", "AsyncWatch"]
 
 
 class AsyncWatch:
@@ -93,3 +95,23 @@ class AsyncWatch:
         stream, self._stream = self._stream, None
         if stream is not None:
             await stream.close()
+
+
+class AsyncRecords:
+    """The records of a stream, as an iterator; a wait that is cut off does not end it."""
+
+    def __init__(self, perform: Perform, following: FollowedStream) -> None:
+        """Nothing is asked for yet."""
+        self._perform = perform
+        self._following = following
+
+    def __aiter__(self) -> Self:
+        """Return the iterator itself."""
+        return self
+
+    async def __anext__(self) -> Emitted:
+        """Return the next record."""
+        record = await drive(self._following.next(), self._perform)
+        if record is None:
+            raise StopAsyncIteration
+        return record

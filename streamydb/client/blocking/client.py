@@ -13,7 +13,7 @@ from streamydb.client.attempts import run
 from streamydb.client.blocking.driving import drive
 from streamydb.client.blocking.transports import Transport
 from streamydb.client.blocking.views import Atomic, View
-from streamydb.client.blocking.watches import Watch
+from streamydb.client.blocking.watches import Records, Watch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import OutcomeUnknownError
 from streamydb.client.lifetimes import Lifetime
@@ -440,11 +440,7 @@ class Client:
             after: begin after this seq, or after a record's (seq, index); None: the first.
             end: stop when there are no more.
         """
-        return self._followed(FollowedStream(self.session, name, after, end=end))
-
-    def _followed(self, following: FollowedStream) -> Iterator[Emitted]:
-        while (record := self._run(following.next())) is not None:
-            yield record
+        return Records(self._perform, FollowedStream(self.session, name, after, end=end))
 
     def _run(self, flow: Flow[_T]) -> _T:
         return drive(flow, self._perform)

@@ -1,5 +1,5 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""The changes as an iterator for threads."""
+"""The changes, and the records of a stream, as iterators for threads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from streamydb.client.blocking.transports import Stream, Transport
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import Lifetime
 from streamydb.client.requests import Change, Open, Pause, Receive, Request
+from streamydb.client.stream_core import FollowedStream
 from streamydb.client.watch_core import Watching
+from streamydb.records.emission import Emitted
 
-__all__ = ["Watch"]
+__all__ = ["Records", "Watch"]
 
 
 class Watch:
@@ -94,3 +96,23 @@ class Watch:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
+
+
+class Records:
+    """The records of a stream, as an iterator; a wait that is cut off does not end it."""
+
+    def __init__(self, perform: Perform, following: FollowedStream) -> None:
+        """Nothing is asked for yet."""
+        self._perform = perform
+        self._following = following
+
+    def __iter__(self) -> Self:
+        """Return the iterator itself."""
+        return self
+
+    def __next__(self) -> Emitted:
+        """Return the next record."""
+        record = drive(self._following.next(), self._perform)
+        if record is None:
+            raise StopIteration
+        return record

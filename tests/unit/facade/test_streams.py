@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.client import InvalidParameterError, NoSuchStreamError, Options
+from streamydb.client import (
+    InvalidParameterError,
+    NoSuchStreamError,
+    NotConnectedError,
+    Options,
+)
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Caller, Tokens
@@ -23,7 +28,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.stream_pages import EmittedPage, StreamFeed, StreamPosition
 from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import partition_of
-from streamydb.testing.clients import MemoryHost
+from streamydb.testing.clients import Kind, MemoryHost
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryStreams
@@ -82,6 +87,30 @@ def test_a_stream_waits_for_what_is_to_come(voting: Any, connect: Connect) -> No
     thread.start()
     assert next(following).record == {"who": "c1"}
     thread.join()
+
+
+@pytest.mark.parametrize("kind", ["http", "direct"])
+def test_a_wait_that_was_cancelled_does_not_end_a_stream(host: MemoryHost, kind: Kind) -> None:
+    """Neither does a failure: who asks again goes on."""
+    host.database.modules.put(VOTER.encode())
+    options = Options(modules=host.database.modules, reconnect_s=0)
+
+    async def scenario() -> list[Any]:
+        client = host.connect_async(kind, options=options)
+        await client.transaction(deploy=deploy())
+        votes = client.stream("voter.votes")
+        waiting = asyncio.ensure_future(anext(votes))
+        await asyncio.wait([waiting], timeout=0.05)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        await client.call("voter.vote", phone=1, who="ann")
+        host.faults.refused = 1
+        with pytest.raises(NotConnectedError):
+            await anext(votes)
+        return [(await anext(votes)).record]
+
+    assert host.portal.call(scenario()) == [{"who": "ann"}]
 
 
 @pytest.mark.parametrize("name", ["voter", "nobody.votes", "voter.votes.x", "", "a/b", "voter.é"])
