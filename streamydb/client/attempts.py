@@ -11,6 +11,7 @@ A function that wrote nothing needs no commit: all it saw was one state.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from msgspec import UNSET, UnsetType
 from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.core import execute
 from streamydb.client.errors import ClosedError
-from streamydb.client.problems import SnapshotGoneError, refusal
+from streamydb.client.problems import InvalidParameterError, SnapshotGoneError, refusal
 from streamydb.client.reads import RangeScan, check_key, read, scan_page
 from streamydb.client.requests import (
     Consistency,
@@ -198,6 +199,7 @@ def run(session: Session, consistency: Consistency | None, conflicts_max: int | 
         attempt = Attempt(session, freshness)
         try:
             value = yield from _call(attempt)
+            _check_called(value)
         except Exception:
             if not attempt.lost:
                 raise
@@ -217,6 +219,17 @@ def run(session: Session, consistency: Consistency | None, conflicts_max: int | 
 def _call(attempt: Attempt) -> Flow[Any]:
     answer: Any = yield ResumeAttempt(attempt)
     return answer
+
+
+def _check_called(value: Any) -> None:
+    """Refuse what a coroutine function returns that nobody awaits: it has done nothing.
+
+    Raises:
+        InvalidParameterError: it was given to the client for threads.
+    """
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidParameterError("run() awaits a coroutine function only with connect_async.")
 
 
 def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:

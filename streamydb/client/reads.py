@@ -168,15 +168,16 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[St
     return page.entries
 
 
-def listed(keys: Iterable[_T]) -> list[_T]:
+def listed(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
     """Return what is given as a list.
 
     Raises:
-        InvalidParameterError: it is a text, which would be as many keys as it has characters.
+        InvalidParameterError: it is one thing ``alone``, such as a text, which would be as many
+            keys as it has characters.
     """
-    if isinstance(keys, str):
-        raise InvalidParameterError(f"Keys are given as a list, here [{keys!r}].")
-    return list(keys)
+    if isinstance(items, alone):
+        raise InvalidParameterError(f"Several are given as a list, here [{items!r}].")
+    return list(items)
 
 
 def check_key(key: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,6 +21,7 @@ __all__ = ["Builder", "Committed", "Prepared", "RangeEntry", "ReadItem", "commit
 Fields: TypeAlias = Mapping[str, Any]
 ReadItem: TypeAlias = str | Range | Fields
 """A key, or a range; also as docs/semantics.md has it: `{"range": {...}}`."""
+_ALONE: Final = (str, Mapping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +101,13 @@ def prepare(
     """
     parts = {
         "asserts": dict(asserts or {}),
-        "checks": [dict(check) for check in checks],
-        "reads": [_read(each) for each in listed(reads)],
-        "updates": [dict(update) for update in updates],
+        "checks": [dict(check) for check in listed(checks, _ALONE)],
+        "reads": [_read(each) for each in listed(reads, _ALONE)],
+        "updates": [dict(update) for update in listed(updates, _ALONE)],
         "call": dict(call or {}),
         "deploy": dict(deploy or {}),
         "constrain": dict(constrain or {}),
-        "locks": [_read(each) for each in listed(locks)],
+        "locks": [_read(each) for each in listed(locks, _ALONE)],
     }
     fields: dict[str, Any] = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     if deadline_ms is not None:

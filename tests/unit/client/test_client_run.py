@@ -15,6 +15,7 @@ from streamydb.client import (
     ClosedError,
     ConflictError,
     InvalidJsonError,
+    InvalidParameterError,
     InvalidTransactionError,
     Options,
     OutcomeUnknownError,
@@ -351,6 +352,16 @@ def test_an_exception_of_the_function_writes_nothing(client: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         client.run(function)
     assert client.get("a") is None
+
+
+def test_a_coroutine_function_is_not_for_threads(host: MemoryHost) -> None:
+    """It would return a coroutine that nobody awaits, and write nothing."""
+
+    async def writes(view: Any) -> None:
+        view.put("a", 1)
+
+    with pytest.raises(InvalidParameterError, match="connect_async"):
+        host.connect().run(writes)
 
 
 def test_a_failed_check_of_a_call_within_is_not_taken_for_a_conflict(client: Any) -> None:
