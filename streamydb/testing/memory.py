@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from streamydb.facade.feed import change_event
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
+from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.ports import (
     AppendUnknownError,
     Decided,
@@ -224,7 +224,7 @@ class MemoryDatabase:
         changes, self._unresolved = self._unresolved, []
         resolved = MemoryResolved(seq, self.now_ms, {0: self._covered})
         self.model.apply(changes, resolved)
-        events: list[ChangeEvent] = [change_event(key.encode(), change) for key, change in changes]
+        events = sorted(change_event(key.encode(), change) for key, change in changes)
         self.changes.put(ChangeBatch(seq, tuple(events)))
 
     def _take(self, record: OutputRecord) -> None:

@@ -59,6 +59,22 @@ def test_one_host_serves_watches_of_both_kinds(host: MemoryHost) -> None:
             assert [next(one).value, next(other).value] == [number, number]
 
 
+def test_all_keys_that_end_at_one_time_are_told(connect: Connect, host: MemoryHost) -> None:
+    client, keys = connect(), {f"k{number}" for number in range(20)}
+    client.transaction(
+        updates=[{"op": "put", "key": key, "value": 1, "ttl_ms": 1} for key in keys]
+    )
+    with client.watch() as watch:
+        host.database.now_ms += 2
+        client.put("first", 1)
+        client.put("last", 1)
+        told: list[str] = []
+        while "last" not in told:
+            told.append(next(watch).key)
+    assert (told[0], len(told)) == ("first", 22)
+    assert {*told[1:-1]} == keys
+
+
 def test_a_watch_begins_when_it_is_entered_or_after_a_seq(connect: Connect) -> None:
     client = connect()
     client.put("old", 1)
