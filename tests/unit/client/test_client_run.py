@@ -360,8 +360,9 @@ def test_a_coroutine_function_is_not_for_threads(host: MemoryHost) -> None:
     async def writes(view: Any) -> None:
         view.put("a", 1)
 
+    client: Any = host.connect()
     with pytest.raises(InvalidParameterError, match="connect_async"):
-        host.connect().run(writes)
+        client.run(writes)
 
 
 def test_a_failed_check_of_a_call_within_is_not_taken_for_a_conflict(client: Any) -> None:
