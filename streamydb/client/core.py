@@ -23,7 +23,7 @@ from msgspec import UNSET
 from streamydb.client.aborts import abort
 from streamydb.client.errors import ClientError, ClosedError, OutcomeUnknownError, RequestError
 from streamydb.client.problems import TransactionUnknownError, refusal
-from streamydb.client.reads import tried
+from streamydb.client.reads import check_text, tried
 from streamydb.client.requests import Ask, Flow, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
@@ -141,11 +141,13 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
     """Look for the verdict of a transaction that was sent before; its bytes do not matter.
 
     Raises:
+        InvalidParameterError: its id is no text.
         AbortedError: it was executed and wrote nothing.
         TransactionUnknownError: no verdict was found.
         OutcomeUnknownError: it is in the log, and its verdict, or that of an attempt with the locks
             that it lacked, did not come in time.
     """
+    check_text("txn_id", txn.id)
     retry = session.retry(timeout_s)
     return _conclude(session, (yield from _found(txn, retry, retry.wait_s)))
 

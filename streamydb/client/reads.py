@@ -37,6 +37,7 @@ __all__ = [
     "check_bound",
     "check_key",
     "check_sql",
+    "check_text",
     "current_seq",
     "listed",
     "query",
@@ -200,6 +201,18 @@ def check_bound(bound: str) -> None:
         raise InvalidParameterError(
             f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
         )
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse what is no Unicode text.
+
+    Raises:
+        InvalidParameterError: names the parameter.
+    """
+    try:
+        text.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise InvalidParameterError(f"`{name}` is Unicode text.") from None
 
 
 def check_sql(sql: str, params: Any) -> None:

@@ -6,6 +6,7 @@ from collections import deque
 
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
+from streamydb.client.reads import check_text
 from streamydb.client.reconnection import Reconnecting
 from streamydb.client.requests import Emissions, EmissionsPage, Flow, perform
 from streamydb.client.session import Session, is_seq
@@ -31,7 +32,8 @@ class FollowedStream:
     """
 
     def __init__(self, session: Session, stream: str, after: After, *, end: bool) -> None:
-        """Nothing is asked for yet."""
+        """Nothing is asked for yet; raises `InvalidParameterError` for what can be no stream."""
+        check_text("name", stream)
         self._session = session
         self._stream = stream
         self._after = _text(after)

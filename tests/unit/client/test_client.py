@@ -430,6 +430,11 @@ def test_parameters_that_make_no_sense(client: Any) -> None:
             client.watch(since=seq)
         with pytest.raises(InvalidParameterError):
             client.stream("a.b", after=seq)
+    for text in ("\ud800", 5):
+        with pytest.raises(InvalidParameterError):
+            client.verdict(text)
+        with pytest.raises(InvalidParameterError):
+            client.stream(text)
 
 
 def test_a_closed_client_says_so(client: Any) -> None:
