@@ -194,7 +194,7 @@ def test_a_wait_that_was_cancelled_loses_nothing(host: MemoryHost, kind: Kind) -
 
 
 @pytest.mark.parametrize("kind", ["http", "direct"])
-@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("turns", range(6))
 def test_what_comes_while_a_wait_is_cancelled_is_not_lost(
     host: MemoryHost, kind: Kind, turns: int
 ) -> None:
