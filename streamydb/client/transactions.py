@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from streamydb.client.problems import refusal
 from streamydb.client.reads import listed
 from streamydb.client.requests import Entry
-from streamydb.errors import ValueRejected
+from streamydb.errors import INVALID_TRANSACTION, ValueRejected
 from streamydb.records import Rejection, Result, canonical, decode, decode_value
 from streamydb.records.ranges import Range
 
@@ -118,8 +118,19 @@ def prepare(
         raise refusal(fault.code, str(fault), txn_id) from None
     decoded = decode(payload)
     if isinstance(decoded, Rejection):
-        raise refusal(decoded.code, None, txn_id)
+        detail = _misfit(fields) if decoded.code == INVALID_TRANSACTION else None
+        raise refusal(decoded.code, detail, txn_id)
     return Prepared(txn_id, payload)
+
+
+def _misfit(fields: Fields) -> str | None:
+    """Name the first update, check, read or lock that is none; None if they are well each alone."""
+    for part in ("updates", "checks", "reads", "locks"):
+        for number, item in enumerate(fields.get(part, ())):
+            alone = decode(canonical({"id": "alone", part: [item]}))
+            if isinstance(alone, Rejection):
+                return f"{part}[{number}] is not as it must be: {repr(item)[:200]}"
+    return None
 
 
 def _read(item: ReadItem) -> str | Fields:

@@ -437,6 +437,20 @@ def test_parameters_that_make_no_sense(client: Any) -> None:
             client.stream(text)
 
 
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda txn: txn.put("a", 1).put("b", 1, ttl_ms=0), r"updates\[1\] .*'b'.*'ttl_ms': 0"),
+        (lambda txn: txn.put("a", 1).check("b"), r"checks\[0\] .*'b'"),
+        (lambda txn: txn.put("a", 1).check(Range(prefix="c"), eq=1), r"checks\[0\] .*'eq': 1"),
+        (lambda txn: txn.read("a", Range()), r"reads\[1\] .*range"),
+    ],
+)
+def test_what_does_not_fit_in_a_transaction_is_named(client: Any, build: Any, told: str) -> None:
+    with pytest.raises(InvalidTransactionError, match=told):
+        build(client.atomic()).commit()
+
+
 def test_a_closed_client_says_so(client: Any) -> None:
     with client:
         client.put("a", 1)
