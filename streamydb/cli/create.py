@@ -88,6 +88,11 @@ def load_snapshot(target: Target, folder: str) -> Restored:
             f"{restored.rows:,} keys in {restored.transactions:,} transactions, "
             f"{restored.appended:,} of them new; their versions are those of these transactions"
         )
+    if restored.left_out:
+        say(
+            f"{restored.left_out:,} keys that begin with $ were left out, as only the database "
+            "writes those: deploy procedures and declare constraints again"
+        )
     return restored
 
 

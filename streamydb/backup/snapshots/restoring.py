@@ -4,6 +4,9 @@ The transactions are a function of the snapshot: chunks of rows in the order of 
 the snapshot's seq, its digest and their number. So a load that was interrupted goes on where it
 was: what is in the log already is recognised by its id, and sending it twice would be harmless.
 
+Keys that only the database itself writes (deployed procedures, constraints and their index,
+windows) are left out: what writes them is to be done again, in the new database.
+
 A key with an end gets the time that it had left at the snapshot, from the commit time of its put
 on. The end itself cannot be kept: a put says how long, and nobody knows its commit time before.
 """
@@ -24,6 +27,7 @@ from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import Rejection, decode, decode_marker
 from streamydb.records.formats import UNREADABLE
+from streamydb.records.names import RESERVED
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_ROWS_MAX", "Restored", "chunks", "restore"]
 
@@ -38,18 +42,23 @@ _PUT_BYTES: Final = 72
 """Bytes of a put, besides its key, as it is written with its escapes, and its value."""
 
 
+_RESERVED: Final = RESERVED.encode()
+
+
 class Restored(NamedTuple):
     """The outcome of a load.
 
     Attributes:
-        rows: keys of the snapshot.
+        rows: keys that were put.
         transactions: that hold them.
         appended: of these, how many were not in the log yet.
+        left_out: keys that only the database itself writes.
     """
 
     rows: int
     transactions: int
     appended: int
+    left_out: int
 
 
 def restore(
@@ -72,7 +81,7 @@ def restore(
     """
     manifest = read_manifest(folder)
     known = _known(connection, database, manifest)
-    for _ in read_rows(folder, manifest):  # the whole of it, before anything is appended
+    for _ in chunks(folder, manifest):  # the whole of it, before anything is appended
         pass
     topic = TopicNames(database).transactions
     rows = transactions = appended = 0
@@ -83,12 +92,17 @@ def restore(
                 appender.append(payload)
                 appended += 1
             progress(rows, manifest.rows)
-    return Restored(rows, transactions, appended)
+    return Restored(rows, transactions, appended, manifest.rows - rows)
 
 
 def chunks(folder: Path | str, manifest: SnapshotManifest) -> Iterator[tuple[int, bytes]]:
-    """The transactions, each with its number of rows."""
-    rows = (row for batch in read_rows(folder, manifest) for row in batch)
+    """The transactions, each with its number of rows; keys that nobody may put are left out."""
+    rows = (
+        row
+        for batch in read_rows(folder, manifest)
+        for row in batch
+        if not row.key.startswith(_RESERVED)
+    )
     for number, group in enumerate(_groups(rows)):
         updates = [_put(row, manifest.ts_ms) for row in group]
         payload = msgspec.json.encode({"id": f"{_name(manifest)}{number}", "updates": updates})

@@ -18,6 +18,7 @@ from streamydb.backup.snapshots import (
     SnapshotTail,
     read_manifest,
     read_rows,
+    restoring,
 )
 from streamydb.backup.snapshots.manifest import FORMAT, MANIFEST, encode_manifest
 from streamydb.backup.snapshots.restoring import CHUNK_ROWS_MAX, chunks
@@ -246,6 +247,29 @@ def test_what_cannot_be_put_is_named(tmp_path: Path) -> None:
     manifest = make(tmp_path / "s", [SnapshotRow(b"deep", deep, 1, 1, b"t")])
     with pytest.raises(SnapshotError, match=r"'deep'.*too-deep"):
         list(chunks(tmp_path / "s", manifest))
+
+
+def test_nothing_is_appended_if_something_cannot_be_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database would have a part of it, and no repetition would complete that."""
+    deep = b"[" * 62 + b"]" * 62
+    make(tmp_path / "s", [*numbered(CHUNK_ROWS_MAX), SnapshotRow(b"\x7f", deep, 1, 1, b"t")])
+    monkeypatch.setattr(restoring, "_known", lambda *_: set())
+    with pytest.raises(SnapshotError, match="too-deep"):  # there is no Kafka to append to
+        restoring.restore(tmp_path / "s", {}, "second")
+
+
+def test_keys_that_nobody_may_put_are_left_out(tmp_path: Path) -> None:
+    """With them a database that has procedures or constraints could not be loaded at all."""
+    own = [SnapshotRow(key, b"1", 1, 1, b"t") for key in (b"$constraints", b"$procedures/a")]
+    manifest = make(tmp_path / "s", [SnapshotRow(b"#", b"1", 1, 1, b"t"), *own, *B])
+    ((count, payload),) = chunks(tmp_path / "s", manifest)
+    transaction = decode(payload)
+    assert isinstance(transaction, Transaction)
+    keys = [update.key for update in transaction.updates if isinstance(update, Put)]
+    assert keys == ["#", *(row.key.decode() for row in B)]
+    assert count == len(keys)
 
 
 def test_the_folder_of_a_snapshot_may_be_named_in_many_ways(tmp_path: Path) -> None:
