@@ -7,14 +7,13 @@ goes on after the last file that is whole.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import lmdb
 import msgspec
 
 from streamydb.backup.errors import BackupError
@@ -28,6 +27,7 @@ from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import write_whole
+from streamydb.local.scratch import scratch
 from streamydb.procedures.folder import FolderModules
 from streamydb.procedures.modules import Modules
 
@@ -192,14 +192,30 @@ def state_at(
     if base is not None and base.about.seq == seq:
         yield base, {}
         return
-    work = Path(tempfile.mkdtemp(prefix="streamydb-replay-"))
+    goal = seq if seq != EVERYTHING else 0
+    with (
+        scratch() as work,
+        _told_of_room(work),
+        closing(LogReplay(config, work, base, seq, modules, source.rulings())) as run,
+    ):
+        replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
+        yield run.state(config.database, base.about.log if base else ""), run.digests
+
+
+@contextmanager
+def _told_of_room(work: Path) -> Iterator[None]:
+    """Say where the values cannot be written, which LMDB does not.
+
+    Raises:
+        BackupError: they cannot.
+    """
     try:
-        goal = seq if seq != EVERYTHING else 0
-        with closing(LogReplay(config, work, base, seq, modules, source.rulings())) as run:
-            replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
-            yield run.state(config.database, base.about.log if base else ""), run.digests
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        yield
+    except lmdb.Error as fault:
+        raise BackupError(
+            f"{work.parent} cannot take the values that the log leads to ({fault}): make room "
+            "there, or name another folder for temporary files (TMPDIR), and run the command again"
+        ) from fault
 
 
 def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) -> BackupManifest:

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from streamydb.local.disk import said_of
+from streamydb.local.signals import unwinding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,10 +59,13 @@ class Commands(TyperGroup):
     """The command group: turns the package's own errors into messages and exit codes."""
 
     def main(self, *arguments: Any, **named: Any) -> Any:
-        """Run the program; what a terminal or a file cannot show does not end it."""
+        """Run the program; what a terminal or a file cannot show does not end it, and what SIGTERM
+        ends leaves nothing half made.
+        """
         open_what_is_closed()
         show_what_can_be()
-        return super().main(*arguments, **named)
+        with unwinding():
+            return super().main(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; errors of this package and of Kafka end as one message, no traceback."""

@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["scratch_folder", "sweep"]
+__all__ = ["scratch", "scratch_folder", "sweep"]
 
 _PREFIX: Final = "streamydb-scratch-"
+
+_PRIVATE: Final = 0o700
 
 _HELD: Final[list[int]] = []
 """The locked folders of this process; the locks end with it, and its children inherit none."""
@@ -35,21 +40,51 @@ def scratch_folder(base: Path | None = None) -> Path:
     Raises:
         OSError: it cannot be made.
     """
+    folder, handle = _made(base, _PREFIX, _PRIVATE)
+    _HELD.append(handle)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@contextmanager
+def scratch(
+    base: Path | None = None, prefix: str = _PREFIX, mode: int = _PRIVATE
+) -> Iterator[Path]:
+    """Make a folder for a block; what killed processes have left of its kind is removed before.
+
+    Args:
+        base: where; by default the folder for temporary files.
+        prefix: how the names of its kind begin.
+        mode: its permissions, before the process's mask.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    sweep(base, prefix)
+    folder, handle = _made(base, prefix, mode)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _made(base: Path | None, prefix: str, mode: int) -> tuple[Path, int]:
+    """A new folder, and its lock."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        folder = (base or Path(tempfile.gettempdir())) / f"{prefix}{uuid.uuid4().hex[:8]}"
+        folder.mkdir(mode)
         with suppress(FileNotFoundError):  # somebody has swept it in this moment, here or below
             handle = _locked(folder)
             if handle is not None and folder.exists():
-                _HELD.append(handle)
-                atexit.register(shutil.rmtree, folder, ignore_errors=True)
-                return folder
+                return folder, handle
             if handle is not None:
                 os.close(handle)
 
 
-def sweep(base: Path | None = None) -> None:
-    """Remove the folders of this user's processes that have ended."""
-    for folder in (base or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
+def sweep(base: Path | None = None, prefix: str = _PREFIX) -> None:
+    """Remove the folders of this user's processes that have ended; ``prefix``: of their names."""
+    for folder in (base or Path(tempfile.gettempdir())).glob(f"{glob.escape(prefix)}*"):
         with suppress(OSError):  # somebody else removes it
             if folder.lstat().st_uid != os.getuid() or (handle := _locked(folder)) is None:
                 continue

@@ -1,4 +1,5 @@
-"""Stop on SIGTERM and SIGINT, without a lock where a signal interrupts.
+"""Stop on SIGTERM and SIGINT: services without a lock where a signal interrupts, commands by an
+exception.
 
 A handler in Python runs in the main thread between two of its steps. If it takes a lock that the
 main thread holds just then, as `threading.Event.set` does while the main thread is in `Event.wait`,
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
-__all__ = ["StopSignals", "stop_event"]
+__all__ = ["StopSignals", "stop_event", "unwinding"]
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 _END: Final = b"\0"
@@ -87,6 +88,35 @@ def stop_event() -> Iterator[threading.Event]:
     event = threading.Event()
     with StopSignals(lambda _: event.set()):
         yield event
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Have SIGTERM leave the block as an exception does, so that what is half made is removed.
+
+    Then it ends the process, as it would have without this; a second one does so at once. Who
+    catches it already, or ignores it, goes on doing so.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _unwind)
+    try:
+        yield
+    except _Terminated:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _unwind(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise _Terminated
 
 
 def _ignored(*_: object) -> None:

@@ -4,20 +4,22 @@ possible when its start has expired.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ReadModelError
 from streamydb.local.file_lock import sync
+from streamydb.local.scratch import scratch
 
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel
 
 __all__ = ["copy_to", "drafted"]
+
+_SHARED: Final = 0o777
+"""Facades of other users read it, as far as the process's mask lets them."""
 
 
 def copy_to(model: ReadModel, folder: Path) -> None:
@@ -41,21 +43,21 @@ def copy_to(model: ReadModel, folder: Path) -> None:
 def drafted(folder: Path) -> Iterator[Path]:
     """A folder to make a read model in, which takes its place when the block ends well.
 
+    What a process that was killed has left of one is removed before.
+
     Raises:
         ReadModelError: something is in ``folder`` already, or it cannot be written.
     """
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ReadModelError(f"{folder} is not empty: name a folder that does not exist yet")
-    draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
-        draft.mkdir(parents=True)
-        yield draft
-        for path in (*draft.iterdir(), draft):
-            sync(path)
-        draft.replace(folder)
-        sync(folder.parent)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with scratch(folder.parent, f"{folder.name}.partial-", _SHARED) as draft:
+            yield draft
+            for path in (*draft.iterdir(), draft):
+                sync(path)
+            draft.replace(folder)
+            sync(folder.parent)
     except OSError as fault:
         raise ReadModelError(f"{folder} cannot be written: {fault}") from fault
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

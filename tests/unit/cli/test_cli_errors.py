@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,3 +98,45 @@ def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].endswith("Not a directory")
     assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path}")
+
+
+TERMINATED = """\
+import signal, sys
+from pathlib import Path
+import typer
+from streamydb.cli.common import Commands
+app = typer.Typer(cls=Commands)
+
+@app.callback()
+def all_commands() -> None:
+    pass
+
+@app.command()
+def work(file: Path) -> None:
+    try:
+        file.write_text("half")
+        print("begun", flush=True)
+        while True:
+            signal.pause()
+    finally:
+        file.unlink()
+
+app()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_ended_leaves_nothing_half_made(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """SIGTERM ends it as it ends any program: who asked for it can tell."""
+    half = tmp_path / "half"
+    words = [sys.executable, "-c", TERMINATED, "work", str(half)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(number)
+        code = process.wait(60)
+    assert code in {-signal.SIGTERM, 1, 130}
+    assert (code == -signal.SIGTERM) == (number == signal.SIGTERM)
+    assert not half.exists()

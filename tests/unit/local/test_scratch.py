@@ -125,3 +125,20 @@ def test_a_folder_for_temporary_files_without_locks_is_told(
         scratch_folder(tmp_path)
     sweep(tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_block_has_a_folder_of_its_kind_and_removes_what_killed_ones_left(
+    tmp_path: Path,
+) -> None:
+    """One that lives keeps its own, and what is of another kind stays."""
+    left, other = tmp_path / "a[1].part-1", tmp_path / "a1.part-1"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"values")
+    with scratch.scratch(tmp_path, "a[1].part-", 0o755) as own:
+        (own / "file").write_bytes(b"values")
+        with scratch.scratch(tmp_path, "a[1].part-") as second:
+            assert sorted(tmp_path.iterdir()) == sorted([own, second, other])
+            assert second.stat().st_mode & 0o777 == 0o700
+        own.rename(tmp_path / "made")
+    assert sorted(tmp_path.iterdir()) == sorted([other, tmp_path / "made"])

@@ -34,6 +34,7 @@ from streamydb.read_model import (
     service,
     store,
 )
+from streamydb.read_model.copies import drafted
 from streamydb.settings import Settings
 from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import follow, resolve, write
@@ -355,3 +356,15 @@ def test_a_retention_that_is_none_is_refused_before_anything_begins(
     with pytest.raises(ConfigurationError, match="must be 0 or more, not"):
         service.run(settings, tmp_path / "model", retention_s=retention)
     assert not (tmp_path / "model").exists()
+
+
+def test_what_a_killed_copy_has_left_goes_with_the_next(tmp_path: Path) -> None:
+    """It is as large as the read model, and nobody else removes it."""
+    left = tmp_path / "new" / "model.partial-123"
+    left.mkdir(parents=True)
+    (left / "data.mdb").write_bytes(b"values")
+    with drafted(tmp_path / "new" / "model") as draft:
+        (draft / "data.mdb").write_bytes(b"whole")
+    assert [*(tmp_path / "new").iterdir()] == [tmp_path / "new" / "model"]
+    others = left.parent.stat().st_mode
+    assert (tmp_path / "new" / "model").stat().st_mode == others, "as any folder that is made"
