@@ -75,6 +75,10 @@ def write_whole(path: Path, data: bytes, *, synced: bool = True) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         draft.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # a full disk: nobody says which
+            error.filename = str(path)
+        raise
     finally:
         draft.unlink(missing_ok=True)
     if synced:

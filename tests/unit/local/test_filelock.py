@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -37,6 +38,18 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_draft(
     assert [*tmp_path.iterdir()] == [path]
     write_whole(path, b"new", synced=False)  # which does not ask the disk
     assert path.read_bytes() == b"new"
+
+
+def test_of_a_full_disk_the_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_whole(tmp_path / "file", b"new")
+    assert raised.value.filename == str(tmp_path / "file")
 
 
 def test_the_disk_has_the_content_before_the_name_is_taken_and_writers_do_not_meet(
