@@ -14,7 +14,6 @@ from streamydb.cli.target import Target, find_target
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from streamydb.backup import BackupFolder
     from streamydb.cli.phases import Phase
     from streamydb.verify.check import CheckProgress, CheckReport, OutputCounts
 
@@ -67,6 +66,7 @@ def run_check(
     backup: Path | None = None,
 ) -> CheckReport:
     """Check a database, with progress on standard error."""
+    from streamydb.cli.past import of_this_log
     from streamydb.cli.phases import Phases
     from streamydb.procedures.folder import FolderModules
     from streamydb.verify.check import CheckOptions
@@ -75,7 +75,7 @@ def run_check(
     target.must_listen()
     record = target.place.record()
     given = {name: getattr(target.settings, name) for name in target.settings.model_fields_set}
-    trimmed = _of_this_log(backup, target) if backup else None
+    trimmed = of_this_log(target, backup) if backup else None
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]
     with Phases().phase(f"Checking {target.database}") as phase:
         report = compare(
@@ -148,21 +148,6 @@ def _table(report: CheckReport) -> Table:
         cells = (f"{getattr(counts, name):,}" for name in (*names, "expired"))
         table.add_row(title, *cells)
     return table
-
-
-def _of_this_log(folder: Path, target: Target) -> BackupFolder:
-    """The backup, if it is one of this database.
-
-    Raises:
-        BackupError: it is not.
-    """
-    from streamydb.backup import BackupFolder
-    from streamydb.backup.trim import must_be_of
-    from streamydb.cli.backup_options import subject_of
-
-    found = BackupFolder(folder)
-    must_be_of(found, found.manifest(), subject_of(target).log)
-    return found
 
 
 def _note(phase: Phase, step: CheckProgress) -> None:

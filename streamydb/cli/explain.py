@@ -117,9 +117,10 @@ def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
 def _history(target: Target, backup: Path | None) -> History | None:
     """The log to execute; None: it is not all there."""
     from streamydb.backup.kafka import BackupLog
-    from streamydb.cli.past import backup_history, live_history
+    from streamydb.cli.past import backup_history, live_history, of_this_log
 
     if backup is not None:
+        of_this_log(target, backup)  # values of another one would be told as those that it met
         return backup_history(target, backup)
     spans = BackupLog(target.connection, target.database).spans()
     return None if any(span.low for span in spans.values()) else live_history(target)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from streamydb.cli.common import fail
 
 if TYPE_CHECKING:
+    from streamydb.backup import BackupFolder
     from streamydb.cli.target import Target
     from streamydb.verify.whatif import History
 
-__all__ = ["backup_history", "live_history"]
+__all__ = ["backup_history", "live_history", "of_this_log"]
 
 
 def live_history(target: Target) -> History:
@@ -38,6 +39,21 @@ def live_history(target: Target) -> History:
         subject.partitions, subject.id_window, subject.constraints,
         FolderModules([subject.procedures]),
     )  # fmt: skip
+
+
+def of_this_log(target: Target, folder: Path) -> BackupFolder:
+    """The backup in a folder, if it is one of this database.
+
+    Raises:
+        BackupError: it is not.
+    """
+    from streamydb.backup import BackupFolder
+    from streamydb.backup.trim import must_be_of
+    from streamydb.cli.backup_options import subject_of
+
+    found = BackupFolder(folder)
+    must_be_of(found, found.manifest(), subject_of(target).log)
+    return found
 
 
 def backup_history(target: Target, folder: Path) -> History:
