@@ -83,7 +83,7 @@ def _put_aside(target: Target, checkpoint: Path, from_backup: Path | None) -> st
 
 def _require_beginning(target: Target, from_backup: Path | None) -> None:
     """Refuse before anything is moved: changes that are of no use; a trimmed log without a backup,
-    which must be of this log, and which the log must go on from.
+    which must be whole and of this log, and which the log must go on from.
     """
     from streamydb import kafka
     from streamydb.backup import StateFolder
@@ -108,7 +108,9 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
                 "behind (--from-backup FOLDER)"
             )
         return
-    about = StateFolder(find_state(from_backup)).about()
+    state = StateFolder(find_state(from_backup))
+    state.require_whole()
+    about = state.about()
     if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
     require_rest(target.connection, names.transactions, about.positions)
