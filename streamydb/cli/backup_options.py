@@ -42,9 +42,22 @@ def subject_of(target: Target) -> Subject:
     facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **given))
     return Subject(
         connection=target.connection, database=target.database, log=log_id,
-        shards=settings.shards, grouping=settings.grouping, procedures=target.procedures,
+        shards=_shards(target), grouping=settings.grouping, procedures=target.procedures,
         **{name: value for name, value in facts.known().items() if name != "grouping"},
     )
+
+
+def _shards(target: Target) -> int:
+    """The number of shards that is told; of a database that was made elsewhere: as its feedback
+    has.
+    """
+    from streamydb import kafka
+
+    if "shards" in target.settings.model_fields_set:  # the record of this home counts as well
+        return target.settings.shards
+    found = kafka.describe(target.connection, target.database)
+    feedback = found.get(kafka.TopicNames(target.database).feedback)
+    return target.settings.shards if feedback is None else feedback.partitions
 
 
 def resolved_seq(target: Target) -> int:
