@@ -32,7 +32,10 @@ def standing_still(checkpoint: Path) -> Iterator[None]:
     Raises:
         BackupError: one does.
     """
-    runs = f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`)"
+    runs = (
+        f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`); or "
+        "another `resize` or `rebuild` has it"
+    )
     with lock_at_once(checkpoint / "lease", BackupError(runs)):
         yield
 

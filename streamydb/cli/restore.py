@@ -137,6 +137,7 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
     given = None if from_state is None else BackupFolder(from_state)
+    _must_stand_still(target)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
         subject = subject_of(target)
         draft = checkpoint.with_name("checkpoint.draft")
@@ -156,6 +157,26 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
 
 
 def _rewrite(target: Target, shards: int) -> None:
+def _must_stand_still(target: Target) -> None:
+    """Refuse while a pipeline with a name, or one elsewhere, executes with the old number of
+    shards: its feedback is about to be dropped.
+
+    Raises:
+        Failure: one does.
+    """
+    from streamydb.cli.status import pipelines_elsewhere
+
+    for name in target.place.others():
+        said = target.place.status(name)
+        if said.state in {"starting", "running", "stopping"}:
+            fail(f"the pipeline {name} runs (process {said.pid}): stop it first")
+    for seen in pipelines_elsewhere(target) or ():
+        fail(
+            f"{target.database} is executed elsewhere, by pipeline {seen}: stop it first. One that "
+            "has just ended counts for half a minute"
+        )
+
+
     """Record the number of shards."""
     import msgspec
 

@@ -141,14 +141,18 @@ class DatabaseFolder:
         return sorted(path.parent.name for path in self._others.glob("*/status.json"))
 
     def incarnations(self) -> set[str]:
-        """Return the ids of the checkpoints that pipelines of this home have begun."""
+        """Return the ids of the checkpoints that pipelines of this home have begun, also of those
+        that were put aside since.
+        """
         found = set()
         for name in ("", *self.others()):
-            try:
-                record = (self.checkpoint_of(name) / CHECKPOINT_RECORD).read_bytes()
-                found.add(msgspec.json.decode(record, type=_Begun).incarnation)
-            except (FileNotFoundError, *UNREADABLE):
-                continue
+            now = self.checkpoint_of(name)
+            for checkpoint in (now, *now.parent.glob(f"{now.name}.before-*")):
+                try:
+                    record = (checkpoint / CHECKPOINT_RECORD).read_bytes()
+                    found.add(msgspec.json.decode(record, type=_Begun).incarnation)
+                except (FileNotFoundError, *UNREADABLE):
+                    continue
         return found
 
     def record(self) -> DatabaseRecord | None:
