@@ -60,12 +60,14 @@ class Standbys:
         """Nobody has said anything."""
         self._to = to
         self._told: int | None = None
+        self._leads = ""
         self._heard: dict[str, Following] = {}
 
     def take(self, message: Message) -> None:
         """Take in what is said."""
         if isinstance(message, Beat):
             self._told = message.resolved if self._told is None else self._told
+            self._leads = message.name
             self._heard.pop(message.pipeline, None)
         elif isinstance(message, Following) and self._to in ("", message.name):
             self._heard[message.pipeline] = message
@@ -93,6 +95,8 @@ class Standbys:
         """Why nobody takes over, and what to do."""
         wanted = f"standby {self._to}" if self._to else "standby"
         message = self._furthest(list(self._heard.values()))
+        if message is None and self._to and self._to == self._leads:
+            return f"{self._to} leads already: nothing was changed"
         if message is None:
             return f"no {wanted} is running: {_START}"
         who = message.name or message.pipeline

@@ -43,6 +43,16 @@ def test_one_that_is_not_ready_is_refused() -> None:
     assert Standbys("").refusal().startswith("no standby is running: start a standby")
 
 
+def test_one_that_leads_already_is_not_called_missing() -> None:
+    """A hand-over that was interrupted may have been done."""
+    standbys = Standbys("a")
+    assert standbys.refusal().startswith("no standby a is running")
+    standbys.take(says("a", 500, ready=True))
+    standbys.take(told(500))
+    assert standbys.best() is None
+    assert standbys.refusal() == "a leads already: nothing was changed"
+
+
 def test_the_furthest_of_those_that_are_ready_is_asked() -> None:
     standbys = Standbys("")
     for message in (
