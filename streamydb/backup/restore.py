@@ -289,5 +289,8 @@ class _LogAppender(TopicAppender):
 
 
 def shown(ts_ms: int) -> str:
-    """A time (ms since 1970) for people."""
-    return dt.datetime.fromtimestamp(ts_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
+    """A time (ms since 1970) for people; one of a wild clock, after the year 9999, as it is."""
+    try:
+        return dt.datetime.fromtimestamp(ts_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
+    except ValueError:
+        return f"{ts_ms} ms"

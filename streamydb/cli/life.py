@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from streamydb.backup.restore import shown
 from streamydb.cli.common import plain
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ _NEAREST = 5
 
 def lines(life: Life) -> Iterator[str]:
     """Yield them in the order of what happened."""
-    yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {_time(life.order.ts_ms)}"
+    yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {shown(life.order.ts_ms)}"
     yield "append"
     yield from (f"  {_append(each, life.order.seq)}" for each in life.appends)
     if life.order.released_ms is not None:
-        released = _time(life.order.released_ms)
+        released = shown(life.order.released_ms)
         yield f"order\n  released when all partitions had passed it: {released}"
     if life.plan is not None:
         yield "plan"
@@ -45,10 +45,10 @@ def lines(life: Life) -> Iterator[str]:
     for write in life.writes:
         yield (
             f"  {plain(write.key)}: {_cut(bytes(write.before))} -> {_cut(bytes(write.after))}  "
-            f"({write.partition}:{write.offset}, {_time(write.written_ms)})"
+            f"({write.partition}:{write.offset}, {shown(write.written_ms)})"
         )
     if life.resolved is not None:
-        yield f"resolved\n  up to {life.resolved.seq} at {_time(life.resolved.written_ms)}"
+        yield f"resolved\n  up to {life.resolved.seq} at {shown(life.resolved.written_ms)}"
     for digest in life.digests:
         states = sorted({told.state for told in digest.told})
         agreed = "alike" if len(states) == 1 else "THEY DIFFER"
@@ -64,9 +64,9 @@ def _append(each: Append, own: int) -> str:
     if not each.executed:
         done = "not executed" if each.seq == own else f"a copy, seq {each.seq}"
     code = f" ({each.code})" if each.code and not each.executed else ""
-    appended = "" if each.appended_ms is None else f", appended {_time(each.appended_ms)}"
+    appended = "" if each.appended_ms is None else f", appended {shown(each.appended_ms)}"
     times = "" if each.times == 1 else f", {each.times} times"
-    written = f", result written {_time(each.result_written_ms)}{times}"
+    written = f", result written {shown(each.result_written_ms)}{times}"
     return f"{each.partition}:{each.offset}  {done}{code}{appended}{written}"
 
 
@@ -101,7 +101,3 @@ def _shown(value: object) -> str:
 def _cut(value: bytes) -> str:
     text = plain(value.decode())
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _time(ms: int) -> str:
-    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
