@@ -3,9 +3,10 @@ log.
 
 The records get their old offsets and append times, so the new pipeline finds the same order, the
 same seqs, versions and commit timestamps, and writes the same results; what is appended afterwards
-comes after them. Times are kept by having the topic take the producer's while it is loaded. Where
-the old log has a gap (a control record of a Kafka transaction), a marker that says nothing fills
-it; and if there are several partitions, one last marker in each closes the part that was restored.
+comes after them. Times are kept by having the topic take the producer's while it is loaded; until
+all is there, this also keeps pipelines off. Where the old log has a gap (a control record of a
+Kafka transaction), a marker that says nothing fills it; and if there are several partitions, one
+last marker in each closes the part that was restored.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from streamydb.kafka import Founding, TopicNames, TopicProblem, add_shared, log_
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
+from streamydb.kafka.topic_plans import LOADING, STAMPS
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.procedures.folder import FolderModules
 from streamydb.records import Marker, decode_marker, encode_marker
@@ -36,13 +38,13 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import PartitionState, SorterState
 
 __all__ = [
-    "Line", "Timed", "append_log", "committed_until", "keep_rulings", "lines", "prefix", "seq_at",
-    "set_times", "shown", "times_of",
+    "Line", "Timed", "append_log", "close_log", "committed_until", "keep_rulings", "lines",
+    "open_log", "prefix", "seq_at", "shown", "times_of",
 ]  # fmt: skip
 
 SEQUENCER: Final = "restore"
 _TIMES: Final = {
-    "message.timestamp.type": "CreateTime",
+    STAMPS: LOADING,
     "message.timestamp.before.max.ms": str(2**63 - 1),
     "message.timestamp.after.max.ms": str(2**63 - 1),
 }
@@ -177,8 +179,9 @@ def append_log(
 ) -> int:
     """Fill the log of a new database, or go on with it; return how many records were appended.
 
-    The last record of each partition, which closes what was restored, is appended when all others
-    are there. So a call that died can be repeated with a later end.
+    What lies there already is compared before anything is changed. The last record of each
+    partition, which closes what was restored, is appended when all others are there. So a call that
+    died can be repeated with a later end. The log keeps the producer's times until `open_log`.
 
     Args:
         connection: settings of confluent-kafka.
@@ -190,27 +193,36 @@ def append_log(
         BackupError: the log has other records, or Kafka did not take some.
     """
     topic = TopicNames(database).transactions
-    set_times(connection, topic, _TIMES)
-    done = appended = 0
-    try:
-        with _LogAppender(connection, topic, BackupError) as appender:
-            closing: dict[int, Line] = {}
-            for partition, content in contents.items():
-                done += _compare(connection, topic, partition, content)
-                for line in content:
-                    if partition in closing:
-                        appender.append_line(partition, closing[partition])
-                        done, appended = done + 1, appended + 1
-                        note(done)
-                    closing[partition] = line
-            for partition, line in closing.items():
-                appender.append_line(partition, line)
-    finally:
-        set_times(connection, topic, {"message.timestamp.type": "LogAppendTime"})
+    done = sum(_compare(connection, topic, number, each) for number, each in contents.items())
+    appended = 0
+    with _LogAppender(connection, topic, BackupError) as appender:
+        closing: dict[int, Line] = {}
+        for partition, content in contents.items():
+            for line in content:
+                if not closing:
+                    close_log(connection, database)
+                if partition in closing:
+                    appender.append_line(partition, closing[partition])
+                    done, appended = done + 1, appended + 1
+                    note(done)
+                closing[partition] = line
+        for partition, line in closing.items():
+            appender.append_line(partition, line)
     return appended + len(closing)
 
 
-def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
+def close_log(connection: Mapping[str, str], database: str) -> None:
+    """Have a log take the producer's times: no pipeline starts on it until it is open again."""
+    _set_times(connection, TopicNames(database).transactions, _TIMES)
+
+
+def open_log(connection: Mapping[str, str], database: str) -> None:
+    """Have a log take the brokers' times: what was restored is whole."""
+    opened = {STAMPS: "LogAppendTime"}
+    _set_times(connection, TopicNames(database).transactions, opened)
+
+
+def _set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
     """Change settings of the log that say whose clock its records carry."""
     mend(connection, [TopicProblem(topic, "", "", setting=setting) for setting in given.items()])
 
@@ -254,7 +266,8 @@ def _compare(
                 if next(content, None) != have:
                     raise BackupError(
                         f"{topic}, partition {partition}, offset {have.offset}: there is another "
-                        "record than shall be there: another database has this name. Take a new one"
+                        "record than shall be there: another database has this name, or what was "
+                        "begun there was another restore. Take a new name"
                     )
                 found += 1
     return found

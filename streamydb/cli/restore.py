@@ -16,13 +16,14 @@ from streamydb.cli.target import find_target
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamydb.backup import BackupFolder, BackupManifest
     from streamydb.backup.pieces import LogSource
     from streamydb.backup.state import About
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
+    from streamydb.kafka import TopicDescription
 
 Shards = Annotated[
     int | None,
@@ -136,8 +137,8 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
             f"{target.database} has no record in {target.settings.home}: run this with the --home "
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
-    given = None if from_state is None else BackupFolder(from_state)
     _must_stand_still(target)
+    given = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
         subject = subject_of(target)
         draft = checkpoint.with_name("checkpoint.draft")
@@ -156,7 +157,6 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     }
 
 
-def _rewrite(target: Target, shards: int) -> None:
 def _must_stand_still(target: Target) -> None:
     """Refuse while a pipeline with a name, or one elsewhere, executes with the old number of
     shards: its feedback is about to be dropped.
@@ -177,6 +177,7 @@ def _must_stand_still(target: Target) -> None:
         )
 
 
+def _rewrite(target: Target, shards: int) -> None:
     """Record the number of shards."""
     import msgspec
 
@@ -212,7 +213,7 @@ def fill(
     Raises:
         BackupError: the new log has other records, or Kafka did not take some.
     """
-    from streamydb.backup.restore import append_log, keep_rulings, lines
+    from streamydb.backup.restore import append_log, keep_rulings, lines, open_log
 
     with Phases().phase(f"Restoring into {target.database}") as phase:
         _make_topics(target, manifest)
@@ -223,6 +224,8 @@ def fill(
         )
         keep_rulings(target.connection, target.database, source.rulings(), about.positions)
         _keep(target, manifest, procedures)
+        open_log(target.connection, target.database)
+        _write_record(target, manifest)
         phase.outcome = f"{appended:,} records appended"
     return appended
 
@@ -250,32 +253,59 @@ def empty_target(
 
 
 def _make_topics(target: Target, manifest: BackupManifest) -> None:
-    """The topics of the new database; those of an interrupted call are taken as they are."""
+    """The topics of the new database; those of an interrupted call are taken as they are.
+
+    Raises:
+        Failure: a database that has been used is there.
+    """
     from streamydb import kafka
-    from streamydb.backup.restore import set_times
+    from streamydb.backup.restore import close_log, open_log
+    from streamydb.kafka.topic_plans import LOADING, STAMPS
 
     settings, names = target.settings, kafka.TopicNames(target.database)
-    found = kafka.describe(target.connection, target.database).get(names.transactions)
+    found = kafka.describe(target.connection, target.database)
+    log, partitions = found.get(names.transactions), max(manifest.partitions, len(manifest.ends))
+    _refuse_used(target, found, partitions)
     copies = copies_of(target)
-    if found is not None:
-        log_time = {"message.timestamp.type": "LogAppendTime"}
-        set_times(target.connection, names.transactions, log_time)
+    if log is not None and log.settings.get(STAMPS) == LOADING:
+        open_log(target.connection, target.database)
     kafka.create(
         target.connection, target.database,
-        partitions=manifest.partitions if found is None else found.partitions,
+        partitions=manifest.partitions if log is None else log.partitions,
         shards=settings.shards, replication=copies.replication, min_insync=copies.min_insync,
         changes_partitions=settings.changes_partitions,
     )
-    kafka.grow(target.connection, target.database, max(manifest.partitions, len(manifest.ends)))
+    kafka.grow(target.connection, target.database, partitions)
+    if log is None or not any(log.ends) or log.settings.get(STAMPS) == LOADING:
+        close_log(target.connection, target.database)
+
+
+def _refuse_used(
+    target: Target, found: Mapping[str, TopicDescription], partitions: int
+) -> None:
+    """Refuse, before anything is changed, a database that is no interrupted restore.
+
+    Raises:
+        Failure: it has outputs, or records in a log that would have to get more partitions.
+    """
+    from streamydb.kafka import TopicNames
+
+    names = TopicNames(target.database)
+    used = any(any(found[name].ends) for name in (names.results, names.changes) if name in found)
+    log = found.get(names.transactions)
+    if used or (log is not None and any(log.ends) and log.partitions < partitions):
+        fail(
+            f"there is a database {target.database} at {target.bootstrap} already, and it has been "
+            "used: name another one. Nothing was changed"
+        )
 
 
 def _keep(target: Target, manifest: BackupManifest, procedures: Sequence[Path]) -> None:
-    """Write down how the database was made, and put its modules where its pipeline finds them."""
+    """Record how the database was founded, and put its modules where its pipeline finds them."""
     import shutil
 
     from streamydb import kafka
     from streamydb.kafka.foundation import facts_of
-    from streamydb.local.folder import DatabaseRecord
 
     log = kafka.log_id(target.connection, target.database)
     founding = kafka.Founding(log=log, **facts_of(manifest))
@@ -286,6 +316,12 @@ def _keep(target: Target, manifest: BackupManifest, procedures: Sequence[Path]) 
         copy = target.procedures / path.name
         if not (copy.exists() and copy.samefile(path)):
             shutil.copy2(path, copy)
+
+
+def _write_record(target: Target, manifest: BackupManifest) -> None:
+    """Record in this home how the database was made: from now on it is there."""
+    from streamydb.local.folder import DatabaseRecord
+
     settings = target.settings
     target.place.write_record(
         DatabaseRecord(

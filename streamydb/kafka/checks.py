@@ -20,7 +20,7 @@ from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, ContactedAdmin, admin
 from streamydb.kafka.creation import changes_begun, log_id
 from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
+from streamydb.kafka.topic_plans import LEFT_LOADING, RECORD_BYTES_MAX, STAMPS
 from streamydb.limits import PARTITIONS_MAX
 
 __all__ = [
@@ -167,10 +167,10 @@ def _check_settings(
 
     is_log = topic.name == names.transactions
     settings = topic.settings
-    stamps = settings.get("message.timestamp.type")
+    stamps = settings.get(STAMPS)
     if is_log and stamps != "LogAppendTime":
-        what = f"message.timestamp.type is {stamps}: clients' clocks would decide the order"
-        yield problem(what, "message.timestamp.type", "LogAppendTime")
+        what = f"{STAMPS} is {stamps}: clients' clocks would decide the order; {LEFT_LOADING}"
+        yield problem(what, STAMPS, "LogAppendTime")
     is_copy = topic.name == names.connect
     policy = settings.get("cleanup.policy")
     if policy == "delete" and is_copy:

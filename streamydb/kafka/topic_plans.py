@@ -11,12 +11,20 @@ from streamydb.kafka.names import TopicNames
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 
 __all__ = [
-    "RECORD_BYTES_MAX", "TopicPlan", "check_bounds", "connect_plan", "plans_of",
-    "refuse_differences",
+    "LEFT_LOADING", "LOADING", "RECORD_BYTES_MAX", "STAMPS", "TopicPlan", "check_bounds",
+    "connect_plan", "plans_of", "refuse_differences",
 ]  # fmt: skip
 
 RECORD_BYTES_MAX = 1_048_588
 """`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
+
+STAMPS = "message.timestamp.type"
+"""The setting of a topic that says whose clock its records carry."""
+
+LOADING = "CreateTime"
+"""What it is of a log into which a database is being restored."""
+
+LEFT_LOADING = "an interrupted `streamydb restore` or `fork` leaves it so: then run that again"
 
 _DAY_MS = 86_400_000
 
@@ -46,7 +54,7 @@ def plans_of(
         "max.message.bytes": str(RECORD_BYTES_MAX),
         "min.insync.replicas": str(min_insync),
         "unclean.leader.election.enable": "false",
-        "message.timestamp.type": "LogAppendTime",
+        STAMPS: "LogAppendTime",
         "retention.bytes": "-1",
     }
     shape = {
@@ -129,5 +137,8 @@ def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
     for name, value in plan.settings.items():
         if name == "retention.ms" and plan.name.endswith(".feedback"):
             continue  # a day, in earlier releases: the pipeline's start mends it
-        if topic.settings.get(name) != value:
-            yield f"{name}: {topic.settings.get(name)}, asked for {value}"
+        found = topic.settings.get(name)
+        if found != value:
+            is_loading = (name, found) == (STAMPS, LOADING) and plan.name.endswith(".transactions")
+            told = f" ({LEFT_LOADING})" if is_loading else ""
+            yield f"{name}: {found}, asked for {value}{told}"

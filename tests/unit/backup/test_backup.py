@@ -10,18 +10,19 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import lmdb
 import msgspec
 import numpy as np
 import pytest
 
-from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, restore
+from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, copy, restore
 from streamydb.backup import needs as told_needs
 from streamydb.backup.kafka import BackupLog, ToldState, told_digests
 from streamydb.backup.log_end import require_same_end
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece, Positions
 from streamydb.backup.resize import put_aside, standing_still
-from streamydb.backup.restore import SEQUENCER, Line, append_log, lines, seq_at
+from streamydb.backup.restore import SEQUENCER, Line, append_log, lines, open_log, seq_at
 from streamydb.backup.start import begin
 from streamydb.backup.state import About, empty_ids
 from streamydb.backup.trim import Cut, cut, refusals, verify
@@ -311,6 +312,48 @@ def test_a_log_that_lost_its_end_is_not_joined_with_the_backup(
     require_same_end(backup, log, before)
 
 
+def stamps(kafka: MemoryKafka) -> str | None:
+    return kafka.settings.get("new.transactions", {}).get("message.timestamp.type")
+
+
+def test_a_log_of_others_is_compared_before_anything_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A running database has that name; its clients' clocks must not decide."""
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create("new.transactions", 2)
+    kafka.append("new.transactions", 1, b"{}")
+    contents = {number: iter([Line(0, 5, None, TXN)]) for number in range(2)}
+    with pytest.raises(BackupError, match=r"partition 1, offset 0: .* another database has this"):
+        append_log(CONNECTION, "new", contents, lambda _: None)
+    assert (stamps(kafka), kafka.taken) == (None, [])
+    assert [part.high for part in kafka.topics["new.transactions"]] == [0, 1]
+
+
+def test_a_log_that_has_all_already_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create("new.transactions")
+    kafka.append("new.transactions", 0, TXN)
+    contents = {0: iter([Line(0, kafka.now_ms, None, TXN)])}
+    assert append_log(CONNECTION, "new", contents, lambda _: None) == 0
+    assert (stamps(kafka), kafka.taken) == (None, [])
+
+
+def test_a_disk_without_room_for_the_values_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(BackupError, match=rf"^{tmp_path} cannot take .*full.*TMPDIR"),
+        copy._told_of_room(tmp_path / "streamydb-scratch-1"),
+    ):
+        raise lmdb.DiskError("full")
+
+
+def test_the_time_of_a_wild_clock_is_shown_as_it_is() -> None:
+    assert restore.shown(2**53 - 1) == "9007199254740991 ms"
+    assert restore.shown(1_500) == "1970-01-01T00:00:01.500+00:00"
+
+
 @pytest.mark.parametrize("died", range(9))
 def test_a_copy_that_died_goes_on_to_a_later_end(
     died: int, monkeypatch: pytest.MonkeyPatch
@@ -339,7 +382,12 @@ def test_a_copy_that_died_goes_on_to_a_later_end(
     alive = {n: (line for line in some if next(life) >= 0) for n, some in first.items()}
     with pytest.raises(Died):
         append_log(CONNECTION, "new", alive, lambda _: None)
+    if any(part.records for part in kafka.topics["new.transactions"]):
+        assert stamps(kafka) == "CreateTime", "no pipeline starts on a part of it"
     append_log(CONNECTION, "new", {n: iter(some) for n, some in wanted.items()}, lambda _: None)
+    assert stamps(kafka) == "CreateTime", "what belongs to it is not recorded yet"
+    open_log(CONNECTION, "new")
+    assert stamps(kafka) == "LogAppendTime"
     for number, some in wanted.items():
         found = kafka.topics["new.transactions"][number].records
         assert [Line(each.at, each.append_ms, None, each.content) for each in found] == some
