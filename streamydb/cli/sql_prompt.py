@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from streamydb.local.signals import Terminated
+
 if TYPE_CHECKING:
     from streamydb.layers.tables.dbapi import Connection
     from streamydb.layers.tables.schema import Relation
@@ -56,6 +58,8 @@ class Prompt:
         while True:
             try:
                 line = self._ask("...> " if lines else "sql> ")
+            except Terminated:
+                raise
             except KeyboardInterrupt:
                 lines = []
                 typer.echo()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
-__all__ = ["StopSignals", "stop_event", "unwinding"]
+__all__ = ["StopSignals", "Terminated", "stop_event", "unwinding"]
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 _END: Final = b"\0"
@@ -90,33 +90,35 @@ def stop_event() -> Iterator[threading.Event]:
         yield event
 
 
-class _Terminated(BaseException):
-    """SIGTERM has come."""
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has come: a kind of Ctrl-C, because libraries undo what they do for no other."""
 
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Have SIGTERM leave the block as an exception does, so that what is half made is removed.
+    """Have SIGTERM leave the block as Ctrl-C does, so that what is half made is removed.
 
     Then it ends the process, as it would have without this; a second one does so at once. Who
     catches it already, or ignores it, goes on doing so.
     """
+    came: list[int] = []
+
+    def unwind(number: int, _: object) -> None:
+        came.append(number)
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated
+
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, _unwind)
+    signal.signal(signal.SIGTERM, unwind)
     try:
         yield
-    except _Terminated:
-        signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _unwind(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise _Terminated
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _ignored(*_: object) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("sqlglot")
 from streamydb.cli import app
 from streamydb.cli.sql_prompt import Prompt
 from streamydb.layers.tables import Tables, dbapi
+from streamydb.local.signals import Terminated
 
 MAKE = "create table t (id int primary key, name text unique default 'x', check (id > 0));"
 
@@ -78,6 +79,19 @@ def test_without_a_facade_it_says_what_to_do(tmp_path: Any) -> None:
     done = CliRunner().invoke(app, ["sql", "select 1", "--home", str(tmp_path)])
     assert done.exit_code == 1
     assert "--url" in done.stderr
+
+
+def test_sigterm_ends_the_prompt_where_ctrl_c_ends_a_statement(
+    connection: dbapi.Connection,
+) -> None:
+    said: list[BaseException] = [KeyboardInterrupt(), Terminated(), EOFError()]
+
+    def ask(_: str) -> str:
+        raise said.pop(0)
+
+    with pytest.raises(Terminated):
+        list(Prompt(connection, ask).lines())
+    assert len(said) == 1
 
 
 def test_the_prompt_reads_whole_statements_and_obeys(
