@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,10 +48,18 @@ def run(
     wanted = moment(at)
     require_possible(settings, folder, wanted, base)
     spark = session(f"streamydb-snapshot-{settings.database}", master, _SPARK)
+    logging.getLogger().addFilter(_is_raised_alone)
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's asks a busy connection
     try:
         return write_snapshot(spark, folder, wanted, base=base, settings=settings)
     finally:
         spark.stop()
+
+
+def _is_raised_alone(record: logging.LogRecord) -> bool:
+    """Return True if a line of the log is none of those that py4j writes beside what it raises."""
+    return not record.getMessage().endswith("while sending command.")
 
 
 def moment(text: str | None) -> int | dt.datetime | None:
