@@ -213,9 +213,15 @@ def fill(
     Raises:
         BackupError: the new log has other records, or Kafka did not take some.
     """
+    from streamydb.backup import BackupError
     from streamydb.backup.restore import append_log, keep_rulings, lines, open_log
+    from streamydb.local.file_lock import lock_at_once
 
-    with Phases().phase(f"Restoring into {target.database}") as phase:
+    another = BackupError(f"another `restore` or `fork` writes to {target.database}: wait for it")
+    with (
+        lock_at_once(target.place.folder / "restore.lock", another),
+        Phases().phase(f"Restoring into {target.database}") as phase,
+    ):
         _make_topics(target, manifest)
         contents = {n: lines(source, manifest, n, about.positions) for n in sorted(manifest.ends)}
         total = sum(state.position for state in about.positions.values())

@@ -21,6 +21,7 @@ from streamydb.cli.options import Named
 from streamydb.cli.target import Target, find_target
 from streamydb.kafka import TopicDescription, TopicNames
 from streamydb.kafka.presence import Seen
+from streamydb.local.file_lock import lock_at_once
 from streamydb.local.folder import DatabaseRecord, PipelineStatus
 from tests.unit.backup.test_backup import state_at
 
@@ -108,6 +109,16 @@ def test_the_log_stays_closed_to_pipelines_until_it_is_restored(
 ) -> None:
     make(*there)
     assert done == wanted
+
+
+def test_two_at_once_do_not_write_into_one_log(tmp_path: Path) -> None:
+    """Each would find its records at other offsets, and the name could not be used any more."""
+    new = target(tmp_path)
+    with (
+        lock_at_once(new.place.folder / "restore.lock", BackupError("free")),
+        pytest.raises(BackupError, match="another `restore` or `fork` writes to bank"),
+    ):
+        restore.fill(new, MANIFEST, None, None, [])
 
 
 def resharded(home: Path) -> Any:
