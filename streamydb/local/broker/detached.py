@@ -7,11 +7,14 @@ from pathlib import Path
 
 from streamydb.local.broker import config
 from streamydb.local.broker.embedded import BrokerError, EmbeddedBroker
+from streamydb.local.broker.ports import accepts
 from streamydb.local.broker.record import BrokerRecord, read_record, remove_record, write_record
 from streamydb.local.file_lock import file_lock
-from streamydb.local.launcher import end, process_of
+from streamydb.local.launcher import end, process_of, wait_until
 
 __all__ = ["find_broker", "start_detached", "stop_detached"]
+
+_START_S = 120.0
 
 
 def find_broker(home: Path) -> BrokerRecord | None:
@@ -31,6 +34,9 @@ def start_detached(
 ) -> BrokerRecord:
     """Start a broker on `home` that outlives this process, or return the one that runs already.
 
+    Its record is there before it answers: if this process is killed meanwhile, the next finds it,
+    and starts no second one on the same data.
+
     Raises:
         BrokerError: it did not start, or one runs there on another port than `port`.
         OSError: its record cannot be written; then it does not run.
@@ -44,15 +50,29 @@ def start_detached(
                     "Stop it first (`streamydb down`), or leave the port away."
                 )
                 raise BrokerError(msg)
-            return running
+            return _awaited(home, running)
         remove_record(home)
         broker = EmbeddedBroker(home, port=port, properties=properties, heap_mb=heap_mb)
         try:
-            write_record(home, broker.start().record)
-        except BaseException:  # a full disk, Ctrl-C: nobody could find it again
-            broker.kill()
+            return broker.start(lambda record: write_record(home, record)).release()
+        except BaseException:  # it does not run
+            remove_record(home)
             raise
-        return broker.release()
+
+
+def _awaited(home: Path, running: BrokerRecord) -> BrokerRecord:
+    """Return a broker that runs, once it listens: who has started it may have been killed since.
+
+    Raises:
+        BrokerError: it ended, or does not listen in time.
+    """
+    port = int(running.bootstrap.rpartition(":")[2])
+    if wait_until(lambda: accepts(port) or find_broker(home) is None, _START_S) and accepts(port):
+        return running
+    raise BrokerError(
+        f"The broker of {home} (process {running.pid}) does not listen at {running.bootstrap}. Its "
+        f"log is {running.log}; `streamydb down` stops it"
+    )
 
 
 def stop_detached(home: Path, *, timeout_s: float = 30.0) -> bool:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -122,8 +122,10 @@ class EmbeddedBroker:
         log = str(self.log_file)
         return BrokerRecord(process.pid, created_s, self.bootstrap, log, since_boot)
 
-    def start(self) -> Self:
+    def start(self, launched: Callable[[BrokerRecord], None] = lambda _: None) -> Self:
         """Start the broker and wait until it answers a client; does nothing when it runs already.
+
+        ``launched``: is told of its process at once, before it answers.
 
         Raises:
             BrokerError: it ended, or did not answer in time.
@@ -140,6 +142,8 @@ class EmbeddedBroker:
             self._format_storage()
             self._launch()
             try:
+                if self.alive:
+                    launched(self.record)
                 self._wait_until_ready()
             except BrokerError:
                 self.kill()
