@@ -317,7 +317,7 @@ def test_an_empty_database_has_a_snapshot(
     assert (written.manifest.seq, written.manifest.rows) == (0, 0)
     load(written.folder, tmp_path / "model", "empty")
     create(connection, "empty-too")
-    assert restore(written.folder, connection, "empty-too") == (0, 0, 0)
+    assert restore(written.folder, connection, "empty-too") == (0, 0, 0, 0)
     with sql.open_snapshot(written.folder) as nothing:
         assert nothing.query("select count(*) from kv").rows == ((0,),)
 
