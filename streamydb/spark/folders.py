@@ -83,7 +83,8 @@ class Folders:
         """A folder that gets the name when the block ends well, and vanishes otherwise.
 
         Raises:
-            SnapshotError: no folder can be made there, or somebody else has taken the name.
+            SnapshotError: no folder can be made there, somebody else has taken the name, or what
+                is done in the JVM fails.
         """
         draft = f"{self._uri}/.{name}.partial-{uuid.uuid4().hex[:8]}"
         here, there = self._path(draft), self._path(f"{self._uri}/{name}")
@@ -94,6 +95,11 @@ class Folders:
             yield draft
             if self._system.exists(there) or not self._system.rename(here, there):
                 raise SnapshotError(f"{self.path(name)} could not be put in place: is it taken?")
+        except Py4JJavaError as error:
+            raise SnapshotError(
+                f"{self.path(name)} could not be written: {_first_cause(error)}. What was begun is "
+                "removed; mend that, and run the command again"
+            ) from error
         finally:
             if self._system.exists(here):
                 self._system.delete(here, True)
@@ -125,3 +131,11 @@ class Folders:
             stream.write(bytearray(encode_manifest(manifest)))
         finally:
             stream.close()
+
+
+def _first_cause(error: Py4JJavaError) -> str:
+    """The words of the exception that all others come of."""
+    told = error.java_exception
+    while told.getCause() is not None:
+        told = told.getCause()
+    return str(told.getMessage() or told.getClass().getName())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
-import signal
-from contextlib import suppress
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from streamydb.spark.snapshots import WrittenSnapshot
 
 __all__ = ["moment", "run", "shown"]
+
+_AGAIN_S = 0.5
 
 _SPARK = {
     # The pipeline's settings bound its small batches; a snapshot reads and sorts much at once.
@@ -48,18 +49,28 @@ def run(
     wanted = moment(at)
     require_possible(settings, folder, wanted, base)
     spark = session(f"streamydb-snapshot-{settings.database}", master, _SPARK)
-    logging.getLogger().addFilter(_is_raised_alone)
-    with suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's asks a busy connection
     try:
-        return write_snapshot(spark, folder, wanted, base=base, settings=settings)
+        with ThreadPoolExecutor(1, "streamydb-snapshot") as pool:
+            writing = pool.submit(
+                write_snapshot, spark, folder, wanted, base=base, settings=settings
+            )
+            return _ended(writing, spark.sparkContext.cancelAllJobs)
     finally:
         spark.stop()
 
 
-def _is_raised_alone(record: logging.LogRecord) -> bool:
-    """Return True if a line of the log is none of those that py4j writes beside what it raises."""
-    return not record.getMessage().endswith("while sending command.")
+def _ended(writing: Future[WrittenSnapshot], cancel: Callable[[], None]) -> WrittenSnapshot:
+    """Wait for a snapshot; have it end by itself, and remove what it has, if that is interrupted.
+
+    An exception within a request to the JVM breaks the connection that it would need for that.
+    """
+    try:
+        return writing.result()
+    except KeyboardInterrupt:
+        while not writing.done():
+            cancel()  # the job that runs: another one may follow
+            wait([writing], _AGAIN_S)
+        raise
 
 
 def moment(text: str | None) -> int | dt.datetime | None:

@@ -110,3 +110,21 @@ def test_a_folder_that_must_not_be_written(
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(SnapshotError, match=f"{tmp_path} cannot be written"):
         require_writable(tmp_path / "new")
+
+
+def test_a_job_that_fails_is_told_by_what_began_it_and_leaves_nothing() -> None:
+    """Spark's own words are a thousand lines."""
+    first = SimpleNamespace(getMessage=lambda: "No space left on device", getCause=lambda: None)
+    fault = SimpleNamespace(
+        _target_id="o1", _gateway_client=SimpleNamespace(converters=[]), getCause=lambda: first,
+        getMessage=lambda: "Task failed while writing rows",
+    )  # fmt: skip
+    removed: list[bool] = []
+    kept = folders(
+        str, mkdirs=lambda _: True, exists=lambda _: True,
+        delete=lambda _, all_of_it: removed.append(all_of_it),
+    )
+    told = r"^/file/x could not .*: No space left on device\."
+    with pytest.raises(SnapshotError, match=told), kept.draft("x"):
+        raise Py4JJavaError("An error occurred while calling o1.parquet", fault)
+    assert removed == [True]
