@@ -39,7 +39,7 @@ from streamydb.sorter.state import PartitionState, SorterState
 
 __all__ = [
     "Line", "Timed", "append_log", "close_log", "committed_until", "keep_rulings", "lines",
-    "open_log", "prefix", "seq_at", "shown", "times_of",
+    "open_log", "prefix", "seq_at", "set_times", "shown", "times_of",
 ]  # fmt: skip
 
 SEQUENCER: Final = "restore"
@@ -213,16 +213,16 @@ def append_log(
 
 def close_log(connection: Mapping[str, str], database: str) -> None:
     """Have a log take the producer's times: no pipeline starts on it until it is open again."""
-    _set_times(connection, TopicNames(database).transactions, _TIMES)
+    set_times(connection, TopicNames(database).transactions, _TIMES)
 
 
 def open_log(connection: Mapping[str, str], database: str) -> None:
     """Have a log take the brokers' times: what was restored is whole."""
     opened = {STAMPS: "LogAppendTime"}
-    _set_times(connection, TopicNames(database).transactions, opened)
+    set_times(connection, TopicNames(database).transactions, opened)
 
 
-def _set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
+def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
     """Change settings of the log that say whose clock its records carry."""
     mend(connection, [TopicProblem(topic, "", "", setting=setting) for setting in given.items()])
 

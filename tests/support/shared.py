@@ -17,7 +17,7 @@ __all__ = ["OnShared"]
 class _Running(EmbeddedBroker):
     """A broker that others started, and that goes on."""
 
-    def start(self) -> Self:
+    def start(self, *_: object, **__: object) -> Self:
         """It runs."""
         return self
 

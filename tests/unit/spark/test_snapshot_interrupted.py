@@ -37,4 +37,5 @@ def test_its_jobs_are_cancelled_until_it_has_ended(monkeypatch: pytest.MonkeyPat
 def test_what_was_written_is_returned_and_nothing_cancelled() -> None:
     writing: Future[Any] = Future()
     writing.set_result("written")
-    assert snapshot._ended(writing, pytest.fail) == "written"
+    found: Any = snapshot._ended(writing, pytest.fail)
+    assert found == "written"
