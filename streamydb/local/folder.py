@@ -4,7 +4,7 @@ In <home>/databases/<database>: database.json (how it was created: shards, parti
 status.json (written by the pipeline after each batch), checkpoint/ (the Spark query's), pipelines/
 (the same of pipelines with a name: standbys), read-model/ (what the facade reads), procedures/
 (modules of stored procedures), facade.txt (where it serves), run/ and logs/ (background processes,
-see `streamydb.local.processes`).
+see `streamydb.local.processes`), restore.lock (held by who restores or forks into it).
 """
 
 from __future__ import annotations
