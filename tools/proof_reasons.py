@@ -43,6 +43,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
+    "streamydb.kafka.connection": "connects and refuses; servers of a test answer it as others do",
     "streamydb.kafka.copies": _TOPICS,
     "streamydb.kafka.creation": _TOPICS,
     "streamydb.kafka.librdkafka": (
