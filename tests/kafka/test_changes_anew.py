@@ -145,7 +145,7 @@ def test_a_rebuild_from_a_state_is_refused_before_anything_is_moved(
 def begin_with(monkeypatch: pytest.MonkeyPatch, **about: Any) -> None:
     """Let every folder be a state."""
     monkeypatch.setattr(start, "find_state", lambda folder: folder)
-    monkeypatch.setattr(StateFolder, "about", lambda _: SimpleNamespace(**about))
+    monkeypatch.setattr(StateFolder, "about", lambda _: SimpleNamespace(files={}, **about))
 
 
 @pytest.mark.parametrize(("seen", "told"), [

@@ -105,6 +105,7 @@ import signal, sys
 from pathlib import Path
 import typer
 from streamydb.cli.common import Commands
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs in the background
 app = typer.Typer(cls=Commands)
 
 @app.callback()

@@ -25,7 +25,7 @@ from streamydb.layers.procedures.streamydb_queue import (
     PAGE_ITEMS,
 )
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
-from streamydb.layers.queue.core import ITEM_BYTES_MAX
+from streamydb.layers.queue.core import ITEM_BYTES_MAX, QueueCore
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
@@ -188,6 +188,7 @@ def test_an_item_that_comes_back_while_its_old_id_is_claimed_is_not_lost(
 ) -> None:
     with host.connect(options=QUICK) as client:
         queue = Queue(client, "jobs")
+        queue.core = QueueCore("jobs", 5, lane=None, turn=0)  # one that settles nothing meanwhile
         queue.enqueue("old", item_id="order-7")
         queue.cancel("order-7")
 
