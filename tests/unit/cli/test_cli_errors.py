@@ -137,7 +137,10 @@ def test_a_command_that_is_ended_leaves_nothing_half_made(
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.send_signal(number)
-        code = process.wait(60)
+        try:
+            code = process.wait(60)
+        finally:
+            process.kill()
     assert code in {-signal.SIGTERM, 1, 130}
     assert (code == -signal.SIGTERM) == (number == signal.SIGTERM)
     assert not half.exists()
