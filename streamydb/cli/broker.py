@@ -42,7 +42,7 @@ def broker(
     reaches the address may do everything.
     """
     from streamydb.local.broker import BrokerError, EmbeddedBroker
-    from streamydb.local.broker.ports import is_free
+    from streamydb.local.broker.ports import authority, is_free
     from streamydb.local.signals import stop_event
 
     if not is_free(0, host):
@@ -52,7 +52,7 @@ def broker(
 
     settings = read_settings(home=home)
     reached = _reached(host)
-    shown = advertise or f"{_in_url(reached)}:{port}"
+    shown = advertise or authority(reached, port)
     given = _listening(host, port, shown) | _read(properties)
     kafka = EmbeddedBroker(
         settings.home, port=port, host=reached, properties=given, heap_mb=heap_mb
@@ -78,17 +78,13 @@ def _reached(host: str) -> str:
     return "127.0.0.1" if every else host
 
 
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 def _listening(host: str, port: int, shown: str) -> dict[str, str]:
     """Properties of a broker that others reach; the controller stays on this machine."""
-    from streamydb.local.broker import free_port
+    from streamydb.local.broker.ports import authority, free_port
 
     controller = free_port(besides=port)
     return {
-        "listeners": f"BROKER://{_in_url(host)}:{port},CONTROLLER://127.0.0.1:{controller}",
+        "listeners": f"BROKER://{authority(host, port)},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": f"BROKER://{shown}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
     }

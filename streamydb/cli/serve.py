@@ -70,6 +70,7 @@ def serve(
     from streamydb.errors import StreamyError
     from streamydb.facade import serve_database
     from streamydb.facade.server import checked, listen
+    from streamydb.local.broker.ports import authority
 
     target = find_target(named)
     facade = facade_settings(listening)
@@ -77,8 +78,8 @@ def serve(
         checked(facade)
         listen(facade).close()  # a port that is taken is told before anything is waited for
         with _opened(target, folder or target.place.read_model, timeout) as model:
-            host = f"[{facade.host}]" if ":" in facade.host else facade.host
-            say(f"Serving {target.database} on {facade.scheme}://{host}:{facade.port}")
+            place = authority(facade.host, facade.port)
+            say(f"Serving {target.database} on {facade.scheme}://{place}")
             with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
                 serve_database(target.settings, facade, model)
     except StreamyError as error:

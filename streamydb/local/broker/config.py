@@ -12,6 +12,7 @@ from streamydb.errors import ConfigurationError
 __all__ = [
     "BROKER_PROPERTIES",
     "HEAP_MB_DEFAULT",
+    "START_S_DEFAULT",
     "cluster_id",
     "jvm_options",
     "log4j_configuration",
@@ -21,6 +22,9 @@ __all__ = [
 
 HEAP_MB_DEFAULT = 1024
 """The broker's largest heap; Kafka itself lives in the page cache, not in the heap."""
+
+START_S_DEFAULT = 120.0
+"""How long it may take until it answers."""
 
 BROKER_PROPERTIES: dict[str, str] = {
     "process.roles": "broker,controller",

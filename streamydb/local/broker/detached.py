@@ -14,8 +14,6 @@ from streamydb.local.launcher import end, process_of, wait_until
 
 __all__ = ["find_broker", "start_detached", "stop_detached"]
 
-_START_S = 120.0
-
 
 def find_broker(home: Path) -> BrokerRecord | None:
     """Return the record of the broker that runs on `home`, None if none runs."""
@@ -67,7 +65,8 @@ def _awaited(home: Path, running: BrokerRecord) -> BrokerRecord:
         BrokerError: it ended, or does not listen in time.
     """
     port = int(running.bootstrap.rpartition(":")[2])
-    if wait_until(lambda: accepts(port) or find_broker(home) is None, _START_S) and accepts(port):
+    wait_until(lambda: accepts(port) or find_broker(home) is None, config.START_S_DEFAULT)
+    if accepts(port):
         return running
     raise BrokerError(
         f"The broker of {home} (process {running.pid}) does not listen at {running.bootstrap}. Its "

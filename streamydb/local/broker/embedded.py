@@ -18,7 +18,7 @@ from streamydb.kafka.clients import administrator
 from streamydb.local import class_data
 from streamydb.local import jars as jar_cache
 from streamydb.local.broker import config
-from streamydb.local.broker.ports import accepts, free_port, is_free
+from streamydb.local.broker.ports import accepts, authority, free_port, is_free
 from streamydb.local.broker.record import BrokerRecord
 from streamydb.local.java import find_java
 from streamydb.local.launcher import LocalProcess, wait_until
@@ -64,7 +64,7 @@ class EmbeddedBroker:
         properties: Mapping[str, str] | None = None,
         heap_mb: int = config.HEAP_MB_DEFAULT,
         jars: Sequence[Path] | None = None,
-        start_timeout_s: float = 120.0,
+        start_timeout_s: float = config.START_S_DEFAULT,
         client: Mapping[str, str] | None = None,
         identity: bytes | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class EmbeddedBroker:
     @property
     def bootstrap(self) -> str:
         """The address for clients on this machine, "127.0.0.1:<port>" by default."""
-        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        return authority(self._host, self._port)
 
     @property
     def client(self) -> dict[str, str]:

@@ -1,11 +1,11 @@
-"""Free ports of this machine."""
+"""Ports of this machine: whether they are free, and how they are written."""
 
 from __future__ import annotations
 
 import secrets
 import socket
 
-__all__ = ["accepts", "free_port", "is_free"]
+__all__ = ["accepts", "authority", "free_port", "is_free"]
 
 # Below the range from which systems take the ports of outgoing connections (from 32768 on Linux,
 # from 49152 on macOS). A port of that range may be lost to a client while the broker restarts: a
@@ -44,3 +44,8 @@ def accepts(port: int, host: str = "127.0.0.1") -> bool:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((host, port)) == 0
+
+
+def authority(host: str, port: int) -> str:
+    """Return `host:port` as Kafka and URLs have it: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -13,7 +13,7 @@ from streamydb.local.broker import (
     BrokerError,
     BrokerRecord,
     EmbeddedBroker,
-    detached,
+    config,
     find_broker,
     free_port,
     start_detached,
@@ -71,7 +71,7 @@ def test_one_whose_starter_was_killed_is_waited_for(tmp_path: Path, child: Local
 def test_one_that_does_not_come_to_listen_is_told_and_no_second_one_started(
     tmp_path: Path, child: LocalProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detached, "_START_S", 0.0)
+    monkeypatch.setattr(config, "START_S_DEFAULT", 0.0)
     monkeypatch.setattr(EmbeddedBroker, "start", None)
     known(tmp_path, child, free_port())
     with pytest.raises(BrokerError, match=rf"process {child.pid}\) does not listen .*down"):
