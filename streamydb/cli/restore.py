@@ -168,7 +168,7 @@ def _must_stand_still(target: Target) -> None:
 
     for name in target.place.others():
         said = target.place.status(name)
-        if said.state in {"starting", "running", "stopping"}:
+        if said.runs:
             fail(f"the pipeline {name} runs (process {said.pid}): stop it first")
     for seen in pipelines_elsewhere(target) or ():
         fail(

@@ -101,6 +101,11 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     since_boot: str = ""
     """When the process began (`launcher.Birth`)."""
 
+    @property
+    def runs(self) -> bool:
+        """True if its process had not ended when this was written."""
+        return self.state in {"starting", "running", "stopping"}
+
 
 class _Begun(msgspec.Struct):
     incarnation: str
@@ -215,7 +220,7 @@ class DatabaseFolder:
             status = PipelineStatus()
             if not name and self.pipeline() is not None:
                 status.state = "starting"
-        if status.state in {"starting", "running", "stopping"} and not self._alive(status, name):
+        if status.runs and not self._alive(status, name):
             status.state = "failed"
             full = full_disk(self.status_file_of(name).parent)
             why = "without saying why" if full is None else f"and {full}"
