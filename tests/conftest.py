@@ -51,6 +51,7 @@ keeps the cores busy. A third of it is left for the end, so that no core waits f
 
 _KEPT_EVERY = 100
 """So many tests leave little enough for the collector to walk through."""
+_ended = count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -115,13 +116,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-_ended = count(1)
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Keep it away from what tests leave, too: at the end it would walk through a million objects.
-    """
+    """Keep the collector away from what tests leave, too: of all, it is a million objects."""
     if next(_ended) % _KEPT_EVERY == 0:
         keep_all()
 

@@ -75,7 +75,7 @@ def run(
 def _must_exist(settings: Settings) -> None:
     """Refuse a database that Kafka does not have, before a folder is made for it.
 
-    Whether it has it shows later, if it is away.
+    If Kafka is away, the follower finds that out later.
 
     Raises:
         StreamyError: there are no changes to follow.
