@@ -321,18 +321,19 @@ def test_nothing_is_said_to_have_failed_once_it_may_be_in_the_log(
         host.database.log.refusing = True
         return 0.5
 
-    def impatient() -> Any:
-        return connect(session=Session(Options(timeout_s=1), host.faults.clock, refuse_from_now_on))
+    def for_seconds(timeout_s: int) -> Any:
+        options = Options(timeout_s=timeout_s)
+        return connect(session=Session(options, host.faults.clock, refuse_from_now_on))
 
     host.database.executing = False
     host.faults.lost = 1
     with pytest.raises(OutcomeUnknownError) as unknown:
-        impatient().put("a", 1)
+        for_seconds(1).put("a", 1)
     host.resume()
     assert unknown.value.ask().seq == 1
     host.database.log.refusing = False
     host.faults.lost = 1
-    assert impatient().put("a", 2).seq == 2  # nothing can be sent, and the verdict is found
+    assert for_seconds(20).put("a", 2).seq == 2  # nothing can be sent, and the verdict is found
     assert len(host.database.log.records) == 2
     with pytest.raises(LogUnavailableError):
         connect(options=NOW).put("b", 1)

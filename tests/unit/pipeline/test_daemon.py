@@ -22,10 +22,11 @@ from tests.support.daemons import asked, gone, process_of
 
 LOADED = """
 import os, sys
+usual = os.getpriority(os.PRIO_PROCESS, 0)
 from pathlib import Path
 from streamydb.pipeline.daemon import _loads_aside
 assert _loads_aside()
-assert os.getpriority(os.PRIO_PROCESS, 0) == 0  # what is forked has the usual priority
+assert os.getpriority(os.PRIO_PROCESS, 0) == usual  # of what is forked, too
 threads = {path.parent.name: path.read_text() for path in Path("/proc/self/task").glob("*/comm")}
 threads.pop(str(os.getpid()), None)
 assert set(threads.values()) <= {"jemalloc_bg_thd\\n"}, threads  # jemalloc is prepared for a fork
