@@ -57,6 +57,7 @@ logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 
 _CLASS: Final = re.compile(r"<class '[\w.]*?(\w+)'>")
 _TOKEN: Final = re.compile(r"<Token token_type: \S+ text: (.*?), line: .*?>")
+_TAGGED: Final = re.compile(r"\$[^\W\d]\w*\$")
 _VALUE: Final = "streamydb"
 """Where a node keeps the value of the parameter that it stands for."""
 
@@ -109,9 +110,17 @@ class _PlacingParser(DuckDBParser):
 
 
 class _Placing(DuckDB):
-    """DuckDB's dialect; parameters know their places."""
+    """DuckDB's dialect; parameters know their places.
+
+    DuckDB's tokens of sqlglot take what is between two parameters, as in `$1,$2`, for the tag of a
+    text in dollars.
+    """
 
     Parser = _PlacingParser
+
+    class Tokenizer(DuckDB.Tokenizer):
+        HEREDOC_STRINGS = []  # noqa: RUF012 - as sqlglot declares it
+        RAW_STRINGS = [("$$", "$$")]  # noqa: RUF012
 
 
 def parse(sql: str) -> list[exp.Expr]:
@@ -123,7 +132,7 @@ def parse(sql: str) -> list[exp.Expr]:
     if not _is_unicode(sql):
         raise StatementInvalidError("This is no SQL: it is not Unicode text.")
     try:
-        return [_parsed(tokens, sql) for tokens in _split(_Placing().tokenize(sql))]
+        return [_parsed(tokens, sql) for tokens in _split(_tokens(sql))]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         place = Place(first["line"], first["col"]) if first.get("line") else None
@@ -134,6 +143,11 @@ def parse(sql: str) -> list[exp.Expr]:
         raise StatementInvalidError(f"This is no SQL: {error}") from None
     except RecursionError:
         raise too_deep() from None
+
+
+def _tokens(sql: str) -> list[Any]:
+    """The tokens of a text; a text in dollars that has a tag is known to DuckDB's only."""
+    return (DuckDB if _TAGGED.search(sql) else _Placing)().tokenize(sql)
 
 
 def _split(tokens: Sequence[Any]) -> Iterator[list[Any]]:
@@ -163,7 +177,7 @@ def is_whole(sql: str) -> bool:
     One in a text or a comment does not; comments may follow it.
     """
     try:
-        found = _Placing().tokenize(sql)
+        found = _tokens(sql)
     except TokenError:  # a text or a comment goes on
         return False
     return bool(found) and found[-1].token_type is TokenType.SEMICOLON
