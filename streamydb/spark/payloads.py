@@ -49,7 +49,7 @@ def fault_of(payload: str | None) -> str | None:
 def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches of (id, payload) with the reason code of those that are no transactions."""
     for batch in batches:
-        ids, payloads = (batch.column(name).to_pylist() for name in ("id", "payload"))
+        ids, payloads = (_texts(batch.column(name)) for name in ("id", "payload"))
         codes = list(map(fault_of, payloads))
         meanings = [None if code is None else REJECTED_CODES.get(code, code) for code in codes]
         arrays = [pa.array(column, pa.string()) for column in (ids, payloads, codes, meanings)]
@@ -72,9 +72,8 @@ def router(
         for batch in batches:
             if deadline_ms is not None and time.time_ns() // 1_000_000 > deadline_ms:
                 raise BatchTooLateError(_TOO_LATE)
-            ids, payloads, given = (
-                batch.column(name).to_pylist() for name in ("id", "payload", "key")
-            )
+            ids, payloads = (_texts(batch.column(name)) for name in ("id", "payload"))
+            given = batch.column("key").cast(pa.binary()).to_pylist()
             records = [
                 _record(txn_id, payload, key, log, rejected)
                 for txn_id, payload, key in zip(ids, payloads, given, strict=True)
@@ -89,20 +88,30 @@ def router(
     return route
 
 
+def _texts(column: pa.Array) -> list[str | None]:
+    """Texts of Spark's, which may have bytes that are no UTF-8: U+FFFD, as in Spark's JSON."""
+    found = column.cast(pa.binary()).to_pylist()
+    return [None if data is None else data.decode("utf-8", "replace") for data in found]
+
+
 def _record(
-    txn_id: str | None, payload: str | None, key: str | None, log: str, rejected: str | None
+    txn_id: str | None, payload: str | None, key: bytes | None, log: str, rejected: str | None
 ) -> tuple[bytes | None, bytes, str]:
     code = fault_of(payload)
     if code is None and payload is not None:
-        return None if key is None else key.encode(), payload.encode(), log
+        return key, payload.encode(), log
     code = code or _NO_MARKER
     meaning = REJECTED_CODES.get(code, code)
     if rejected is None:
+        name = None if txn_id is None else txn_id[:_SHOWN_CHARACTERS]
         raise BadRowError(
-            f"the row with id {txn_id!r} is no transaction ({code}: {meaning}): "
+            f"the row with id {name!r} is no transaction ({code}: {meaning}): "
             f"{(payload or 'null')[:_SHOWN_CHARACTERS]} - mend the expressions, filter such rows, "
             "or name a topic for them (rejected_topic=)"
         )
-    shown = None if payload is None else payload[:DEAD_LETTER_PAYLOAD_BYTES_MAX]
-    told = {"id": txn_id, "code": code, "meaning": meaning, "payload": shown}
-    return None if txn_id is None else txn_id.encode(), msgspec.json.encode(told), rejected
+    # Cut, so that Kafka takes the record whatever is wrong with the row.
+    shown_id, shown = (
+        None if text is None else text[:DEAD_LETTER_PAYLOAD_BYTES_MAX] for text in (txn_id, payload)
+    )
+    told = {"id": shown_id, "code": code, "meaning": meaning, "payload": shown}
+    return None if shown_id is None else shown_id.encode(), msgspec.json.encode(told), rejected

@@ -64,6 +64,31 @@ def test_markers_and_huge_rows_are_no_transactions() -> None:
     assert len(told["payload"]) == DEAD_LETTER_PAYLOAD_BYTES_MAX
 
 
+def test_a_row_goes_aside_whatever_its_id_is() -> None:
+    ids = ["i" * 2_000_000, "\1" * 100_000]
+    given = batch(id=ids, payload=["{"] * 2, key=["k"] * 2)
+    (made,) = payloads.router("t", "bad")([given])
+    for record in made.to_pylist():
+        assert record["topic"] == "bad"
+        assert len(record["key"]) + len(record["value"]) < 1_000_000
+    with pytest.raises(payloads.BadRowError) as told:
+        list(payloads.router("t", None)([given]))
+    assert len(str(told.value)) < 1_000
+
+
+def test_texts_of_spark_need_not_be_utf8() -> None:
+    odd = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
+    given = pa.record_batch([odd, pa.array([GOOD]), odd], names=["id", "payload", "key"])
+    (made,) = payloads.router("log", None)([given])
+    (record,) = made.to_pylist()
+    assert record == {"key": b"\xff\xfe", "value": GOOD.encode(), "topic": "log"}
+    bad = pa.record_batch([odd, pa.array(["{"]), odd], names=["id", "payload", "key"])
+    (made,) = payloads.router("log", "bad")([bad])
+    assert msgspec.json.decode(made.to_pylist()[0]["value"])["id"] == "\ufffd\ufffd"
+    (checked,) = payloads.check([bad])
+    assert checked.column("code").to_pylist() == ["invalid-json"]
+
+
 def removal() -> bytes:
     """The change that tells that the key k has ended."""
     made = decode_change(change(8, None))
