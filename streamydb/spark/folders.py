@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamydb.backup.snapshots import SnapshotError, SnapshotManifest
 from streamydb.backup.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
 
-__all__ = ["Folders", "require_writable", "uri_of"]
+__all__ = ["Folders", "first_cause", "literal", "require_writable", "uri_of"]
+
+_PATTERN: Final = re.compile(r"[\\*?{}\[\]]")
 
 
 def uri_of(folder: Path | str) -> str:
     """Return a folder's URI for Spark, whatever its default file system is."""
     text = str(folder).rstrip("/")
     return text if "://" in text else f"file://{Path(text.removeprefix('file:')).resolve()}"
+
+
+def literal(uri: str) -> str:
+    """Return a URI that Spark reads as it stands: it takes what it reads from for a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", uri)
 
 
 def require_writable(folder: Path | str) -> None:
@@ -95,9 +104,9 @@ class Folders:
             yield draft
             if self._system.exists(there) or not self._system.rename(here, there):
                 raise SnapshotError(f"{self.path(name)} could not be put in place: is it taken?")
-        except Py4JJavaError as error:
+        except (Py4JJavaError, PySparkException) as error:
             raise SnapshotError(
-                f"{self.path(name)} could not be written: {_first_cause(error)}. What was begun is "
+                f"{self.path(name)} could not be written: {first_cause(error)}. What was begun is "
                 "removed; mend that, and run the command again"
             ) from error
         finally:
@@ -133,9 +142,11 @@ class Folders:
             stream.close()
 
 
-def _first_cause(error: Py4JJavaError) -> str:
-    """The words of the exception that all others come of."""
+def first_cause(error: Py4JJavaError | PySparkException) -> str:
+    """Return the words of the exception that all others come of."""
+    if isinstance(error, PySparkException):  # of a Python worker's traceback, the end
+        return str(error).strip().rpartition("\n")[2].rstrip(".")
     told = error.java_exception
     while told.getCause() is not None:
         told = told.getCause()
-    return str(told.getMessage() or told.getClass().getName())
+    return str(told.getMessage() or told.getClass().getName()).rstrip(".")

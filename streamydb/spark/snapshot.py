@@ -13,6 +13,8 @@ from streamydb.errors import SnapshotError
 from streamydb.settings import Settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from streamydb.spark.snapshots import WrittenSnapshot
 
 __all__ = ["moment", "run", "shown"]
@@ -43,12 +45,11 @@ def run(
     Raises:
         SnapshotError: it cannot be taken or written.
     """
-    from streamydb.pipeline.session import session
     from streamydb.spark.snapshots import require_possible, write_snapshot
 
     wanted = moment(at)
     require_possible(settings, folder, wanted, base)
-    spark = session(f"streamydb-snapshot-{settings.database}", master, _SPARK)
+    spark = _session(settings.database, master)
     try:
         with ThreadPoolExecutor(1, "streamydb-snapshot") as pool:
             writing = pool.submit(
@@ -57,6 +58,27 @@ def run(
             return _ended(writing, spark.sparkContext.cancelAllJobs)
     finally:
         spark.stop()
+
+
+def _session(database: str, master: str | None) -> SparkSession:
+    """Start Spark.
+
+    Raises:
+        SnapshotError: it does not start; what there is to say, it has said itself.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from streamydb.pipeline.session import session
+    from streamydb.spark.folders import first_cause
+
+    try:
+        return session(f"streamydb-snapshot-{database}", master, _SPARK)
+    except (Py4JJavaError, PySparkException) as error:
+        raise SnapshotError(
+            f"Spark did not start, with the master {master or 'of spark-submit'}: "
+            f"{first_cause(error)}. Above it says more; mend that, or name another --master"
+        ) from error
 
 
 def _ended(writing: Future[WrittenSnapshot], cancel: Callable[[], None]) -> WrittenSnapshot:

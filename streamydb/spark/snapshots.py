@@ -24,7 +24,7 @@ from streamydb.backup.snapshots.manifest import FORMAT
 from streamydb.kafka.positions import ChangesEnds, look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
-from streamydb.spark.folders import Folders, require_writable, uri_of
+from streamydb.spark.folders import Folders, literal, require_writable, uri_of
 from streamydb.spark.readers import events, value_as
 from streamydb.spark.session import settings_of
 
@@ -132,7 +132,7 @@ def write_snapshot(
         files = _files(cut)
         state = _state(spark, cut).repartitionByRange(files, "key").sortWithinPartitions("key")
         state.write.parquet(f"{draft}/data")
-        digest = _digest(spark.read.parquet(f"{draft}/data"))
+        digest = _digest(spark.read.parquet(f"{literal(draft)}/data"))
         tails, ts_ms = _tails(cut)
         manifest = SnapshotManifest(
             format=FORMAT, database=place.database, cluster=cut.ends.cluster,
@@ -238,7 +238,8 @@ def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
     )  # fmt: skip
     if cut.base is not None and cut.base_folder is not None and cut.base.files:
         after = changes.where(f.col("version") > cut.base.seq)
-        kept = spark.read.parquet(*[f"{cut.base_folder}/{name}" for name in cut.base.files])
+        folder = literal(cut.base_folder)
+        kept = spark.read.parquet(*[f"{folder}/{name}" for name in cut.base.files])
         kept = kept.withColumn("op", f.lit("r"))
         changes = after.unionByName(kept, allowMissingColumns=True)  # format 1 has no ends
     newest = changes.groupBy("key").agg(

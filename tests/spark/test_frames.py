@@ -313,7 +313,7 @@ def test_an_empty_database_has_a_snapshot(
     create(connection, "empty")
     settings = db.settings.model_copy(update={"database": "empty"})
     assert read_snapshot(spark, settings=settings).count() == 0
-    written = write_snapshot(spark, tmp_path, settings=settings)
+    written = write_snapshot(spark, tmp_path / "new [1] {x,y}*?", settings=settings)
     assert (written.manifest.seq, written.manifest.rows) == (0, 0)
     load(written.folder, tmp_path / "model", "empty")
     create(connection, "empty-too")

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from streamydb.backup.snapshots import SnapshotError
 from streamydb.kafka.positions import ChangesEnds
 from streamydb.kafka.source import TopicSpan
 from streamydb.settings import Settings
 from streamydb.spark import snapshots
-from streamydb.spark.folders import Folders, require_writable
+from streamydb.spark.folders import Folders, literal, require_writable
 from streamydb.spark.snapshot import run
 
 
@@ -104,6 +105,17 @@ def test_what_may_be_starts_spark(asked: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_master_that_is_none(
+    asked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def session(*_: Any) -> Any:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr("streamydb.pipeline.session.session", session)
+    with pytest.raises(SnapshotError, match=r"master local\[1\]: .*gateway process exited.*--mast"):
+        asked(tmp_path)
+
+
 def test_a_folder_that_must_not_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -127,4 +139,14 @@ def test_a_job_that_fails_is_told_by_what_began_it_and_leaves_nothing() -> None:
     told = r"^/file/x could not .*: No space left on device\."
     with pytest.raises(SnapshotError, match=told), kept.draft("x"):
         raise Py4JJavaError("An error occurred while calling o1.parquet", fault)
-    assert removed == [True]
+    told = "could not be written: RecordError: of a later release. What"
+    with pytest.raises(SnapshotError, match=told), kept.draft("x"):
+        raise PySparkException("Traceback …\n  File …\nRecordError: of a later release\n")
+    assert removed == [True, True]
+
+
+def test_a_folder_is_read_by_its_name() -> None:
+    """Spark takes what it is to read for a pattern; a backslash makes a character stand for itself.
+    """
+    assert literal("s3a://a/b-1_é (x)") == "s3a://a/b-1_é (x)"
+    assert literal("a[1]*{b}?\\") == r"a\[1\]\*\{b\}\?\\"
