@@ -14,7 +14,7 @@ from streamydb.kafka.positions import look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
 from streamydb.spark.repetitions import SeenRecords
-from streamydb.spark.session import settings_of
+from streamydb.spark.session import require_topic, settings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +146,7 @@ def _source(
     stream: bool,
     max_offsets: int,
 ) -> DataFrame:
+    require_topic(settings, topic)
     reader: Any = spark.readStream if stream else spark.read
     given = {
         **settings.spark_options(),

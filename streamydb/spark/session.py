@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from streamydb.kafka.reader import TopicReader
 from streamydb.local.jars import class_path, resolve
 from streamydb.local.java import java_home
 from streamydb.settings import Settings
@@ -13,7 +14,7 @@ from streamydb.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configure", "settings_of"]
+__all__ = ["configure", "require_topic", "settings_of"]
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -44,3 +45,14 @@ def settings_of(
         return settings
     named: dict[str, Any] = {"database": database, "bootstrap": bootstrap}
     return Settings(**{name: value for name, value in named.items() if value is not None})
+
+
+def require_topic(place: Settings, topic: str) -> None:
+    """Refuse a topic that is not there.
+
+    Raises:
+        TopicMissingError: it is not.
+        ReadingError: Kafka does not answer, or refuses.
+    """
+    with TopicReader(place.client_config(), topic) as reader:
+        reader.partitions()

@@ -19,11 +19,12 @@ from pyspark.sql import functions as f
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import TopicNames
+from streamydb.kafka.reader import TopicMissingError
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.settings import Settings
 from streamydb.spark import operations, payloads
 from streamydb.spark.operations import Term
-from streamydb.spark.session import settings_of
+from streamydb.spark.session import require_topic, settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -99,14 +100,16 @@ def submit(
         the query that was started; None if the frame was a batch, and has been written.
 
     Raises:
-        ConfigurationError: the ids or the expressions would differ when a row is made again; or a
-            streaming frame has no checkpoint; or the deadline is too far.
+        ConfigurationError: the ids or the expressions would differ when a row is made again; no
+            checkpoint of a streaming frame; no such topic for bad rows; too far a deadline.
+        ReadingError: there is no such database, or Kafka does not answer.
     """
     place = settings_of(database, bootstrap, settings)
     _check_streaming(frame, checkpoint, trigger)
     deadline, until_ms = _deadline(frame, deadline_s)
+    log = _log(place, rejected_topic)
     made = _made(frame, (updates, checks, reads), id, name, key, deadline)
-    route = payloads.router(TopicNames(place.database).transactions, rejected_topic, until_ms)
+    route = payloads.router(log, rejected_topic, until_ms)
     records = made.mapInArrow(route, payloads.RECORDS)
     options = {**place.spark_options(), **_SINK}
     if not frame.isStreaming:
@@ -114,9 +117,7 @@ def submit(
         return None
     writer = records.writeStream.format("kafka").outputMode("append").options(**options)
     writer = writer.option("checkpointLocation", str(checkpoint))
-    if trigger:
-        writer = writer.trigger(**trigger)
-    return writer.start()
+    return (writer.trigger(**trigger) if trigger else writer).start()
 
 
 def _deadline(frame: DataFrame, deadline_s: float | None) -> tuple[Column | None, int | None]:
@@ -127,12 +128,12 @@ def _deadline(frame: DataFrame, deadline_s: float | None) -> tuple[Column | None
     """
     if deadline_s is None:
         return None, None
-    ahead_ms = int(1_000 * deadline_s)
-    if not 0 < ahead_ms <= DEADLINE_AHEAD_MS_MAX:
+    if not 1 <= 1_000 * deadline_s <= DEADLINE_AHEAD_MS_MAX:
         raise ConfigurationError(
             f"deadline_s={deadline_s:g}: the database takes deadlines up to "
             f"{DEADLINE_AHEAD_MS_MAX // 1_000} s ahead; write longer batches in parts"
         )
+    ahead_ms = int(1_000 * deadline_s)
     if frame.isStreaming:
         return f.unix_millis(f.current_timestamp()) + f.lit(ahead_ms), None
     until_ms = time.time_ns() // 1_000_000 + ahead_ms
@@ -186,6 +187,25 @@ def _check_deterministic(made: DataFrame) -> None:
             "would be other transactions. Write the frame to a table or topic first and submit "
             "that, or derive the values from the row"
         )
+
+
+def _log(place: Settings, rejected: str | None) -> str:
+    """Return the name of the log; refuse topics that are not there.
+
+    Spark would wait for each for a minute, or have them made by brokers that make what is named:
+    rows in the log of a database that does not exist are lost.
+    """
+    log = TopicNames(place.database).transactions
+    require_topic(place, log)
+    try:
+        if rejected is not None:
+            require_topic(place, rejected)
+    except TopicMissingError:
+        raise ConfigurationError(
+            f"rejected_topic={rejected!r}: there is no such topic at {place.bootstrap_servers}; "
+            "make it, or name another one"
+        ) from None
+    return log
 
 
 def _check_streaming(

@@ -27,6 +27,7 @@ from streamydb.backup.snapshots import SnapshotError, restore
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import create
 from streamydb.kafka.positions import look
+from streamydb.kafka.reader import TopicMissingError
 from streamydb.read_model import Follower, ReadModel, SnapshotGone, load
 from streamydb.records import Change, decode_change
 from streamydb.spark import (
@@ -171,12 +172,27 @@ def test_what_would_not_be_the_same_again_is_refused(spark: SparkSession) -> Non
         submit(frame, [put("k", f.rand())], id="k")
     with pytest.raises(ConfigurationError, match="not deterministic"):
         submit(frame.withColumn("u", f.expr("uuid()")), [put("k", "n")], id="u")
+    for deadline_s in (0, -1, 3601, float("nan"), float("inf")):
+        with pytest.raises(ConfigurationError, match="deadlines up to 3600 s"):
+            submit(frame, [put("k", "n")], id="k", deadline_s=deadline_s)
     with pytest.raises(ConfigurationError, match="checkpoint"):
         submit(spark.readStream.format("rate").load(), [], id="value")
     with pytest.raises(PySparkException, match="invalid-key"):
         submit(frame.withColumn("k", f.lit("")), [put("k", "n")], id=content_id("n", "k"))
     with pytest.raises((PySparkException, Py4JError), match="key"):
         submit(frame, [put("nothing", "n")], id="k")
+
+
+def test_a_topic_that_does_not_exist_is_told_at_once(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, "a")], "n int, k string")
+    with pytest.raises(TopicMissingError, match=r"nope\.transactions does not exist"):
+        submit(frame, [put("k", "n")], id="k", database="nope")
+    with pytest.raises(ConfigurationError, match=r"rejected_topic='nope\.bad': there is"):
+        submit(frame, [put("k", "n")], id="k", rejected_topic="nope.bad")
+    with pytest.raises(TopicMissingError, match=r"nope\.results does not exist"):
+        read_results(spark, "nope")
+    with pytest.raises(TopicMissingError, match=r"nope\.changes does not exist"):
+        read_changes(spark, "nope", stream=True)
 
 
 def test_transactions_can_be_looked_at_before(spark: SparkSession) -> None:
