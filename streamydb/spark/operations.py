@@ -38,6 +38,12 @@ Operand: TypeAlias = Column | str | int | float | Decimal
 _OPTIONS = {"ignoreNullFields": "false", "timeZone": "UTC"}
 """The text of a value depends on the value alone: not on the session, and with its nulls."""
 
+_EXACT = {
+    **_OPTIONS, "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}  # fmt: skip
+_WHOLE_MS = r'(T\d\d:\d\d:\d\d\.\d{3})000(?=Z?")'
+
 
 def put(key: Term, value: Term) -> Column:
     """Store a value: text, number, boolean, or a struct, map or array of such."""
@@ -141,8 +147,7 @@ def content_id(*columns: Term) -> Column:
     Rows with equal content are one transaction. For rows that may rightly be there twice, take
     columns that tell them apart.
     """
-    text = f.to_json(f.struct(*columns), _OPTIONS)
-    return f.sha2(text, 256)
+    return f.sha2(_text(f.struct(*columns)), 256)
 
 
 def _operation(op: str, key: Term, **fields: Operand | None) -> Column:
@@ -166,5 +171,15 @@ def _column(value: Operand) -> Column:
 
 def _json(value: Column) -> Column:
     """The JSON text of a column of any type; `null` for null."""
-    text = f.to_json(f.array(value), _OPTIONS)
+    text = _text(f.array(value))
     return f.substring(text, f.lit(2), f.length(text) - 2)
+
+
+def _text(value: Column) -> Column:
+    """The JSON text of a column that is not null.
+
+    By itself Spark cuts timestamps off at milliseconds. Those that have no more keep that text.
+    """
+    usual, exact = f.to_json(value, _OPTIONS), f.to_json(value, _EXACT)
+    cut = f.regexp_replace(exact, _WHOLE_MS, "$1") != usual
+    return f.when(f.typeof(value).contains("timestamp") & cut, exact).otherwise(usual)

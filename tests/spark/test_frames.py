@@ -7,6 +7,7 @@ What `make test` runs is the page docs/dataframes.md (test_frames_docs.py).
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import subprocess
 import sys
@@ -193,6 +194,29 @@ def test_a_topic_that_does_not_exist_is_told_at_once(spark: SparkSession) -> Non
         read_results(spark, "nope")
     with pytest.raises(TopicMissingError, match=r"nope\.changes does not exist"):
         read_changes(spark, "nope", stream=True)
+
+
+def test_timestamps_keep_their_microseconds(spark: SparkSession) -> None:
+    """Those without keep the text that they had before, and so do ids made of them."""
+    frame = spark.sql(
+        "select timestamp'2026-01-31 12:00:00.123456 UTC' us, timestamp'2026-01-31 12:00:00 UTC' s,"
+        " timestamp_ntz'2026-01-31 12:00:00.000001' local, 'T12:00:00.123000Z' text"
+    )
+    kept: list[Column | str] = ["us", "s", "local", "text", f.struct("s", "us", "text")]
+    values = [put(f.lit(f"k{n}"), value) for n, value in enumerate(kept)]
+    (made,) = transactions(frame, values, id=content_id("us")).collect()
+    assert [update["value"] for update in json.loads(made.payload)["updates"]] == [
+        "2026-01-31T12:00:00.123456Z", "2026-01-31T12:00:00.000Z", "2026-01-31T12:00:00.000001",
+        "T12:00:00.123000Z",
+        {
+            "s": "2026-01-31T12:00:00.000000Z", "us": "2026-01-31T12:00:00.123456Z",
+            "text": "T12:00:00.123000Z",
+        },
+    ]  # fmt: skip
+    ids = frame.select(content_id("us"), content_id(f.date_trunc("millisecond", "us").alias("us")))
+    (exact, cut) = ids.collect()[0]
+    usual = hashlib.sha256(b'{"us":"2026-01-31T12:00:00.123Z"}').hexdigest()
+    assert (made.id, cut) == (exact, usual)
 
 
 def test_transactions_can_be_looked_at_before(spark: SparkSession) -> None:
