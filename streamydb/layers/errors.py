@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from streamydb.errors import StreamyError
 
 __all__ = [
     "ClaimLostError",
     "DocumentNotFoundError",
     "DuplicateIdError",
+    "ForeignValueError",
     "IndexNotReadyError",
     "IndexValueTooLongError",
     "InvalidArgumentError",
@@ -18,6 +22,7 @@ __all__ = [
     "MovedError",
     "UniqueViolationError",
     "UpdateError",
+    "told_by",
 ]
 
 
@@ -35,6 +40,35 @@ class InvalidArgumentError(LayerError):
 
 class DuplicateIdError(LayerError):
     """There is something with this id already; nothing was written."""
+
+
+class ForeignValueError(LayerError):
+    """A key of the layer has a value that the layer has not written.
+
+    Attributes:
+        key: which one.
+    """
+
+    def __init__(self, key: str) -> None:
+        """Name the key."""
+        super().__init__(
+            f"The value of {key!r} is none of this layer's: another program has written it. Delete "
+            "the key, or put back the value that it had before."
+        )
+        self.key = key
+
+
+@contextmanager
+def told_by(key: str) -> Iterator[None]:
+    """Take a value of a key apart.
+
+    Raises:
+        ForeignValueError: it has not the shape that it should have.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, LayerError):
+        raise ForeignValueError(key) from None
 
 
 class DocumentNotFoundError(LayerError):

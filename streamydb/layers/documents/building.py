@@ -54,7 +54,7 @@ class IndexedCore(CollectionCore):
         """
 
         def announce(view: AttemptView) -> Body[Index]:
-            schema = CollectionIndexes.of((yield [self.schema_key])[self.schema_key])
+            schema = self.schema((yield [self.schema_key])[self.schema_key])
             if name in schema.indexes:
                 return _same(schema.indexes[name], fields, unique=unique)
             schema = schema.with_new(name, fields, unique=unique)
@@ -80,7 +80,7 @@ class IndexedCore(CollectionCore):
         """Remove an index from the schema, then its entries, which no query sees any more."""
 
         def forget(view: AttemptView) -> Body[Index | None]:
-            schema = CollectionIndexes.of((yield [self.schema_key])[self.schema_key])
+            schema = self.schema((yield [self.schema_key])[self.schema_key])
             found = schema.indexes.get(name)
             if found is None or number not in (None, found.number):
                 return None
@@ -138,7 +138,7 @@ class IndexedCore(CollectionCore):
 
     def _entering(self, view: AttemptView, index: Index, ids: list[str]) -> Body[None]:
         found = yield [self.schema_key, *map(self.key, ids)]
-        self._check_building(CollectionIndexes.of(found[self.schema_key]), index)
+        self._check_building(self.schema(found[self.schema_key]), index)
         added: dict[str, str] = {}
         for each in ids:
             key = index.key(self.prefix, each, found[self.key(each)])
@@ -154,7 +154,7 @@ class IndexedCore(CollectionCore):
                 raise UniqueViolationError(index.name, holders[key])
 
     def _announce_ready(self, view: AttemptView, index: Index) -> Body[None]:
-        schema = CollectionIndexes.of((yield [self.schema_key])[self.schema_key])
+        schema = self.schema((yield [self.schema_key])[self.schema_key])
         self._check_building(schema, index)
         view.put(self.schema_key, schema.with_ready(index).stored())
 

@@ -26,6 +26,7 @@ from streamydb.layers.errors import (
     InvalidArgumentError,
     UniqueViolationError,
     UpdateError,
+    told_by,
 )
 from streamydb.layers.names import check_id, check_name
 from streamydb.layers.steps import AttemptView, Body, Flow, read, scan
@@ -244,7 +245,7 @@ class CollectionCore:
         seq, after = (at, None) if cursor is None else _opened(cursor)
         shown = yield from read([self.schema_key], at=seq)
         bounds = IndexBounds(equals, ge, gt, le, lt, prefix)
-        keys = self._range(CollectionIndexes.of(shown[self.schema_key]), index, bounds)
+        keys = self._range(self.schema(shown[self.schema_key]), index, bounds)
         if after is not None and not keys.start <= after < keys.end:
             raise InvalidArgumentError("The cursor belongs to another query.")
         entries = yield from scan(
@@ -260,14 +261,14 @@ class CollectionCore:
         stored = (yield from read([self.schema_key]))[self.schema_key]
         return {
             name: {"fields": list(index.fields), "unique": index.unique, "ready": index.ready}
-            for name, index in CollectionIndexes.of(stored).indexes.items()
+            for name, index in self.schema(stored).indexes.items()
         }
 
     def load(self, document_id: str) -> Body[tuple[CollectionIndexes, Document | None]]:
         """Read a document with the schema that its next version must keep."""
         key = self.key(document_id)
         found = yield [self.schema_key, key]
-        return CollectionIndexes.of(found[self.schema_key]), found[key]
+        return self.schema(found[self.schema_key]), found[key]
 
     def store(
         self,
@@ -301,6 +302,15 @@ class CollectionCore:
             view.delete(self.key(document_id))
         else:
             view.put(self.key(document_id), after)
+
+    def schema(self, stored: Any) -> CollectionIndexes:
+        """The indexes in the value of the schema's key.
+
+        Raises:
+            ForeignValueError: it is no schema.
+        """
+        with told_by(self.schema_key):
+            return CollectionIndexes.of(stored)
 
     def key(self, document_id: str) -> str:
         """The key of a document."""

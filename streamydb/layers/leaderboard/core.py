@@ -29,7 +29,7 @@ from streamydb.client import (
     Snapshot,
 )
 from streamydb.client.transactions import Builder
-from streamydb.layers.errors import InvalidArgumentError, MovedError
+from streamydb.layers.errors import InvalidArgumentError, MovedError, told_by
 from streamydb.layers.leaderboard.ranks import (
     BUCKET_ARRIVALS,
     PATH_DIGITS,
@@ -163,7 +163,7 @@ class BoardCore:
         shown = yield from read([key])
         if shown[key] is None:
             return None
-        return (yield from self._standing(member, shown[key], shown.seq))
+        return (yield from self._standing(member, _place(key, shown[key]), shown.seq))
 
     def around(self, member: str, before: int = 2, after: int = 2) -> Flow[list[Standing]]:
         """A member with those just before and after it; empty if it is not on the board."""
@@ -173,7 +173,7 @@ class BoardCore:
         shown = yield from read([key])
         if shown[key] is None:
             return []
-        own = yield from self._standing(member, shown[key], shown.seq)
+        own = yield from self._standing(member, _place(key, shown[key]), shown.seq)
         first = max(1, own.rank - before)
         return (yield from self._standings(first, own.rank - first + 1 + after, shown.seq))
 
@@ -221,7 +221,7 @@ class BoardCore:
         holds.
         """
         shown = yield from read(keys, consistency="session")
-        before = {members[key]: (v[0], v[1]) for key, v in shown.items() if v is not None}
+        before = {members[key]: _place(key, v) for key, v in shown.items() if v is not None}
         scores: dict[str, int | None] = dict.fromkeys(members.values())
         for member, by in add.items():
             scores[member] = check_score(before.get(member, (0, 0))[0] + check_score(by))
@@ -301,14 +301,14 @@ class BoardCore:
         for beginning, by in changed(counts).items():
             atomic.add(self._count(beginning), by, min=0)
 
-    def _standing(self, member: str, stored: list[int], seq: int) -> Flow[Standing]:
+    def _standing(self, member: str, place: tuple[int, int], seq: int) -> Flow[Standing]:
         """The rank of a member that is there."""
-        path = path_of(stored[0], stored[1])
+        path = path_of(*place)
         before, order = [self._count(each) for each in siblings_before(path)], self._order(path)
         shown = yield from read([*before, order], at=seq)
         beside = self._in_order((yield from scan(self._at(path, ""), seq)), shown[order])
-        place = [self._parts(entry)[1] for entry in beside].index(member)
-        return Standing(member, stored[0], sum(shown[key] or 0 for key in before) + place + 1)
+        ahead = [self._parts(entry)[1] for entry in beside].index(member)
+        return Standing(member, place[0], sum(shown[key] or 0 for key in before) + ahead + 1)
 
     def _standings(self, first: int, count: int, seq: int) -> Flow[list[Standing]]:
         """Members by rank, at a snapshot."""
@@ -407,6 +407,14 @@ class BoardCore:
         if listed == sorted(listed):
             return ordered
         return sorted(ordered, key=lambda entry: places[entry.key])
+
+
+def _place(key: str, value: Any) -> tuple[int, int]:
+    """The score and the bucket in the value of a member's key."""
+    with told_by(key):
+        score, bucket = value
+        path_of(check_score(score), bucket)
+        return score, bucket
 
 
 def _arrival(entry: Entry) -> tuple[int, Any]:

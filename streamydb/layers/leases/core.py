@@ -13,7 +13,12 @@ from typing import Any, Final, TypeVar
 
 from streamydb.client import CheckFailedError
 from streamydb.client.transactions import Builder
-from streamydb.layers.errors import InvalidArgumentError, LeaseHeldError, LeaseLostError
+from streamydb.layers.errors import (
+    InvalidArgumentError,
+    LeaseHeldError,
+    LeaseLostError,
+    told_by,
+)
 from streamydb.layers.names import check_id, check_name
 from streamydb.layers.steps import AttemptView, Body, Flow, commit, pause, read
 
@@ -77,21 +82,22 @@ class LeaseCore:
         Raises:
             LeaseHeldError: somebody holds it.
             InvalidNameError, InvalidArgumentError: the name or a time is out of bounds.
+            ForeignValueError: its key has a value that is no lease.
         """
         key = self.prefix + check_id(name)
         value = {"holder": check_id(holder), "lease": self._unique()}
-        ends_s, attempt, other = self._clock() + timeout_s, 0, None
+        ends_s, attempt = self._clock() + timeout_s, 0
         put = _putting(key, value, _checked(ttl_ms))
         while True:
             sent_s = self._clock()
             try:
                 token = (yield from commit(put)).seq
             except CheckFailedError as error:
-                other = error.failed[0].value
+                other = _holder(key, error.failed[0].value)
             else:
                 return Lease(name, key, holder, token, ttl_ms, sent_s + ttl_ms / 1000, value)
             if self._clock() >= ends_s:
-                raise LeaseHeldError(name, str((other or {}).get("holder", "somebody")))
+                raise LeaseHeldError(name, other)
             yield from pause(attempt)
             attempt += 1
 
@@ -118,10 +124,14 @@ class LeaseCore:
         return True
 
     def holder(self, name: str) -> Flow[str | None]:
-        """Return who holds a lease in the newest snapshot; None: nobody."""
+        """Return who holds a lease in the newest snapshot; None: nobody.
+
+        Raises:
+            ForeignValueError: its key has a value that is no lease.
+        """
         key = self.prefix + check_id(name)
         shown = yield from read([key])
-        return None if shown[key] is None else str(shown[key]["holder"])
+        return None if shown[key] is None else _holder(key, shown[key])
 
     def require(self, lease: Lease) -> Callable[[AttemptView], Body[None]]:
         """Make a body that raises unless the lease holds (see `Leases.require_in`)."""
@@ -132,6 +142,12 @@ class LeaseCore:
                 raise LeaseLostError(lease.name)
 
         return body
+
+
+def _holder(key: str, value: Any) -> str:
+    """The holder that the value of a lease's key names."""
+    with told_by(key):
+        return check_id(value["holder"])
 
 
 def _putting(key: str, value: dict[str, Any], ttl_ms: int) -> Callable[[Builder], object]:

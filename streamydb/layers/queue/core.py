@@ -14,6 +14,7 @@ from typing import Any, Final
 from streamydb.client import (
     CheckFailedError,
     ClientError,
+    Entry,
     ProcedureAbortedError,
     ValueTooLargeError,
 )
@@ -24,9 +25,11 @@ from streamydb.layers.errors import (
     ClaimLostError,
     DuplicateIdError,
     InvalidArgumentError,
+    LayerError,
     MovedError,
+    told_by,
 )
-from streamydb.layers.names import check_id, check_name
+from streamydb.layers.names import ID_BYTES_MAX, check_id, check_name
 from streamydb.layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_ITEMS
 from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, scan
 from streamydb.limits import VALUE_BYTES_MAX
@@ -249,9 +252,9 @@ class QueueCore:
         def body(view: AttemptView) -> Body[None]:
             key = f"{self.prefix}lane/{claim.lane}"
             claims = (yield [key])[key] or {}
-            entry = claims.pop(claim.id, None)
-            if entry is None or entry[3] != claim.token:
-                self._check_held([claim], [False])
+            with told_by(key):
+                stands = claims.pop(claim.id, (0, 0, 0, None))[3] == claim.token
+            self._check_held([claim], [stands])
             if claims:
                 view.put(key, claims)
             else:
@@ -296,20 +299,21 @@ class QueueCore:
         keys = [self._item(check_id(item_id)), *self._lanes()]
         sent = {"prefix": self.prefix, "item": item_id}
         made = yield from call(f"{MODULE}.cancel", sent, keys)
-        there: bool = made.returned
-        return there
+        return bool(made.returned)
 
     def peek(self, limit: int = 10) -> Flow[list[Waiting]]:
         """Show the oldest items that were never claimed, without claiming them."""
         shown = yield from read([self.prefix + "ends", self.prefix + "inbox"])
-        ends = shown[self.prefix + "ends"] or _ENDS
+        ends = self._ends(shown[self.prefix + "ends"])
         ids: list[str] = []
         page, skipped = ends["head"], ends["taken"]
         while len(ids) < limit and page <= ends["tail"]:
             key = f"{self.prefix}page/{page}"
-            ids += ((yield from read([key], at=shown.seq))[key] or [])[skipped:]
+            there = (yield from read([key], at=shown.seq))[key]
+            with told_by(key):
+                ids += (there or [])[skipped:]
             page, skipped = page + 1, 0
-        ids = list(dict.fromkeys(ids + _flat(shown[self.prefix + "inbox"])))[:limit]
+        ids = list(dict.fromkeys(ids + self._arrived(shown[self.prefix + "inbox"])))[:limit]
         items = yield from read([self._item(each) for each in ids], at=shown.seq)
         entries = [items.entries[self._item(each)] for each in ids]
         return [
@@ -322,18 +326,19 @@ class QueueCore:
         """Count the items at one snapshot, those cancelled meanwhile too."""
         inbox, ends = self.prefix + "inbox", self.prefix + "ends"
         shown = yield from read([inbox, ends, *self._lanes()])
-        waiting = (shown[ends] or _ENDS)["paged"] + len(_flat(shown[inbox]))
-        return Depth(waiting, sum(len(shown[lane] or ()) for lane in self._lanes()))
+        waiting = self._ends(shown[ends])["paged"] + len(self._arrived(shown[inbox]))
+        claimed = 0
+        for lane in self._lanes():
+            with told_by(lane):
+                claimed += len(shown[lane] or ())
+        return Depth(waiting, claimed)
 
     def dead(self, limit: int = 100) -> Flow[list[Dead]]:
         """Show items that were given up, in the order of their ids."""
         prefix = self.prefix + "dead/"
-        seq = (yield from read([self.prefix + "ends"])).seq
+        seq = (yield from read([prefix])).seq
         found = yield from scan(prefix, seq, limit=limit)
-        return [
-            Dead(e.key.removeprefix(prefix), e.value["value"], e.value["attempts"], e.value["at"])
-            for e in found
-        ]
+        return [_dead(entry.key.removeprefix(prefix), entry) for entry in found]
 
     def redrive(self, item_id: str) -> Flow[bool]:
         """Enqueue an item again that was given up; tell whether it was there."""
@@ -341,7 +346,7 @@ class QueueCore:
         entry = (yield from read([key])).entries[key]
         if not entry.exists:
             return False
-        value = entry.value["value"]
+        value = _dead(item_id, entry).value
         try:
             yield from self.enqueue_many(
                 [value], item_ids=[item_id], also=lambda txn: txn.check(entry).delete(key)
@@ -369,11 +374,23 @@ class QueueCore:
     def _lanes(self) -> list[str]:
         return [f"{self.prefix}lane/{number}" for number in range(LANES)]
 
+    def _ends(self, stored: Any) -> dict[str, int]:
+        """The pages in use, and how many ids are in them."""
+        with told_by(self.prefix + "ends"):
+            return {name: int((stored or _ENDS)[name]) for name in _ENDS}
+
+    def _arrived(self, inbox: Any) -> list[str]:
+        """The ids of an inbox, as the procedures see them."""
+        with told_by(self.prefix + "inbox"):
+            lists = [entry if isinstance(entry, list) else [entry] for entry in inbox or []]
+        texts = [each for entries in lists for each in entries if isinstance(each, str)]
+        return [each for each in texts if 1 <= len(each.encode()) <= ID_BYTES_MAX]
+
     def _windowed(self, name: str, end: str, args: dict[str, Any]) -> Flow[Committed]:
         """Call a procedure on the pages where it probably works, elsewhere if it was not so."""
         if not self._pages:
             key = self.prefix + "ends"
-            ends = (yield from read([key], consistency="session"))[key] or _ENDS
+            ends = self._ends((yield from read([key], consistency="session"))[key])
             self._pages = {"head": ends["head"], "tail": ends["tail"]}
         fixed = [self.prefix + "ends", self.prefix + "inbox"]
         fixed += self._lanes() if name == "claim" else []
@@ -447,10 +464,8 @@ class QueueCore:
 
     def _settle_quietly(self) -> Flow[None]:
         """Settle; what was asked for is done already, so nothing that goes wrong here matters."""
-        try:
+        with suppress(ClientError, LayerError):
             yield from self.settle()
-        except (ClientError, MovedError):
-            return
 
 
 def _fitting(value: Any) -> Any:
@@ -473,13 +488,10 @@ def _moved_to(error: ProcedureAbortedError) -> int:
     return int(page)
 
 
-def _flat(inbox: Any) -> list[str]:
-    """The ids of an inbox, as the procedures see them."""
-    ids: list[str] = []
-    for entry in inbox or []:
-        ids += [each for each in (entry if isinstance(entry, list) else [entry])
-                if isinstance(each, str)]  # fmt: skip
-    return ids
+def _dead(item_id: str, entry: Entry) -> Dead:
+    """The item in the value of a key under `dead/`."""
+    with told_by(entry.key):
+        return Dead(item_id, *(entry.value[name] for name in ("value", "attempts", "at")))
 
 
 def _ms(seconds: float) -> int:

@@ -475,7 +475,9 @@ def test_what_is_no_id_in_an_inbox_stops_nobody(host: MemoryHost) -> None:
         client.put(f"{queue.prefix}item/{good}", "good")
         hostile: list[Any] = [1, None, {}, [[], "x" * 129, 2.5], ""]
         hostile += ["\u20ac" * 43, "\U0001f600" * 33]
-        client.put(queue.prefix + "inbox", [*hostile, good])
+        client.put(queue.prefix + "inbox", [*hostile, "x" * 481, good])
+        assert [waiting.value for waiting in queue.peek()] == ["good"]
+        assert queue.depth().waiting == 1
         assert [claim.value for claim in queue.claim()] == ["good"]
         client.put(queue.prefix + "inbox", hostile)
         assert queue.claim() == []
