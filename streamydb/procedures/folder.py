@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamydb.errors import ConfigurationError, ModuleMissing
-from streamydb.limits import MODULE_BYTES_MAX
+from streamydb.limits import MODULE_BYTES_MAX, PROCEDURE_NAME_CHARACTERS_MAX
 from streamydb.local.file_lock import write_whole
+from streamydb.procedures.checker import Refusal
 from streamydb.procedures.modules import (
     Module,
     ModuleRefused,
@@ -109,7 +110,12 @@ def load_file(path: Path) -> tuple[Module, bytes]:
         text = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-    return compile_module(name, text, str(path)), text
+    module = compile_module(name, text, str(path))
+    for each in (name, *module.procedures):
+        if len(each) > PROCEDURE_NAME_CHARACTERS_MAX:
+            most = f"{each}: a name has at most {PROCEDURE_NAME_CHARACTERS_MAX} characters"
+            raise ModuleRefused([Refusal(str(path), 1, most)])
+    return module, text
 
 
 def publish(path: Path, folder: Path) -> Module:

@@ -32,6 +32,18 @@ def test_check_shows_procedures_or_every_refusal_with_its_line(tmp_path: Path) -
     assert f"{bad}:4: eval" in refused.stderr
 
 
+@pytest.mark.parametrize(("module", "name"), [("m" * 65, "f"), ("m", "f" * 65)])
+def test_a_name_that_no_log_takes_is_refused(tmp_path: Path, module: str, name: str) -> None:
+    file = tmp_path / f"{module}.py"
+    file.write_text(f"def {name}(db):\n    pass\n")
+    refused = CliRunner().invoke(app, ["procedures", "check", str(file)])
+    assert refused.exit_code == 3
+    assert "a name has at most 64 characters" in refused.stderr
+    short = tmp_path / f"{module[:64]}.py"
+    short.write_text(f"def {name[:64]}(db):\n    pass\n")
+    assert CliRunner().invoke(app, ["procedures", "check", str(short)]).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
