@@ -225,19 +225,25 @@ class Machine(Meter):
             raise TypeError("a set has no text; take a list")
         if type(self.integer(self.walk(value))) is int:
             self.charge(value.bit_length() // 128)
-        text = pinned_repr(self._spread(value))
+        least = self._spread(value)
+        if least // TEXT_PER_STEP >= self.left:  # it is not made just to be refused
+            self.text(least)
+        text = pinned_repr(value)
         self.text(len(text))
         return text
 
-    def _spread(self, value: Any) -> Any:
-        """The value, if no integer in it is too long to show."""
+    def _spread(self, value: Any) -> int:
+        """The characters that the text of the value has at least; no integer is too long to show.
+        """
         if type(value) in (list, tuple, dict):
             pairs = [*value, *value.values()] if type(value) is dict else value
+            least = 0
             for item in pairs:
                 if type(item) is OrderedSet:
                     raise TypeError("a set has no text; take a list")
-                self._spread(self.integer(item))
-        return value
+                least += self._spread(self.integer(item))
+            return least
+        return value.bit_length() * 3 // 10 if type(value) is int else 0
 
     def load(self, owner: Any, name: str) -> Any:
         """owner.name, where it is no call."""

@@ -54,11 +54,11 @@ def _is_small(node: ast.expr) -> bool:
 class _Rewriter(ast.NodeTransformer):
     """One rule for each kind of node."""
 
-    def visit_Import(self, _: ast.Import) -> None:
-        return None
+    def visit_Import(self, node: ast.Import) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)  # it may be all that a block has
 
-    def visit_ImportFrom(self, _: ast.ImportFrom) -> None:
-        return None
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -66,7 +66,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None:
-            return None
+            return ast.copy_location(ast.Pass(), node)
         made = ast.Assign([node.target], node.value)
         return self._visited(ast.copy_location(made, node))
 

@@ -322,6 +322,21 @@ def test_the_bounds_are_exact() -> None:
     assert (called.code, called.reason) == ("budget-exceeded", "depth")
 
 
+def test_a_text_that_no_budget_allows_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integers of 4,000 bits need hundreds of characters each, and only texts cost by length."""
+    assert returned(evaluate("return len(repr([2 ** 4000, {'a': -2 ** 999}]))")) == 1518
+    monkeypatch.setattr("streamydb.procedures.machine.pinned_repr", None)
+    called = evaluate("return len(repr([{'a': 2 ** 4000}] * 50000))")
+    assert (called.code, called.reason) == ("budget-exceeded", "steps")
+
+
+@pytest.mark.parametrize(
+    "statement", ["import math", "from math import floor", "from typing import Any", "x: int"]
+)
+def test_what_says_nothing_may_be_all_that_a_block_has(statement: str) -> None:
+    assert returned(evaluate(f"x = 1\nif x:\n    {statement}\nreturn x + 1")) == 2
+
+
 def test_the_count_of_steps_is_pinned() -> None:
     """Another count would change verdicts of logs that exist: a change here is a new language."""
     text = """
