@@ -3,17 +3,23 @@
 A constraint holds for every write after its declaration. So once all data of a snapshot after the
 declaration keep it, all data keep it for good, and the constraint is *valid* (PostgreSQL's NOT
 VALID and VALIDATE CONSTRAINT). A unique constraint also needs an index key for each value: those of
-older values are made by writing such a value again, unchanged, at the version that was seen. One
+older values are made by writing such values again, unchanged, at the versions that were seen. One
 with an end is written with the time that it has left, by this machine's clock.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.client.aborts import CheckFailedError, ConflictError, ConstraintViolatedError
+from streamydb.client.aborts import (
+    AbortedError,
+    CheckFailedError,
+    ConflictError,
+    ConstraintViolatedError,
+)
+from streamydb.client.problems import TooLargeError
 from streamydb.constraints.core import Constraint, parse
 from streamydb.records import CONSTRAINTS_KEY, canonical
 from streamydb.records.names import RESERVED
@@ -25,6 +31,8 @@ __all__ = ["VerificationReport", "Violation", "verify"]
 
 # Clients may go on writing a value while its index key is made.
 _ROUNDS_MAX = 10
+# Each transaction takes a micro-batch, however many index keys it makes.
+_TOGETHER = 64
 
 
 class Violation(NamedTuple):
@@ -68,34 +76,59 @@ def verify(
     wanted = [rule for rule in rules if name in (None, rule.name)]
     if name is not None and not wanted:
         raise KeyError(name)
-    keys = indexed = 0
-    found: list[Violation] = []
-    valid: list[str] = []
+    report = VerificationReport(seq, 0, 0, [], [])
     for rule in wanted:
-        broken: list[Violation] = []
-        groups: dict[str, tuple[int, int]] = {}
-        for entry in client.scan(rule.prefix, at=seq):
-            if entry.key.startswith(RESERVED):
-                continue
-            keys += 1
-            broken += _faults(rule, entry)
-            _count(rule, entry, groups)
-            if rule.unique is not None and not broken:
-                made = _indexed(client, rule, entry, seq)
-                indexed += made is True
-                broken += [made] if isinstance(made, Violation) else []
-            if len(found) + len(broken) >= violations_max:
-                return VerificationReport(seq, keys, indexed, [*found, *broken], valid)
-        broken += [
-            Violation(rule.name, prefix, version, rule.crowded)
-            for prefix, (count, version) in groups.items() if count > (rule.keys_max or 0)
-        ]
-        if not broken:
+        judged = _judged(client, rule, seq, violations_max - len(report.violations))
+        valid = [] if judged.broken else [rule.name]
+        if valid:
             proof = {"name": rule.name, "since": rule.since, "at": seq}
             client.transaction(constrain={"validate": proof})
-            valid.append(rule.name)
-        found += broken
-    return VerificationReport(seq, keys, indexed, found, valid)
+        report = VerificationReport(
+            seq, report.keys + judged.keys, report.indexed + judged.indexed,
+            report.violations + judged.broken, report.valid + valid,
+        )  # fmt: skip
+        if len(report.violations) >= violations_max:
+            break
+    return report
+
+
+class _Judged(NamedTuple):
+    """The outcome for one constraint."""
+
+    keys: int
+    indexed: int
+    broken: list[Violation]
+
+
+def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
+    """Judge all values at a snapshot, up to ``most`` violations; make index keys up to the first.
+    """
+    keys = indexed = 0
+    broken: list[Violation] = []
+    groups: dict[str, tuple[int, int]] = {}
+    waiting: list[Entry] = []
+    for entry in client.scan(rule.prefix, at=at):
+        if entry.key.startswith(RESERVED):
+            continue
+        keys += 1
+        faults = list(_faults(rule, entry))
+        _count(rule, entry, groups)
+        if rule.unique is not None and not (broken or faults):
+            waiting.append(entry)
+        if waiting and (faults or len(waiting) == _TOGETHER):
+            made, taken = _indexed(client, rule, waiting, at)
+            waiting, indexed, broken = [], indexed + made, broken + taken
+        broken += faults
+        if len(broken) >= most:
+            return _Judged(keys, indexed, broken)
+    if waiting:
+        made, taken = _indexed(client, rule, waiting, at)
+        indexed, broken = indexed + made, broken + taken
+    broken += [
+        Violation(rule.name, prefix, version, rule.crowded)
+        for prefix, (count, version) in groups.items() if count > (rule.keys_max or 0)
+    ]
+    return _Judged(keys, indexed, broken)
 
 
 def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
@@ -112,22 +145,58 @@ def _count(rule: Constraint, entry: Entry, groups: dict[str, tuple[int, int]]) -
         groups[group.begin] = count + 1, max(version, entry.version)
 
 
-def _indexed(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
+def _indexed(
+    client: Client, rule: Constraint, entries: list[Entry], at: int
+) -> tuple[int, list[Violation]]:
+    """Make the index keys of values that lack them, up to the first one that another key has;
+    return how many, and that one.
+    """
+    wanted = [(key, entry) for entry in entries if (key := _index_key(rule, entry)) is not None]
+    there = client.read({key for key, _ in wanted}, at=at) if wanted else {}
+    lacking = [(key, entry) for key, entry in wanted if there[key] != entry.key]
+    if len(lacking) == len(dict(lacking)) > 1:
+        try:
+            _write_again(client, dict(lacking))
+        except (AbortedError, TooLargeError):
+            pass  # one by one it shows which
+        else:
+            return len(lacking), []
+    made = 0
+    for _, entry in lacking:
+        outcome = _indexed_alone(client, rule, entry, at)
+        if isinstance(outcome, Violation):
+            return made, [outcome]
+        made += outcome
+    return made, []
+
+
+def _index_key(rule: Constraint, entry: Entry) -> str | None:
+    """The index key that a value must have and may lack; None if it needs none, or has it."""
+    if not entry.exists or entry.version > rule.since:
+        return None  # written, or gone, since the constraint holds
+    return rule.index_key(canonical(entry.value))
+
+
+def _write_again(client: Client, lacking: Mapping[str, Entry]) -> None:
+    """Write values again, unchanged, with their index keys."""
+    client.transaction(
+        checks=[{"key": entry.key, "version": entry.version} for entry in lacking.values()],
+        updates=[
+            {"op": "put", "key": entry.key, "value": entry.value, **_left(entry)}
+            for entry in lacking.values()
+        ],
+        locks=list(lacking),
+    )
+
+
+def _indexed_alone(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
     """Make the index key of a value; return whether it was missing, or which key has it."""
     for _ in range(_ROUNDS_MAX):
-        if not entry.exists or entry.version > rule.since:
-            return False  # written, or gone, since the constraint holds
-        key = rule.index_key(canonical(entry.value))
-        if key is None:
-            return False
-        if client.get(key, at=at) == entry.key:
+        key = _index_key(rule, entry)
+        if key is None or client.get(key, at=at) == entry.key:
             return False
         try:
-            client.transaction(
-                checks=[{"key": entry.key, "version": entry.version}],
-                updates=[{"op": "put", "key": entry.key, "value": entry.value, **_left(entry)}],
-                locks=[key],
-            )
+            _write_again(client, {key: entry})
         except ConstraintViolatedError as error:
             why = error.violated or ""
             if error.constraint != rule.name:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -122,6 +123,51 @@ def test_verify_finds_fills_the_index_and_notes_what_is_valid() -> None:
         assert (kept["since"], kept["valid"] > since) == (since, True)
         with pytest.raises(KeyError):
             verify(client, "low")
+
+
+def test_verify_makes_many_index_keys_in_one_transaction() -> None:
+    with MemoryHost() as host, host.connect() as client:
+        for number in range(200):
+            client.put(f"user/{number:03}", {"email": number})
+        client.put("user/070", {"email": 65})  # of one chunk
+        client.put("user/150", {"email": 1})  # of different chunks
+        declare(client, **EMAIL)
+        before = len(host.database.log.results)
+        for broken, key, indexed in ((65, "user/070", 70), (1, "user/150", 79)):
+            report = verify(client)
+            assert [found.key for found in report.violations] == [key]
+            assert (report.indexed, report.valid) == (indexed, [])
+            client.put(key, {"email": 1_000 + broken})
+        assert verify(client).valid == ["email"]
+        assert len(host.database.log.results) - before < 100
+        owners = {entry.value: entry.version for entry in client.scan("$unique/email/")}
+        assert sorted(owners) == [f"user/{number:03}" for number in range(200)]
+
+
+def test_verify_sees_who_writes_meanwhile() -> None:
+    with MemoryHost() as host, host.connect() as client, host.connect() as other:
+        for number in range(20):
+            client.put(f"user/{number:02}", {"email": number})
+        declare(client, **EMAIL)
+        meddling = iter([("user/03", 30), ("user/04", 3), ("user/99", 7)])
+
+        class Client:
+            """Another client writes before each transaction of this one."""
+
+            def __getattr__(self, name: str) -> Any:
+                if name == "transaction":
+                    for key, email in itertools.islice(meddling, 1):
+                        other.put(key, {"email": email})
+                return getattr(client, name)
+
+        report = verify(cast("Any", Client()))
+        assert [(found.key, found.violated) for found in report.violations] == [
+            ("user/07", "unique")
+        ]
+        client.delete("user/99")
+        assert verify(client).valid == ["email"]
+        emails = [entry.value["email"] for entry in client.scan("user/")]
+        assert len(set(emails)) == len(emails) == len(list(client.scan("$unique/email/")))
 
 
 @scenario
