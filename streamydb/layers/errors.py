@@ -110,7 +110,7 @@ class LeaseHeldError(LayerError):
     """Somebody else holds the lease.
 
     Attributes:
-        holder: who.
+        holder: who; "somebody" if the client may not read it.
     """
 
     def __init__(self, name: str, holder: str) -> None:

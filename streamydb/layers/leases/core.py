@@ -93,7 +93,8 @@ class LeaseCore:
             try:
                 token = (yield from commit(put)).seq
             except CheckFailedError as error:
-                other = _holder(key, error.failed[0].value)
+                shown = error.failed[0].value  # None if the client may not read it
+                other = "somebody" if shown is None else _holder(key, shown)
             else:
                 return Lease(name, key, holder, token, ttl_ms, sent_s + ttl_ms / 1000, value)
             if self._clock() >= ends_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from streamydb.client import CheckFailedError, Client, View
+from streamydb.facade.auth import Caller, Tokens
 from streamydb.layers.errors import (
     InvalidArgumentError,
     InvalidNameError,
@@ -149,6 +151,19 @@ def test_never_two_at_a_time(host: MemoryHost, seed: int) -> None:
                 with pytest.raises(LeaseLostError):
                     leases.renew(dice.choice(old))
         assert len(old) > 10
+
+
+def test_who_may_not_read_is_not_told_who_holds_it() -> None:
+    known = [("admin", [""], [""]), ("writer", [], ["lease/"])]
+    tokens = Tokens(
+        (hashlib.sha256(name.encode()).digest(), Caller(name, reads, writes))
+        for name, reads, writes in known
+    )
+    with MemoryHost(tokens=tokens) as host:
+        Leases(host.connect(token="admin"), "jobs").acquire("a", "ann")  # noqa: S106
+        with pytest.raises(LeaseHeldError) as refused:
+            Leases(host.connect(token="writer"), "jobs").acquire("a", "bob")  # noqa: S106
+        assert refused.value.holder == "somebody"
 
 
 def test_what_is_out_of_bounds_is_refused_before_anything_is_sent(host: MemoryHost) -> None:
