@@ -43,7 +43,7 @@ __all__ = ["Procedure", "Wanted", "call"]
 Procedure = str | Callable[..., Any]
 """`module.name`, or the function itself, imported from its file."""
 
-# Each round finds another key, and a transaction touches at most so many.
+# Each round finds a key or a range, and a transaction touches at most so many.
 _GUESSED_ROUNDS_MAX = 10_000
 
 
@@ -215,13 +215,15 @@ def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Fo
         return _as_told(told, wanted)
     for _ in range(_GUESSED_ROUNDS_MAX):
         scout = Scout(scout.seen, scout.scans)
+        needed = None
         try:
             if name in module.procedures:
                 run(module, name, args, scout, Stamp(place.at or 0, 0, ""))
         except Unread as unread:
-            yield from look(session, wanted.timeout_s, scout, unread.what, place)
-            continue
-        break
+            needed = unread.what
+        if needed is None and not scout.unknown:
+            break
+        yield from look(session, wanted.timeout_s, scout, needed, place)
     keys = [key for key, written in scout.touched.items() if written]
     reads = [key for key, written in scout.touched.items() if not written]
     ranges = [Range.of(bounds) for bounds in scout.ranges]

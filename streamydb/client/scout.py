@@ -1,14 +1,19 @@
-"""Reconnaissance: a stored procedure runs on a snapshot, in the client, and its keys are noted."""
+"""Reconnaissance: a stored procedure runs on a snapshot, in the client, and its keys are noted.
+
+A key that was not read yet counts as absent until the end of that run, which means nothing, but
+tells other keys that the procedure probably touches. They are read together, and it is run again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from streamydb import records as r
+from streamydb.client.problems import RequestError
 from streamydb.client.reads import RangeScan, read, scan_page
 from streamydb.client.requests import Flow, Freshness, Stored
 from streamydb.client.session import Session
@@ -18,10 +23,14 @@ from streamydb.records.updates import apply_update
 __all__ = ["Scout", "Unread", "look", "pins"]
 
 
-class Unread(BaseException):
-    """Reconnaissance needs a key, or a range, that was not read yet."""
+_TOGETHER: Final = 256
+"""Keys that one run notes to be read."""
 
-    def __init__(self, what: str | Bounds) -> None:
+
+class Unread(BaseException):
+    """Reconnaissance cannot go on: it needs a range that was not read yet, or many keys."""
+
+    def __init__(self, what: Bounds | None = None) -> None:
         super().__init__(what)
         self.what = what
 
@@ -29,12 +38,15 @@ class Unread(BaseException):
 @dataclass(slots=True)
 class Scout:
     """The host of a procedure under reconnaissance: it notes the keys and ranges that are touched.
+
+    ``unknown``: keys that were not read yet. Where there are none, and no `Unread`, all is known.
     """
 
     seen: dict[str, Stored | None]
     scans: dict[Bounds, list[Stored]]
     touched: dict[str, bool] = field(default_factory=dict)
     ranges: dict[Bounds, None] = field(default_factory=dict)
+    unknown: dict[str, None] = field(default_factory=dict)
     expires: bool = True
 
     def may(self, key: str, *, write: bool) -> bool:
@@ -45,8 +57,10 @@ class Scout:
     def look(self, key: str) -> tuple[bytes | None, int]:
         """Return the value and the version of a key at the snapshot."""
         if key not in self.seen:
-            raise Unread(key)
-        stored = self.seen[key]
+            if len(self.unknown) == _TOGETHER:
+                raise Unread
+            self.unknown[key] = None
+        stored = self.seen.get(key)
         return (None, 0) if stored is None else (stored.data, stored.version)
 
     def around(self, bounds: Bounds) -> Bounds:
@@ -68,11 +82,18 @@ class Scout:
 
 
 def look(
-    session: Session, timeout_s: float | None, scout: Scout, what: str | Bounds, place: Freshness
+    session: Session, timeout_s: float | None, scout: Scout, what: Bounds | None,
+    place: Freshness,
 ) -> Flow[None]:
-    """Read a key, or a range, at the snapshot."""
-    if isinstance(what, str):
-        reading = yield from read(session, [what], place, timeout_s)
+    """Read the unknown keys at the snapshot; or a range, which is sure if there are none."""
+    if what is None or scout.unknown:
+        first, *more = scout.unknown
+        try:
+            reading = yield from read(session, [first, *more], place, timeout_s)
+        except RequestError:
+            if not more:
+                raise
+            reading = yield from read(session, [first], place, timeout_s)  # only this one is sure
         scout.seen |= reading.entries
         return
     named = Range.of(what)
@@ -86,9 +107,10 @@ def look(
 
 def pins(scout: Scout, seq: int) -> list[dict[str, Any]]:
     """Return checks that keys and ranges are as they were seen."""
-    versions = {key: 0 if found is None else found.version for key, found in scout.seen.items()}
-    pins: list[dict[str, Any]] = [{"key": key, "version": seen} for key, seen in versions.items()]
-    return pins + [
+    seen = {key: scout.seen[key] for key in scout.touched if key in scout.seen}
+    versions = {key: 0 if found is None else found.version for key, found in seen.items()}
+    keys: list[dict[str, Any]] = [{"key": key, "version": found} for key, found in versions.items()]
+    return keys + [
         {"range": msgspec.to_builtins(Range.of(bounds)), "count": len(found), "version_le": seq}
         for bounds, found in scout.scans.items()
     ]

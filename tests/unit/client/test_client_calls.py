@@ -14,6 +14,7 @@ import pytest
 
 from streamydb.client import (
     ConflictError,
+    InvalidKeyError,
     InvalidParameterError,
     InvalidTransactionError,
     Options,
@@ -51,6 +52,16 @@ def census(db, prefix, into):
     found = db.scan(prefix)
     db.put(into, len(found))
     return [key for key, value in found]
+
+def total(db, names):
+    return sum([db.get(name, 0) for name in names])
+
+def hop(db, key):
+    # Where the key is absent, the next one is none.
+    return db.get(db.get(key, ""))
+
+def either(db, key, other):
+    return db.get(key) or db.get(other)
 """
 
 
@@ -126,6 +137,28 @@ def test_keys_that_depend_on_data_are_found(
     done = client.call("shop.follow", start="a", after=["a", "b", "c"])
     assert done.reads == {"a": "b", "b": "c", "c": 1}
     assert connect().call(imported(tmp_path).follow, start="a").returned == 2
+
+
+def test_keys_are_looked_up_together(connect: Connect, host: MemoryHost) -> None:
+    client = connect(options=scouting(host))
+    client.atomic().put("n7", 7).put("n599", 8).commit()
+    before = host.faults.sent["Read"]
+    names = [f"n{number}" for number in range(600)]
+    assert client.call("shop.total", names=names).returned == 15
+    assert host.faults.sent["Read"] - before == 4, "the module, and up to 256 keys at a time"
+
+
+def test_a_key_that_is_looked_up_in_vain_does_no_harm(connect: Connect, host: MemoryHost) -> None:
+    """Before the first key is read, the others are guesses, which may be none."""
+    client = connect(options=scouting(host))
+    client.atomic().put("a", "b").put("b", 5).commit()
+    assert client.call("shop.hop", key="a").returned == 5
+    with pytest.raises(InvalidKeyError):
+        client.call("shop.hop", key="c")
+    assert client.call("shop.either", key="a", other="b", pinned=True).returned == "b"
+    call = json.loads(host.database.log.records[-1])
+    assert call["call"]["reads"] == ["a"]
+    assert [check["key"] for check in call["checks"]] == ["a"]
 
 
 def moving(host: MemoryHost, calls: int) -> MemoryModules:
