@@ -25,7 +25,7 @@ def module_files() -> list[Path]:
     return sorted(FOLDER.glob("streamydb_*.py"))
 
 
-def deploying(module: str, folder: Path | None) -> Flow[bool]:
+def deploying(module: str, folder: str | Path | None) -> Flow[bool]:
     """Deploy a module unless this version is current; tell whether that was needed.
 
     Args:
@@ -36,7 +36,7 @@ def deploying(module: str, folder: Path | None) -> Flow[bool]:
         ConfigurationError: the folder cannot be written.
     """
     file = FOLDER / f"{module}.py"
-    found = load_file(file)[0] if folder is None else publish(file, folder)
+    found = load_file(file)[0] if folder is None else publish(file, Path(folder))
     key = module_key(module)
     current: Any = (yield from read([key]))[key]
     if current is not None and current["hash"] == found.hash:

@@ -49,7 +49,7 @@ class Queue(_Enqueuing):
         self.client = client
         self.core = QueueCore(name, attempts_max, lane, secrets.randbelow(1 << 16))
 
-    def deploy(self, folder: Path | None) -> bool:
+    def deploy(self, folder: str | Path | None) -> bool:
         """Deploy the procedures of queues, unless they are; tell whether that was needed.
 
         Args:
@@ -89,7 +89,7 @@ class AsyncQueue(_Enqueuing):
         self.client = client
         self.core = QueueCore(name, attempts_max, lane, secrets.randbelow(1 << 16))
 
-    async def deploy(self, folder: Path | None) -> bool:
+    async def deploy(self, folder: str | Path | None) -> bool:
         """Deploy the procedures of queues; see `Queue.deploy`."""
         return await drive_async(self.client, deploying(MODULE, folder))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from streamydb.layers.procedures.streamydb_queue import (
 from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
 from streamydb.layers.queue.core import ITEM_BYTES_MAX, QueueCore
 from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.procedures.folder import published
 from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
 
@@ -482,3 +484,10 @@ def test_what_is_no_id_in_an_inbox_stops_nobody(host: MemoryHost) -> None:
         client.put(queue.prefix + "inbox", hostile)
         assert queue.claim() == []
         assert client.get(queue.prefix + "inbox") is None
+
+
+def test_a_folder_is_a_text_or_a_path(tmp_path: Path) -> None:
+    for folder in (tmp_path / "a", str(tmp_path / "b")):
+        with MemoryHost() as host, host.connect() as client:
+            assert Queue(client, "jobs").deploy(folder)
+            assert [each.module for each in published(Path(folder))] == ["streamydb_queue"]
