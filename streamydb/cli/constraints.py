@@ -110,7 +110,7 @@ def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json
         )
     if result.status != "committed":
         why = result.reason or meaning(str(result.code))
-        raise Failure(f"nothing was changed: {result.status} {result.code}: {why}")
+        raise Failure(f"nothing was changed: {result.status} {result.code}: {plain(why)}")
     if json:
         print_json({"seq": result.seq, **wanted})
     else:
@@ -135,7 +135,8 @@ def _list(target: Target, timeout_s: float, *, json: bool) -> None:
         rules = {rule: entry[rule] for rule in entry if rule not in ("prefix", "since", "valid")}
         state = f"valid as of {entry['valid']}" if "valid" in entry else "not verified"
         shown = msgspec.json.encode(rules).decode()
-        typer.echo(f"{name}  {entry['prefix']}*  {shown}  since {entry['since']}, {state}")
+        told = f"{name}  {entry['prefix']}*  {shown}  since {entry['since']}, {state}"
+        typer.echo(plain(told))
     if not found:
         say("no constraints; declare one: `streamydb constraints declare "
             '\'{"name": "balance", "prefix": "acct/", "type": "number", "min": 0}\'`')  # fmt: skip
@@ -166,8 +167,8 @@ def _show(report: VerificationReport, *, json: bool) -> None:
         print_json(shown)
         return
     for found in report.violations:
-        typer.echo(f"{plain(found.key)} (version {found.version}) violates {found.constraint}: "
-                   f"{found.violated}")  # fmt: skip
+        told = f"{found.key} (version {found.version}) violates {found.constraint}: "
+        typer.echo(plain(told + found.violated))
     valid = ", ".join(report.valid) or "none"
     typer.echo(
         f"{report.keys} values at seq {report.seq}, {report.indexed} put into the index, "

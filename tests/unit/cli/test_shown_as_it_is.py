@@ -14,15 +14,18 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.cli.common import plain, stdout
+from streamydb.cli.constraints import _list as list_constraints
+from streamydb.cli.constraints import _show as show_report
 from streamydb.cli.phases import Phases
 from streamydb.cli.sql import show
 from streamydb.cli.status import Overview, _table
 from streamydb.cli.txn import _show
 from streamydb.cli.watch import WatchTarget
 from streamydb.cli.watch import _show as show_message
+from streamydb.client.verification import VerificationReport, Violation
 from streamydb.layers.tables import Result as Rows
 from streamydb.local.folder import PipelineStatus
-from streamydb.records import decode_result
+from streamydb.records import CONSTRAINTS_KEY, canonical, decode_result
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
 
@@ -76,6 +79,23 @@ def test_a_result(key: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert said.count(plain(key)) >= 3
     assert not [each for each in said if plain(each) != each and each != "\n"]
+
+
+def test_constraints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target: Any = None
+    entry = {"prefix": COMMANDING, "schema": {"const": COMMANDING}, "since": 7}
+    stored = {CONSTRAINTS_KEY: canonical({"c": entry})}
+    monkeypatch.setattr("streamydb.cli.calls.read", lambda *_: stored)
+    list_constraints(target, 1.0, json=False)
+    broken = Violation("c", COMMANDING, 8, f"schema const at /{COMMANDING}")
+    show_report(VerificationReport(9, 1, 0, [broken], []), json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith(f"c  {plain(COMMANDING)}*  ")
+    assert lines[1].endswith(f"violates c: schema const at /{plain(COMMANDING)}")
+    assert not [each for line in lines for each in line if plain(each) != each]
 
 
 def test_what_tells_a_terminal_something_is_told_by_its_number() -> None:
