@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from streamydb import records as r
-from streamydb.client.problems import RequestError
+from streamydb.client.errors import RequestError
 from streamydb.client.reads import RangeScan, read, scan_page
 from streamydb.client.requests import Flow, Freshness, Stored
 from streamydb.client.session import Session
