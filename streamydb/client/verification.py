@@ -158,16 +158,19 @@ def _indexed(
         try:
             _write_again(client, dict(lacking))
         except (AbortedError, TooLargeError):
-            pass  # one by one it shows which
+            pass  # the halves show which
         else:
             return len(lacking), []
-    made = 0
-    for _, entry in lacking:
-        outcome = _indexed_alone(client, rule, entry, at)
-        if isinstance(outcome, Violation):
-            return made, [outcome]
-        made += outcome
-    return made, []
+    left = [entry for _, entry in lacking]
+    if len(left) < 2:
+        made = [_indexed_alone(client, rule, entry, at) for entry in left]
+        return made.count(True), [each for each in made if isinstance(each, Violation)]
+    middle = len(left) // 2
+    first, taken = _indexed(client, rule, left[:middle], at)
+    if taken:
+        return first, taken
+    second, taken = _indexed(client, rule, left[middle:], at)
+    return first + second, taken
 
 
 def _index_key(rule: Constraint, entry: Entry) -> str | None:
