@@ -104,6 +104,9 @@ def check_text(text: bytes, file: str) -> Checked:
         tree = ast.parse(text.decode(), file)
     except SyntaxError as error:
         return Checked(empty, [Refusal(file, error.lineno or 1, f"not Python: {error.msg}")])
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        return Checked(empty, [Refusal(file, line, "not UTF-8: save the file in this encoding")])
     except (ValueError, RecursionError, MemoryError) as error:
         return Checked(empty, [Refusal(file, 1, f"not Python: {type(error).__name__}")])
     checker = _Checker(file)

@@ -32,6 +32,14 @@ def test_check_shows_procedures_or_every_refusal_with_its_line(tmp_path: Path) -
     assert f"{bad}:4: eval" in refused.stderr
 
 
+def test_a_file_of_another_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "bank.py"
+    file.write_bytes("def f(db):\n    return 'é'\n".encode("latin-1"))
+    refused = CliRunner().invoke(app, ["procedures", "check", str(file)])
+    assert refused.exit_code == 3
+    assert f"{file}:2: not UTF-8" in refused.stderr
+
+
 @pytest.mark.parametrize(("module", "name"), [("m" * 65, "f"), ("m", "f" * 65)])
 def test_a_name_that_no_log_takes_is_refused(tmp_path: Path, module: str, name: str) -> None:
     file = tmp_path / f"{module}.py"
