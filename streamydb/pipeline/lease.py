@@ -39,6 +39,7 @@ LOST_S: Final = 20.0
 """How long after its last renewal the holder itself gives the lease up."""
 
 _RENEW_S: Final = 5.0
+_ENDING_S_MAX: Final = 5.0
 _LOOK_S: Final = 1.0
 _FOLDER: Final = "lease"
 
@@ -119,17 +120,23 @@ class StoreLease:
         self._number = 0
         self._renewed_s = 0.0
         self._done = threading.Event()
+        self._renewing: threading.Thread | None = None
         self._lost: str | None = None
 
     def __enter__(self) -> Self:
         """Take it, and renew it from now on in a thread of its own."""
         self.take()
-        threading.Thread(target=self._renew_on, name="streamydb-lease", daemon=True).start()
+        self._renewing = threading.Thread(
+            target=self._renew_on, name="streamydb-lease", daemon=True
+        )
+        self._renewing.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         """Release it, if it is still held and the store can be reached."""
         self._done.set()
+        if self._renewing is not None:  # or a renewal under way would take the release back
+            self._renewing.join(_ENDING_S_MAX)
         with suppress(Exception):
             if self._lost is None:
                 self.release()

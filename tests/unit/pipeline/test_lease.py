@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,6 +131,38 @@ def test_one_that_is_told_to_stop_does_not_wait() -> None:
 def test_a_store_without_conditional_writes_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="creates an object twice"):
         Time().lease(MemoryObjects(careless=True)).take()
+
+
+class Slow(MemoryObjects):
+    """A store in which a renewal is on its way when its holder ends, and reaches it last if it can.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renews, self.released = threading.Event(), threading.Event()
+
+    def write(self, name: str, data: bytes) -> None:
+        if threading.current_thread() is threading.main_thread():
+            super().write(name, data)
+            self.released.set()
+            return
+        self.renews.set()
+        self.released.wait(0.5)
+        super().write(name, data)
+
+
+def test_a_renewal_under_way_does_not_take_the_release_back(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamydb.pipeline.lease._RENEW_S", 0.0)
+    objects, time = Slow(), Time()
+    with time.lease(objects):
+        assert objects.renews.wait(60)
+    for thread in threading.enumerate():
+        if thread.name == "streamydb-lease":
+            thread.join()
+    time.lease(objects).take()
+    assert time.now_s == 0, "the next holder did not wait"
 
 
 class Holders:
