@@ -37,7 +37,7 @@ def rebuild(
     """
     from streamydb.cli.launch import start_pipeline, wait_until_ready
     from streamydb.cli.undone import undone_if_interrupted
-    from streamydb.cli.up import start_broker
+    from streamydb.cli.up import refuse_second, start_broker
 
     target = find_target(named, procedures=procedures)
     phases = Phases()
@@ -51,6 +51,8 @@ def rebuild(
                 "with the --home that its pipeline has; with spark-submit see docs/operations.md, "
                 "'A damaged checkpoint'"
             )
+        if not name and not checkpoint.exists():
+            refuse_second(target, "To mend that one's checkpoint: see docs/operations.md")
         with phases.phase("The checkpoint") as phase:
             told["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
             phase.outcome = f"is now {told['old_checkpoint'] or 'a new one'}"

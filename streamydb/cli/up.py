@@ -25,6 +25,8 @@ HELLO_KEY = "hello"
 FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
 
+SECOND = "With --second this command starts one all the same"
+
 Grouping = Annotated[
     str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
 ]
@@ -117,10 +119,11 @@ def _runs(target: Target) -> bool:
     return target.settings.bootstrap is not None or find_broker(target.settings.home) is not None
 
 
-def refuse_second(target: Target) -> None:
+def refuse_second(target: Target, wish: str = SECOND) -> None:
     """Refuse to begin a checkpoint while a pipeline elsewhere executes the database.
 
-    One that was begun here before is only continued, and follows.
+    One that was begun here before is only continued, and follows. ``wish``: how to begin it all the
+    same.
     """
     from streamydb.cli.status import leader_of, pipelines_elsewhere
 
@@ -134,9 +137,8 @@ def refuse_second(target: Target) -> None:
         fail(
             f"database {target.database} is executed elsewhere, by pipeline {leader}. To use it "
             "from here: `streamydb txn`, or `read-model` and `serve` for a facade. A second "
-            "pipeline that takes over when that one stops: `streamydb pipeline --standby`. With "
-            "--second this command starts one all the same; if that one has just ended, wait half "
-            "a minute"
+            f"pipeline that takes over when that one stops: `streamydb pipeline --standby`. {wish}"
+            "; if that one has just ended, wait half a minute"
         )
 
 

@@ -16,7 +16,7 @@ from streamydb.cli.common import Failure
 from streamydb.cli.target import Target
 from streamydb.kafka import presence
 from streamydb.kafka.presence import PRESENT_S, Seen, heard
-from streamydb.local.folder import DatabaseFolder, PipelineStatus
+from streamydb.local.folder import DatabaseFolder, DatabaseRecord, PipelineStatus
 from streamydb.records.control import (
     Audited,
     Beat,
@@ -211,6 +211,21 @@ def test_up_begins_no_second_checkpoint_unasked(elsewhere: list[Seen], tmp_path:
     up.refuse_second(target(begun(tmp_path / "old", "another")))
     elsewhere.clear()
     up.refuse_second(target(DatabaseFolder(tmp_path, "bank")))
+
+
+def test_rebuild_begins_no_second_pipeline_where_there_is_no_checkpoint(
+    elsewhere: list[Seen], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = DatabaseFolder(tmp_path, "bank")
+    place.write_record(DatabaseRecord(database="bank", shards=1, partitions=1, bootstrap="k:9"))
+    monkeypatch.setattr("streamydb.kafka.connection.is_another", lambda _: False)
+    monkeypatch.setattr("streamydb.cli.undone._running", lambda _: [])
+    done = CliRunner().invoke(app, ["rebuild", "--home", str(tmp_path)])
+    assert done.exit_code == 1
+    assert f"executed elsewhere, by pipeline {elsewhere[0]}" in done.stderr
+    assert "docs/operations.md" in done.stderr
+    assert "--second" not in done.stderr
+    assert place.pipeline() is None
 
 
 def begun(home: Path, incarnation: str) -> DatabaseFolder:
