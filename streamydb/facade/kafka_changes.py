@@ -16,7 +16,14 @@ from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.kafka_tail import REQUEST_S, offsets_at, receive, run_in, spans
+from streamydb.facade.kafka_tail import (
+    REQUEST_S,
+    ThreadsEndedError,
+    offsets_at,
+    receive,
+    run_in,
+    spans,
+)
 from streamydb.facade.ports import FollowedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
@@ -269,13 +276,14 @@ class KafkaChanges:
         return f"the changes cannot be followed ({type(ended_by).__name__})"
 
     async def _publish(self, reader: ChangeReader, publish: Callable[[ChangeBatch], None]) -> None:
-        """Publish until cancelled."""
-        try:
-            while True:
-                for batch in await run_in(self._executor, reader.poll):
-                    publish(batch)
-        finally:
-            await asyncio.shield(run_in(self._executor, reader.close))
+        """Publish until cancelled, or until a program ends that has not closed its client."""
+        with suppress(ThreadsEndedError):
+            try:
+                while True:
+                    for batch in await run_in(self._executor, reader.poll):
+                        publish(batch)
+            finally:
+                await asyncio.shield(run_in(self._executor, reader.close))
 
     def _time_of(self, since: int) -> int | None:
         """The commit timestamp of a seq, if the read model still has it."""

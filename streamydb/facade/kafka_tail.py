@@ -29,7 +29,9 @@ from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.kafka.librdkafka import Failure
 from streamydb.settings import Settings
 
-__all__ = ["TopicFollower", "at_end", "offsets_at", "receive", "run_in", "spans"]
+__all__ = [
+    "ThreadsEndedError", "TopicFollower", "at_end", "offsets_at", "receive", "run_in", "spans",
+]  # fmt: skip
 
 REQUEST_S: Final = 5.0
 """How long Kafka may take to answer a question."""
@@ -106,9 +108,21 @@ def at_end(message: Any) -> bool:
     return error is not None and error.code() == PARTITION_EOF
 
 
+class ThreadsEndedError(RuntimeError):
+    """There are no threads any more: Python ends those of a program before it ends the program."""
+
+
 async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
-    """Run a function that waits for Kafka in a thread."""
-    return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
+    """Run a function that waits for Kafka in a thread.
+
+    Raises:
+        ThreadsEndedError: the executor is shut down.
+    """
+    try:
+        work = asyncio.get_running_loop().run_in_executor(executor, function, *args)
+    except RuntimeError as error:
+        raise ThreadsEndedError(*error.args) from None
+    return await work
 
 
 class _Pace:
