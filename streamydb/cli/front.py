@@ -174,8 +174,8 @@ def _served(target: Target, front: Front, environment: dict[str, str]) -> str | 
         waits = ["--timeout", f"{front.timeout_s:g}"]
         command = _command(target, "serve", "--port", str(chosen), *waits)
         url = f"{front.url}:{chosen}"
-        processes.start(target.place.folder, FACADE, command, environment)
         target.place.note_facade(url)
+        processes.start(target.place.folder, FACADE, command, environment)
     if _comes_up(target, url, front):
         return url
     if front.port is not None or front.free(_port_of(url)):

@@ -188,23 +188,28 @@ class DatabaseFolder:
         return processes.find(self.folder, PIPELINE)
 
     def facade_url(self) -> str | None:
-        """Return the address of the facade that `up` started, if it runs."""
-        if processes.find(self.folder, FACADE) is None:
+        """Return the address of the facade that `up` started, if it runs.
+
+        Of two `up` at once, one starts it, and the other one may have noted an address, too: the
+        port is that of the process.
+        """
+        facade = processes.find(self.folder, FACADE)
+        if facade is None:
             return None
         try:
-            return self._facade_file.read_text("utf-8").strip()
+            url = self._facade_file.read_text("utf-8").strip()
         except FileNotFoundError:
             return None
+        port = _option(facade, "--port")
+        return url if port is None else f"{url.rpartition(':')[0]}:{port}"
 
     def facade_bootstrap(self) -> str | None:
         """Return the address of the Kafka that the facade reads that `up` started, if it runs."""
         facade = processes.find(self.folder, FACADE)
-        if facade is None or "--bootstrap" not in facade.command[:-1]:
-            return None
-        return facade.command[facade.command.index("--bootstrap") + 1]
+        return None if facade is None else _option(facade, "--bootstrap")
 
     def note_facade(self, url: str) -> None:
-        """Keep where the facade serves."""
+        """Keep where a facade is going to serve; before it is started, so that it is found."""
         write_whole(self._facade_file, f"{url}\n".encode())
 
     def status(self, name: str = "") -> PipelineStatus:
@@ -240,6 +245,12 @@ class DatabaseFolder:
         except psutil.NoSuchProcess:
             return False
         return not dead and _told_by(status, birth_of(status.pid))
+
+
+def _option(process: processes.ProcessRecord, name: str) -> str | None:
+    """Return what an option of a process's command line says; None: it has no such option."""
+    words = process.command
+    return words[words.index(name) + 1] if name in words[:-1] else None
 
 
 def _told_by(status: PipelineStatus, birth: Birth) -> bool:

@@ -120,6 +120,8 @@ def test_where_the_facade_reads_is_known_from_its_start(
     running = processes.ProcessRecord("facade", 1, 0.0, command, "log", 0)
     monkeypatch.setattr(processes, "find", lambda *_: running)
     assert place.facade_bootstrap() == "k:9"
+    place.note_facade("https://[::1]:2")  # by another `up`, which was second
+    assert place.facade_url() == "https://[::1]:1"
 
 
 @pytest.mark.parametrize("command", [["sql", "select 1"], ["constraints", "verify"]])

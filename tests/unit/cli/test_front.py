@@ -30,6 +30,7 @@ from streamydb.cli.up import up
 from streamydb.facade import FacadeSettings
 from streamydb.kafka import creation
 from streamydb.local import processes
+from streamydb.local.broker import free_port
 from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL, DatabaseFolder
 from tests.support.secured import Authority
 from tests.support.served import serving
@@ -317,3 +318,19 @@ def test_the_copy_for_kafka_connect_runs_where_there_is_one(
         assert (processes.find(folder, CONNECT) is not None) == bool(topics)
     assert front.stop_front(tmp_path, "bank", Phases())
     assert processes.find(folder, CONNECT) is None
+
+
+def test_where_a_facade_serves_is_known_from_its_first_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(_: Path, name: str, command: list[str], __: object) -> None:
+        running = processes.ProcessRecord(name, 1, 0.0, command, "log", 0)
+        monkeypatch.setattr(processes, "find", lambda *_: running)
+        raise KeyboardInterrupt  # `up` ends here
+
+    monkeypatch.setattr(processes, "start", started)
+    target = find_target(Named(home=tmp_path, bootstrap="k:9"))
+    port = free_port()
+    with pytest.raises(KeyboardInterrupt):
+        front._served(target, front.Front(port, 1.0), {})
+    assert target.place.facade_url() == f"http://127.0.0.1:{port}"
