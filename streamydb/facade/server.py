@@ -15,6 +15,7 @@ from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
 from streamydb.local.open_files import take_file_handles
+from streamydb.local.signals import hangs_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ def serve(
     pipeline: Callable[[], PipelineStatus] | None = None,
     about: About | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT, SIGTERM or SIGHUP.
 
     Raises:
         ConfigurationError: see `make_server`; or the address is taken.
@@ -139,6 +140,8 @@ def serve(
     with suppress(ValueError):  # not the main thread: then no signal comes here
         # uvicorn ends cleanly on SIGTERM and then raises it again, as if it had been killed.
         signal.signal(signal.SIGTERM, lambda *_: None)
+        if hangs_up():
+            signal.signal(signal.SIGHUP, server.handle_exit)
     _take_file_handles(settings.connections_max + _OTHER_FILES)
     _read_once(model)
     keep_all()  # a collection that walked through it would hold up all readers
@@ -158,7 +161,7 @@ def _read_once(model: ReadModel) -> None:
 
 
 def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
-    """Serve a database on Kafka until SIGINT or SIGTERM; waits until Kafka answers.
+    """Serve a database on Kafka until it is told to stop, as `serve`; waits until Kafka answers.
 
     Args:
         settings: the database and the connection.

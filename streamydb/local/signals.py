@@ -1,5 +1,8 @@
-"""Stop on SIGTERM and SIGINT: services without a lock where a signal interrupts, commands by an
-exception.
+"""Stop on SIGTERM, SIGINT and SIGHUP: services without a lock where a signal interrupts, and
+commands by an exception.
+
+SIGHUP comes when a terminal is closed, often twice: from the shell, and from the system. Under
+`nohup` it is ignored, and stays so.
 
 A handler in Python runs in the main thread between two of its steps. If it takes a lock that the
 main thread holds just then, as `threading.Event.set` does while the main thread is in `Event.wait`,
@@ -17,14 +20,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
-__all__ = ["StopSignals", "Terminated", "stop_event", "unwinding"]
+__all__ = ["StopSignals", "Terminated", "hangs_up", "stop_event", "unwinding"]
 
-_NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 _END: Final = b"\0"
 
 
+def hangs_up() -> bool:
+    """Return True if SIGHUP would end this process: it was not started with `nohup`."""
+    return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+
+
 class StopSignals:
-    """Hands each SIGTERM and SIGINT to a function, in a thread of its own.
+    """Hands each SIGTERM and SIGINT, and the first SIGHUP, to a function, in a thread of its own.
 
     Outside the main thread no signal can be caught: then it does nothing.
 
@@ -49,7 +56,8 @@ class StopSignals:
         os.set_blocking(self._write_end, False)
         self._thread.start()
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
-        self._before = {number: signal.getsignal(number) for number in _NUMBERS}
+        numbers = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hangs_up() else [])]
+        self._before = {number: signal.getsignal(number) for number in numbers}
         self.catch()
         return self
 
@@ -68,7 +76,7 @@ class StopSignals:
     def catch(self) -> None:
         """Catch the signals again after a library (PySpark: SIGINT) has taken one for itself."""
         with suppress(ValueError):  # not the main thread
-            for number in _NUMBERS:
+            for number in self._before:
                 signal.signal(number, _ignored)
 
     def _run(self) -> None:
@@ -77,46 +85,52 @@ class StopSignals:
                 if number == _END[0]:
                     os.close(self._read_end)
                     return
-                if number in _NUMBERS:
+                if number in self._before and not (number == signal.SIGHUP and self._count):
                     self._count += 1
                     self._told(self._count)
 
 
 @contextmanager
 def stop_event() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, within the block."""
+    """An event that SIGTERM, SIGINT and SIGHUP set, within the block."""
     event = threading.Event()
     with StopSignals(lambda _: event.set()):
         yield event
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come: a kind of Ctrl-C, because libraries undo what they do for no other."""
+    """SIGTERM or SIGHUP has come: a kind of Ctrl-C, as libraries undo what they do for no other."""
 
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Have SIGTERM leave the block as Ctrl-C does, so that what is half made is removed.
+    """Have SIGTERM and SIGHUP leave the block as Ctrl-C does, so that what is half made is removed.
 
-    Then it ends the process, as it would have without this; a second one does so at once. Who
-    catches it already, or ignores it, goes on doing so.
+    Then it ends the process, as it would have without this; a second SIGTERM does so at once. Who
+    catches them already, or ignores them, goes on doing so.
     """
     came: list[int] = []
+    in_main = threading.current_thread() is threading.main_thread()
+    caught = [
+        number for number in (signal.SIGTERM, signal.SIGHUP)
+        if in_main and signal.getsignal(number) is signal.SIG_DFL
+    ]  # fmt: skip
 
     def unwind(number: int, _: object) -> None:
+        if came:  # SIGHUP, once more
+            return
         came.append(number)
-        signal.signal(number, signal.SIG_DFL)
+        if signal.SIGTERM in caught:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise Terminated
 
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, unwind)
+    for number in caught:
+        signal.signal(number, unwind)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
         for number in came:
             signal.raise_signal(number)
 

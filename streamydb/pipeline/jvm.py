@@ -71,7 +71,7 @@ class EarlyJvm:
         self.process = subprocess.Popen(
             [home / "bin" / "spark-submit", *given, *last], stdin=subprocess.PIPE,
             env={**os.environ, "SPARK_CONNECT_MODE": "0", _ADDRESS: str(self._address)},
-            preexec_fn=_leave_interrupts_to_us,  # noqa: PLW1509 - no thread runs yet
+            preexec_fn=_leave_signals_to_us,  # noqa: PLW1509 - no thread runs yet
         )  # fmt: skip
 
     @contextmanager
@@ -104,8 +104,10 @@ def _address(told: bytes) -> tuple[str, str]:
     return str(port), told[_NUMBERS.size : _NUMBERS.size + size].decode()
 
 
-def _leave_interrupts_to_us() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _leave_signals_to_us() -> None:
+    """Have the JVM ignore what a terminal sends to all of its group: we end it."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Jvm:

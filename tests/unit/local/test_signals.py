@@ -1,0 +1,67 @@
+"""A terminal that is closed (SIGHUP) ends what runs in it as SIGTERM does, but for `nohup`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+_COMMAND = """
+import signal
+from streamydb.local.signals import unwinding
+
+with unwinding():
+    try:
+        signal.raise_signal(signal.{first})
+    finally:
+        print("is undone")
+        signal.raise_signal(signal.SIGHUP)
+        print("as a whole", flush=True)
+print("never said")
+"""
+
+_SERVICE = """
+import signal
+from streamydb.local.signals import StopSignals
+
+told = []
+with StopSignals(told.append):
+    for name in "SIGHUP", "SIGHUP", "SIGTERM":
+        signal.raise_signal(getattr(signal, name))
+print(*told)
+"""
+
+_NOHUP = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from streamydb.local.signals import stop_event, unwinding
+
+with unwinding():
+    signal.raise_signal(signal.SIGHUP)
+with stop_event() as stop:
+    signal.raise_signal(signal.SIGHUP)
+print(stop.is_set(), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)
+"""
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("first", ["SIGTERM", "SIGHUP"])
+def test_a_command_undoes_what_is_half_made(first: str) -> None:
+    done = run(_COMMAND.format(first=first))
+    assert done.stdout.splitlines() == ["is undone", "as a whole"], done.stderr
+    assert done.returncode == -getattr(signal, first)
+
+
+def test_a_service_is_told_once_of_a_terminal_that_was_closed() -> None:
+    assert run(_SERVICE).stdout == "1 2\n"
+
+
+def test_what_nohup_runs_goes_on() -> None:
+    assert run(_NOHUP).stdout == "False True\n"
