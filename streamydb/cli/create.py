@@ -159,6 +159,18 @@ def refuse_changes(target: Target) -> None:
             )
 
 
+def refuse_partitions(target: Target) -> None:
+    """Refuse another number of partitions than the log of a database that runs has."""
+    if "partitions" not in target.settings.model_fields_set:
+        return
+    wanted, known = target.settings.partitions, target.must_exist().partitions
+    if wanted != known:
+        fail(
+            f"database {target.database} has partitions {known}, and {wanted} was asked for. "
+            "Leave --partitions out, or add some with `streamydb resize`."
+        )
+
+
 def _partitions(target: Target, record: DatabaseRecord | None) -> int:
     """Return how many partitions the log has or shall have; it may have grown since its creation.
     """

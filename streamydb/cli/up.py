@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.create import Connect, Sync, create_database, refuse_changes
+from streamydb.cli.create import (
+    Connect,
+    Sync,
+    create_database,
+    refuse_changes,
+    refuse_partitions,
+)
 from streamydb.cli.options import Founding, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.target import Target, find_target
 
@@ -76,6 +82,7 @@ def up(
     phases, front = Phases(), front_of(target, http_port, timeout) if http else None
     with undone_if_interrupted(target, phases):
         if _runs(target):
+            refuse_partitions(target)
             _go_on(target, front, phases, sync, connect=connect)
             _tell_running(target, json)
             return

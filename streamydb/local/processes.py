@@ -83,7 +83,10 @@ def start(
     with _locked(folder, name):
         running = find(folder, name)
         if running is not None:
-            raise ProcessError(f"{name} runs already (process {running.pid}); stop it first")
+            raise ProcessError(
+                f"{name} runs already (process {running.pid}), started by another command: run "
+                "this one again when that has ended, or stop it first (`streamydb down`)"
+            )
         return _start(folder, name, command, environment)
 
 

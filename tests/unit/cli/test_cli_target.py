@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -225,6 +226,24 @@ def test_what_contradicts_the_creation_is_refused_with_what_can_be_done(
     with pytest.raises(Failure, match=message) as refused:
         refuse_changes(find_target(Named("bank", tmp_path), **{option: value}))
     assert refused.value.code == 1  # as for what Kafka tells: the arguments themselves make sense
+
+
+def test_another_number_of_partitions_is_refused_by_up_of_a_database_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, log = import_module("streamydb.cli.up"), SimpleNamespace(partitions=2)
+    monkeypatch.setattr("streamydb.cli.target.Target.must_exist", lambda _: log)
+    monkeypatch.setattr(command, "_runs", lambda _: True)
+    went_on: list[object] = []
+    monkeypatch.setattr(command, "_go_on", lambda *_, **__: went_on.append(1))
+    monkeypatch.setattr(command, "_tell_running", lambda *_: None)
+    up = ["up", "--home", str(tmp_path), "--bootstrap", "k:9", "--no-http"]
+    done = CliRunner().invoke(app, [*up, "--partitions", "3"])
+    assert (done.exit_code, went_on) == (1, [])
+    assert "bank has partitions 2, and 3 was asked for" in done.stderr
+    for given in ([], ["--partitions", "2"]):  # it may have grown
+        assert CliRunner().invoke(app, [*up, *given]).exit_code == 0
+    assert went_on == [1, 1]
 
 
 def test_a_database_without_plans_keeps_its_shards(tmp_path: Path) -> None:

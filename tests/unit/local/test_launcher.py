@@ -272,7 +272,7 @@ def test_of_two_that_start_one_at_once_one_does(
     assert processes.stop(tmp_path, "pipeline", 0)
     assert len(begun) == 1
     (refused,) = [start.exception() for start in starts if start.exception() is not None]
-    assert str(refused) == f"pipeline runs already (process {begun[0]}); stop it first"
+    assert f"pipeline runs already (process {begun[0]}), started by another command" in str(refused)
 
 
 def test_one_that_was_started_while_another_ended_is_found(
