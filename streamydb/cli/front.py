@@ -230,11 +230,16 @@ def _comes_up(target: Target, url: str, front: Front) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Return True if this process serves the port, and not another that has just taken it."""
+    """Return True if this process serves the port, and not another that has just taken it.
+
+    Another user's process shows nobody what it serves: it is asked.
+    """
     import psutil
 
     try:
         connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.AccessDenied:
+        return True
     except psutil.Error:
         return False
     return any(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -18,6 +19,8 @@ from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
+
+from streamydb.errors import ConfigurationError
 
 __all__ = ["KernelCache", "KernelFile", "callees", "meaning"]
 
@@ -144,8 +147,19 @@ class KernelCache(FunctionCache):
     """The cache of one kernel."""
 
     def __init__(self, function: FunctionType) -> None:
-        """Look where the kernel's files are; nothing is read yet."""
-        super().__init__(function)
+        """Look where the kernel's files are; nothing is read yet.
+
+        Raises:
+            ConfigurationError: they could be nowhere.
+        """
+        try:
+            super().__init__(function)
+        except RuntimeError as error:
+            folder = Path(function.__code__.co_filename).parent / "__pycache__"
+            raise ConfigurationError(
+                f"compiled kernels cannot be kept: this user may write neither {folder} nor a "
+                "cache folder of its own in its home; name a folder with NUMBA_CACHE_DIR"
+            ) from error
         self._cache_file = KernelFile(
             self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp(),
             function,

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -75,6 +76,14 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
         assert front._served(target, Front(None, 60), {}) is None, "another port is to be tried"
     finally:
         processes.stop(target.place.folder, READ_MODEL)
+
+
+def test_a_facade_of_another_user_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil.Process, "net_connections", denied)
+    assert front._listens(os.getpid(), 1)
 
 
 def test_the_facade_may_take_as_long_as_is_said(

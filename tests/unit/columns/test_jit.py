@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import IndexDataCacheFile
+import pytest
+from numba.core.caching import CacheImpl, IndexDataCacheFile
 
-from streamydb.columns.kernel_cache import KernelFile
+from streamydb.columns.jit import same_text
+from streamydb.columns.kernel_cache import KernelCache, KernelFile, _compiled_of
+from streamydb.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = """
@@ -154,3 +157,12 @@ def test_code_is_not_taken_for_that_of_the_index_beside_it(tmp_path: Path) -> No
         assert file.load("key") is None
     file.save("key", "code")
     assert file.load("key") == "code"
+
+
+def test_a_user_who_may_write_nowhere_is_told_what_to_name(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service's user often has no home, and its installation is another one's."""
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    with pytest.raises(ConfigurationError, match=r"columns/__pycache__.*NUMBA_CACHE_DIR"):
+        KernelCache(_compiled_of(same_text))
