@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import locale
 import os
 import re
 import sys
@@ -64,6 +65,7 @@ class Commands(TyperGroup):
         """
         open_what_is_closed()
         show_what_can_be()
+        let_java_read_every_name()
         with unwinding():
             return super().main(*arguments, **named)
 
@@ -115,6 +117,16 @@ def show_what_can_be() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors in _STRICT and not is_utf8(stream):
             stream.reconfigure(errors="backslashreplace")
+
+
+def let_java_read_every_name() -> None:
+    """Have processes that are started take names of files for UTF-8 where LC_ALL says ASCII.
+
+    Python does so by itself unless LC_ALL is set, and Java cannot begin in a folder that it cannot
+    name.
+    """
+    if os.environ.get("LC_ALL") and locale.setlocale(locale.LC_CTYPE) == "C":
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def is_utf8(stream: Any) -> bool:

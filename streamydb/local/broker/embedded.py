@@ -253,7 +253,8 @@ class EmbeddedBroker:
             check=False,
         )
         if done.returncode != 0:
-            said = (done.stdout + done.stderr).strip()[-2000:]
+            lines = (done.stdout + done.stderr).splitlines()
+            said = "\n".join(line for line in lines if not line.startswith("\t"))[-2000:]
             msg = f"Could not format the broker's storage {self._folder / 'data'}: {said}"
             raise BrokerError(msg)
 

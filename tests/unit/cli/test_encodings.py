@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from streamydb.cli.common import let_java_read_every_name
 from streamydb.cli.phases import bar
 
 PROGRAM = """
@@ -67,3 +68,20 @@ def test_a_bar_is_of_characters_that_can_be_shown(monkeypatch: pytest.MonkeyPatc
         error: Any = SimpleNamespace(encoding=encoding)
         monkeypatch.setattr(sys, "stderr", error)
         assert bar(1, 2, 2) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "known_as", "handed_on"),
+    [
+        ("C", "C", "C.UTF-8"), ("xx_XX.UTF-8", "C", "C.UTF-8"), ("C.UTF-8", "C.UTF-8", "C.UTF-8"),
+        ("", "C", ""), ("de_DE.UTF-8", "de_DE.UTF-8", "de_DE.UTF-8"),
+    ],
+)  # fmt: skip
+def test_java_is_told_to_read_every_name(
+    given: str, known_as: str, handed_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a home with an umlaut, the broker's and Spark's ended at once with a chain of errors."""
+    monkeypatch.setenv("LC_ALL", given)
+    monkeypatch.setattr("locale.setlocale", lambda _: known_as)
+    let_java_read_every_name()
+    assert os.environ["LC_ALL"] == handed_on
