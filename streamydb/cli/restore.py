@@ -265,7 +265,7 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
         Failure: a database that has been used is there.
     """
     from streamydb import kafka
-    from streamydb.backup.restore import close_log, open_log
+    from streamydb.backup.restore import close_log
     from streamydb.kafka.topic_plans import LOADING, STAMPS
 
     settings, names = target.settings, kafka.TopicNames(target.database)
@@ -273,16 +273,15 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
     log, partitions = found.get(names.transactions), max(manifest.partitions, len(manifest.ends))
     _refuse_used(target, found, partitions)
     copies = copies_of(target)
-    if log is not None and log.settings.get(STAMPS) == LOADING:
-        open_log(target.connection, target.database)
+    loading = log is None or log.settings.get(STAMPS) == LOADING
     kafka.create(
         target.connection, target.database,
         partitions=manifest.partitions if log is None else log.partitions,
         shards=settings.shards, replication=copies.replication, min_insync=copies.min_insync,
-        changes_partitions=settings.changes_partitions,
+        changes_partitions=settings.changes_partitions, loading=loading,
     )
     kafka.grow(target.connection, target.database, partitions)
-    if log is None or not any(log.ends) or log.settings.get(STAMPS) == LOADING:
+    if log is None or loading or not any(log.ends):
         close_log(target.connection, target.database)
 
 

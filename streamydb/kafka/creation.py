@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import NewPartitions, NewTopic, TopicMetadata
@@ -23,6 +24,8 @@ from streamydb.kafka.clients import ContactedAdmin, administrator
 from streamydb.kafka.foundation import Founding, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import (
+    LOADING,
+    STAMPS,
     TopicPlan,
     check_bounds,
     connect_plan,
@@ -53,6 +56,7 @@ def create(
     replication: int = 1,
     min_insync: int = 1,
     changes_partitions: int = 4,
+    *, loading: bool = False,
 ) -> TopicNames:
     """Create the topics of a database that do not exist yet; the others must be as asked for.
 
@@ -64,6 +68,8 @@ def create(
         replication: copies of each topic.
         min_insync: copies that must have a record before it counts as written.
         changes_partitions: partitions of the change feed.
+        loading: a database is restored into them: the log takes the producer's times, and is made
+            so; no pipeline starts on it.
 
     Raises:
         ValueError: an argument is out of its bounds.
@@ -73,6 +79,8 @@ def create(
     check_bounds(partitions, shards, replication, min_insync, changes_partitions)
     admin = administrator(client_config)
     plans = plans_of(names, partitions, shards, replication, min_insync, changes_partitions)
+    if loading:
+        plans = [_loaded(plan) if plan.name == names.transactions else plan for plan in plans]
     found = describe_topics(admin, [plan.name for plan in plans])
     refuse_differences(plans, found)
     missing = [plan for plan in plans if plan.name not in found]
@@ -85,6 +93,11 @@ def create(
         facts = Founding(log=log, partitions=founded, changes=changes)
         record(client_config, database, facts)
     return names
+
+
+def _loaded(log: TopicPlan) -> TopicPlan:
+    """Return the plan of a log into which a database is being restored."""
+    return replace(log, settings={**log.settings, STAMPS: LOADING})
 
 
 def delete(client_config: Mapping[str, str], database: str) -> list[str]:

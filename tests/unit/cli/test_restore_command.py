@@ -51,7 +51,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def noting(what: str) -> Callable[..., None]:
-        return lambda *_, **__: found.append(what)
+        return lambda *_, **given: found.append(what + " closed" * given.get("loading", False))
 
     monkeypatch.setattr(restore, "copies_of", lambda _: kafka.Copies(1, 1, 1))
     for module, names in ((kafka, ("create", "grow")), (restoring, ("open_log", "close_log"))):
@@ -93,11 +93,11 @@ def test_a_database_that_was_used_is_refused_before_anything_is_changed(
 @pytest.mark.parametrize(
     ("there", "wanted"),
     [
-        ([], ["create", "grow", "close_log"]),
+        ([], ["create closed", "grow", "close_log"]),
         ([topic(NAMES.transactions, 0)], ["create", "grow", "close_log"]),
         (
             [topic(NAMES.transactions, 5, 5, stamps="CreateTime")],
-            ["open_log", "create", "grow", "close_log"],
+            ["create closed", "grow", "close_log"],
         ),
         ([topic(NAMES.transactions, 9, 9), topic(NAMES.results, 0)], ["create", "grow"]),
     ],
