@@ -13,9 +13,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import islice, takewhile
 from pathlib import Path
@@ -30,7 +30,12 @@ from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
 from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
 
-__all__ = ["FileIdTables", "LmdbValues", "remove_other_incarnations", "shard_folder"]
+__all__ = [
+    "FileIdTables", "LmdbValues", "own_caches", "remove_other_incarnations", "shard_folder",
+]  # fmt: skip
+
+_IN_USE: Final = "in-use"
+"""A file in the folder of an incarnation, locked by the pipeline that runs."""
 
 _MAP_BYTES = 1 << 38
 _POSITION = b"position"
@@ -302,9 +307,39 @@ _MAPPED: dict[Path, tuple[int, npt.NDArray[Any]]] = {}
 """Mapped tables of this process by path, with the inode."""
 
 
+@contextmanager
+def own_caches(root: Path, database: str, incarnation: str) -> Iterator[None]:
+    """Keep a pipeline's caches from others while the body runs; first remove what nobody has.
+
+    Databases of one name, of two clusters, may share ``root``.
+    """
+    own = root / database / incarnation
+    with ExitStack() as held:
+        with suppress(OSError):  # it has no locks, or executors elsewhere have the caches
+            own.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context((own / _IN_USE).open("wb"))
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        remove_other_incarnations(root, database, incarnation)
+        yield
+
+
 def remove_other_incarnations(root: Path, database: str, incarnation: str) -> None:
-    """Remove caches of a database's earlier incarnations and of earlier boots of this machine."""
+    """Remove caches of a database's earlier incarnations and of earlier boots of this machine,
+    unless a pipeline that runs has them.
+    """
     base, boot = root / database, shard_folder(root, database, incarnation, 0).parent
-    others = [path for path in base.glob("*") if path.name != incarnation]
+    others = [path for path in base.glob("*") if path.name != incarnation and not _in_use(path)]
     for path in [*others, *(path for path in boot.parent.glob("*") if path != boot)]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _in_use(folder: Path) -> bool:
+    """Return True if a pipeline that runs has this folder of caches."""
+    try:
+        with (folder / _IN_USE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -27,7 +27,7 @@ from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.local.exposition import serve
 from streamydb.local.logs import keep_short
-from streamydb.local.shard_files import remove_other_incarnations
+from streamydb.local.shard_files import own_caches
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.checkpoint import Checkpoint, opened
@@ -131,12 +131,17 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
 
 
 def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
-    """Start step by step; each may take long, so a stop is looked for between them."""
-    ending = parts.ending
+    """Find the database, then execute it."""
     found = parts.patience.ask(lambda: _find(parts.config))
-    config = found.config
+    of = found.database
+    with own_caches(found.config.local, of.database, of.incarnation):
+        return _execute(parts, found, checkpoint, launch)
+
+
+def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
+    """Start step by step; each may take long, so a stop is looked for between them."""
+    ending, config = parts.ending, found.config
     feedback = TopicNames(found.database.database).feedback_of(config.name)
-    remove_other_incarnations(config.local, found.database.database, found.database.incarnation)
     launch.compile()
     _go_on(ending)
     spark = _spark(parts, launch)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.local import shard_files
-from streamydb.local.shard_files import remove_other_incarnations, shard_folder
+from streamydb.local.shard_files import own_caches, remove_other_incarnations, shard_folder
 
 
 def folder_of(root: Path, incarnation: str) -> Path:
@@ -48,3 +48,14 @@ def test_without_a_boot_id_all_boots_are_one(
     present = folder_of(tmp_path, "own")
     remove_other_incarnations(tmp_path, "bank", "own")
     assert (present / "values").exists()
+
+
+def test_the_caches_of_a_pipeline_that_runs_are_left_alone(tmp_path: Path) -> None:
+    """Another cluster may have a database of that name, whose pipeline has the same home."""
+    others, own = folder_of(tmp_path, "other"), folder_of(tmp_path, "own")
+    with own_caches(tmp_path, "bank", "other"):
+        assert not own.exists()
+        with own_caches(tmp_path, "bank", "own"):
+            assert (others / "values").exists()
+    with own_caches(tmp_path, "bank", "own"):
+        assert not others.exists()
