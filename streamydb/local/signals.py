@@ -131,8 +131,8 @@ def unwinding() -> Iterator[None]:
     finally:
         for number in caught:
             signal.signal(number, signal.SIG_DFL)
-        for number in came:
-            signal.raise_signal(number)
+        for each in came:
+            signal.raise_signal(each)
 
 
 def _ignored(*_: object) -> None:
