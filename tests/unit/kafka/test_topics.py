@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamydb.kafka import TopicNames, TopicProblem, create
@@ -35,7 +37,7 @@ def test_a_wrong_name_is_refused(name: str) -> None:
         {"changes_partitions": 0},
     ],
 )
-def test_numbers_out_of_bounds_are_refused_before_kafka_is_asked(numbers: dict[str, int]) -> None:
+def test_numbers_out_of_bounds_are_refused_before_kafka_is_asked(numbers: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be between 1 and"):
         create({"bootstrap.servers": "127.0.0.1:1"}, "bank", **numbers)
 
