@@ -19,7 +19,12 @@ async def test_following_ends_without_an_error_when_python_has_ended_its_threads
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     polled = threading.Event()
-    reader = SimpleNamespace(poll=lambda: polled.set() or [], close=lambda: None)
+
+    def poll() -> list[object]:
+        polled.set()
+        return []
+
+    reader = SimpleNamespace(poll=poll, close=lambda: None)
     monkeypatch.setattr(kafka_changes, "ChangeReader", lambda *_: reader)
     model: Any = SimpleNamespace(
         progress=lambda: SimpleNamespace(parts={}), latest=lambda: SimpleNamespace(seq=0)
