@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -155,10 +154,10 @@ class KernelCache(FunctionCache):
         try:
             super().__init__(function)
         except RuntimeError as error:
-            folder = Path(function.__code__.co_filename).parent / "__pycache__"
             raise ConfigurationError(
-                f"compiled kernels cannot be kept: this user may write neither {folder} nor a "
-                "cache folder of its own in its home; name a folder with NUMBA_CACHE_DIR"
+                "compiled kernels cannot be kept: this user may write neither beside "
+                f"{function.__code__.co_filename} nor into a cache folder of its own home; name a "
+                "folder with NUMBA_CACHE_DIR"
             ) from error
         self._cache_file = KernelFile(
             self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp(),

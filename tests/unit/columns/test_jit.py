@@ -164,5 +164,5 @@ def test_a_user_who_may_write_nowhere_is_told_what_to_name(
 ) -> None:
     """A service's user often has no home, and its installation is another one's."""
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])
-    with pytest.raises(ConfigurationError, match=r"columns/__pycache__.*NUMBA_CACHE_DIR"):
+    with pytest.raises(ConfigurationError, match=r"columns/jit\.py.*NUMBA_CACHE_DIR"):
         KernelCache(_compiled_of(same_text))
