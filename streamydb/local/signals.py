@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -85,6 +86,8 @@ class StopSignals:
                 if number == _END[0]:
                     os.close(self._read_end)
                     return
+                if number == signal.SIGHUP:
+                    _leave_terminal()
                 if number in self._before and not (number == signal.SIGHUP and self._count):
                     self._count += 1
                     self._told(self._count)
@@ -117,6 +120,8 @@ def unwinding() -> Iterator[None]:
     ]  # fmt: skip
 
     def unwind(number: int, _: object) -> None:
+        if number == signal.SIGHUP:
+            _leave_terminal()
         if came:  # SIGHUP, once more
             return
         came.append(number)
@@ -133,6 +138,16 @@ def unwinding() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
         for each in came:
             signal.raise_signal(each)
+
+
+def _leave_terminal() -> None:
+    """Have all that is said to a terminal, which was closed, go nowhere: it would raise errors."""
+    for number in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, number)
+                os.close(null)
 
 
 def _ignored(*_: object) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,24 @@ with stop_event() as stop:
 print(stop.is_set(), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)
 """
 
+_SAYING = """
+import signal, sys
+from pathlib import Path
+from streamydb.local.signals import stop_event, unwinding
+
+with unwinding():
+    try:
+        print("ready", flush=True)
+        if sys.argv[1] == "command":
+            signal.pause()
+        with stop_event() as stop:
+            stop.wait()
+    finally:
+        print("is undone", file=sys.stderr, flush=True)
+        print("is undone", flush=True)
+        Path(sys.argv[2]).write_text("as a whole")
+"""
+
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -65,3 +85,21 @@ def test_a_service_is_told_once_of_a_terminal_that_was_closed() -> None:
 
 def test_what_nohup_runs_goes_on() -> None:
     assert run(_NOHUP).stdout == "False True\n"
+
+
+@pytest.mark.parametrize("kind", ["command", "service"])
+def test_what_is_said_to_a_terminal_that_was_closed_stops_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    master, slave = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", _SAYING, kind, str(tmp_path / "done")], stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        said = b""
+        while b"ready" not in said:
+            said += os.read(master, 1024)
+        os.close(master)
+        process.send_signal(signal.SIGHUP)
+        process.wait(60)
+    assert (tmp_path / "done").read_text() == "as a whole"
