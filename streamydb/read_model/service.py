@@ -13,6 +13,7 @@ from streamydb.local.exposition import serve
 from streamydb.local.signals import stop_event
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import Retention
+from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.load import load
 from streamydb.read_model.metrics import registry_of
@@ -50,14 +51,8 @@ def run(
         Retention(retention_s, retention_seqs)
     except ValueError as fault:
         raise ConfigurationError(str(fault)) from fault
-    is_new = not folder.exists() or not any(folder.iterdir())
-    if is_new:
-        _must_exist(settings)
-    if from_snapshot is not None and is_new:
-        load(from_snapshot, folder, settings.database)
-    elif copy_from is not None and is_new:
-        with ReadModel.open(copy_from, settings.database) as original:
-            copy_to(original, folder)
+    if not folder.exists() or not any(folder.iterdir()):
+        _begin(settings, folder, copy_from, from_snapshot)
     warm_up()  # takes twenty seconds the first time on a machine
     with ReadModel.open(folder, settings.database, write=True) as model:
         follower = Follower(
@@ -72,21 +67,56 @@ def run(
             end_metrics()
 
 
-def _must_exist(settings: Settings) -> None:
-    """Refuse a database that Kafka does not have, before a folder is made for it.
-
-    If Kafka is away, the follower finds that out later.
+def _begin(
+    settings: Settings, folder: Path, copy_from: Path | None, from_snapshot: str | None
+) -> None:
+    """Load a new read model with what it is to begin with, if that is of the present database.
 
     Raises:
-        StreamyError: there are no changes to follow.
+        StreamyError: it is not; or it cannot be loaded.
+    """
+    topic_id = _topic_id(settings)
+    if from_snapshot is not None:
+        from streamydb.backup.snapshots import read_manifest
+
+        if topic_id is not None:
+            _must_be_of(topic_id, read_manifest(from_snapshot).topic, from_snapshot)
+        load(from_snapshot, folder, settings.database)
+    elif copy_from is not None:
+        with ReadModel.open(copy_from, settings.database) as original:
+            if topic_id is not None:
+                _must_be_of(topic_id, original.progress().topic_id, copy_from)
+            copy_to(original, folder)
+
+
+def _must_be_of(present: str, known: str, place: Path | str) -> None:
+    """Refuse what was read from an earlier topic of the same name.
+
+    Raises:
+        StoreMismatchError: it was.
+    """
+    if known not in ("", present):
+        raise StoreMismatchError(
+            f"what is in {place} was read from changes with Kafka's id {known}; now the database "
+            f"has others, with id {present}. Begin with a copy or a snapshot that was made since, "
+            "or without one"
+        )
+
+
+def _topic_id(settings: Settings) -> str | None:
+    """Kafka's id of the changes; None if Kafka is away: then the follower finds out later.
+
+    Raises:
+        StreamyError: there are no changes to follow, so that no folder is made for them.
     """
     if not listens(settings.bootstrap_servers):
-        return
+        return None
     source = KafkaSource(settings.client_config(), TopicNames(settings.database).changes)
     try:
-        source.describe()
+        return source.describe().topic_id
     except StreamyError as error:
         if not is_transient(error):
             raise
+        return None
     finally:
         source.close()

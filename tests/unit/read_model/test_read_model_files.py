@@ -36,8 +36,9 @@ from streamydb.read_model import (
 )
 from streamydb.read_model.copies import drafted
 from streamydb.settings import Settings
-from tests.support.memory_topic import MemoryTopic
+from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import follow, resolve, write
+from tests.unit.backup.test_snapshots import make
 
 
 def test_one_writer_many_readers(tmp_path: Path, model: ReadModel, topic: MemoryTopic) -> None:
@@ -346,6 +347,26 @@ def test_a_new_read_model_begins_with_what_is_named_in_an_empty_folder_too(
         with pytest.raises(Begun):
             service.run(settings, folder, from_snapshot="snapshot")
     assert loaded == [missing, empty]
+
+
+def test_what_was_read_from_an_earlier_database_of_that_name_is_no_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: ReadModel, topic: MemoryTopic
+) -> None:
+    follow(model, topic)
+    make(tmp_path / "snapshot", [], 1)
+    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
+    monkeypatch.setattr(service, "listens", lambda _: True)
+    monkeypatch.setattr(service, "warm_up", begin)
+    folder, anew = tmp_path / "new", MemoryTopic(2, "made anew")
+    for source, raised in ((anew, StoreMismatchError), (topic, Begun)):
+        monkeypatch.setattr(service, "KafkaSource", lambda *_, now=source: MemorySource(now))
+        with pytest.raises(raised):
+            service.run(settings, folder, copy_from=tmp_path / "model")
+        assert folder.exists() == (raised is Begun)
+    monkeypatch.setattr(service, "KafkaSource", lambda *_: MemorySource(anew))
+    with pytest.raises(StoreMismatchError, match="now the database has others, with id made anew"):
+        service.run(settings, tmp_path / "loaded", from_snapshot=str(tmp_path / "snapshot"))
+    assert not (tmp_path / "loaded").exists()
 
 
 @pytest.mark.parametrize("retention", [-1.0, float("nan")])
