@@ -53,7 +53,7 @@ class ChangeReader:
 
     Kafka deletes old changes. A partition that does not begin at offset 0 has all that is wanted if
     its first resolved seq is not above the wanted one, or if a read model has read all that was
-    deleted, and came to no higher seq. Otherwise changes may be missing, which is an error.
+    deleted, and met no change of a higher seq. Otherwise changes may be missing, which is an error.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class ChangeReader:
         since: int,
         ts_ms: int | None,
         followed: Mapping[int, PartitionProgress] | None = None,
+        newest: int = 0,
     ) -> None:
         """Connect.
 
@@ -70,6 +71,7 @@ class ChangeReader:
             since: the changes after this seq are read.
             ts_ms: its commit timestamp, if that is known.
             followed: how far a read model has read.
+            newest: the largest seq of what it has met there, resolved or not.
 
         Raises:
             LogUnavailableError: Kafka does not answer.
@@ -86,7 +88,7 @@ class ChangeReader:
         try:
             kept = spans(self._consumer, topic)
             self._lows = {number: low for number, (low, _) in kept.items()}
-            self._trimmed = _trimmed(self._lows, followed or {}, since)
+            self._trimmed = _trimmed(self._lows, followed or {}, since, newest)
             starts = self._lows
             if ts_ms is not None:
                 later = offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
@@ -189,9 +191,11 @@ class ChangeReader:
 
 
 def _trimmed(
-    lows: Mapping[int, int], followed: Mapping[int, PartitionProgress], since: int
+    lows: Mapping[int, int], followed: Mapping[int, PartitionProgress], since: int, newest: int
 ) -> set[int]:
     """The partitions of which changes after a seq may have been deleted.
+
+    A read model that has passed what was deleted may have met changes there that are not resolved.
 
     Raises:
         ProblemError: some have been.
@@ -201,7 +205,7 @@ def _trimmed(
         part = followed.get(number, PartitionProgress())
         if part.resolved.seq > since and part.position <= low:
             raise _gone()
-        if low > 0 and (part.position < low or part.resolved.seq > since):
+        if low > 0 and (part.position < low or max(part.resolved.seq, newest) > since):
             found.add(number)
     return found
 
@@ -236,9 +240,7 @@ class KafkaChanges:
         followed = self._model.progress().parts
         latest = self._model.latest()
         known = latest.ts_ms if latest.seq else None
-        reader = await run_in(
-            self._executor, ChangeReader, self._settings, latest.seq, known, followed
-        )
+        reader = await run_in(self._executor, self._reader, latest.seq, known, followed)
         self._publishing = asyncio.create_task(self._publish(reader, publish))
         return latest.seq
 
@@ -252,10 +254,10 @@ class KafkaChanges:
 
     async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield the batches after a seq; see `ChangeSource`."""
+        followed = self._model.progress().parts
         reader = await run_in(
-            self._executor, ChangeReader, self._settings, since, self._time_of(since),
-            self._model.progress().parts,
-        )  # fmt: skip
+            self._executor, self._reader, since, self._time_of(since), followed
+        )
         try:
             while True:
                 for batch in await run_in(self._executor, reader.poll):
@@ -274,6 +276,13 @@ class KafkaChanges:
         if isinstance(ended_by, RecordError):  # its text shows nothing of the record
             return f"the changes cannot be followed: {ended_by}"
         return f"the changes cannot be followed ({type(ended_by).__name__})"
+
+    def _reader(
+        self, since: int, ts_ms: int | None, followed: Mapping[int, PartitionProgress]
+    ) -> ChangeReader:
+        """Begin to read the changes after a seq."""
+        newest = self._model.newest()  # asked after what was followed, so that it is of no less
+        return ChangeReader(self._settings, since, ts_ms, followed, newest)
 
     async def _publish(self, reader: ChangeReader, publish: Callable[[ChangeBatch], None]) -> None:
         """Publish until cancelled, or until a program ends that has not closed its client."""

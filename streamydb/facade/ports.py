@@ -172,6 +172,9 @@ class FollowedModel(ReadModel, Protocol):
     def progress(self) -> TopicProgress:
         """Return how far the topic is read."""
 
+    def newest(self) -> int:
+        """Return the largest seq of what was read there, resolved or not."""
+
 
 class TransactionLog(Protocol):
     """The log and the results that come of it."""

@@ -108,6 +108,10 @@ class ReadModel:
         """The place up to which the topic of the changes is read, also beyond `latest`."""
         return self.store.progress()
 
+    def newest(self) -> int:
+        """The largest seq of all that is stored, also beyond `latest`."""
+        return self.store.newest()
+
     def oldest(self) -> int:
         """The smallest seq that a snapshot can be taken at; it only rises."""
         with self.store.environment.reading() as txn:

@@ -163,6 +163,12 @@ class Store:
             self._last = data, found
         return found
 
+    def newest(self) -> int:
+        """Return the largest seq of what is stored, resolved or not; what was collected counts."""
+        with self.environment.reading() as txn:
+            runs = self._listed(txn)
+            return max([self.bounds(txn).latest, *(int(run["newest"].max()) for run in runs)])
+
     def adopt(self, progress: TopicProgress) -> None:
         """Record the topic that an empty store will follow."""
         self.environment.write(lambda txn: self._put_progress(txn, progress))
