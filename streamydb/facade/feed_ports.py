@@ -102,6 +102,9 @@ class StreamSource(Protocol):
     def fault(self) -> str | None:
         """Return what is wrong, if something is."""
 
+    def failed(self) -> bool:
+        """Return True if it publishes nothing any more, until it is started again."""
+
 
 class ChangeSource(Protocol):
     """The changes, in batches that end at resolved seqs; and the streams, which end with them."""

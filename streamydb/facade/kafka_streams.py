@@ -44,6 +44,9 @@ class KafkaStreams:
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
         """Publish the records from now on; see `StreamSource`."""
+        if self._tail is not None:
+            await run_in(self._executor, self._tail.close)
+            self._tail = None
         ends = await run_in(self._executor, self._ends)
         self._tail = TopicFollower(self._settings, self._topic, ends, self._rows, publish)
         return ends
@@ -71,6 +74,10 @@ class KafkaStreams:
     def fault(self) -> str | None:
         """Return what is wrong, if something is; an outage of Kafka is not: readers wait."""
         return None if self._tail is None else self._tail.obstacle()
+
+    def failed(self) -> bool:
+        """Return True if its thread has ended."""
+        return self._tail is None or self._tail.failed()
 
     def _ends(self) -> dict[int, int]:
         with closing(reader(self._settings.client_config(), FOLLOWING)) as consumer:

@@ -219,6 +219,10 @@ class TopicFollower(Generic[_Rows]):
         """Return why no records come, if that is not only because Kafka does not answer."""
         return self._refusal if self._failed is None else self._told(self._failed)
 
+    def failed(self) -> bool:
+        """Return True if nothing is read any more, whatever Kafka does."""
+        return self._failed is not None
+
     def partitions(self) -> tuple[int, ...]:
         """The partitions that are read; call it in the event loop."""
         return tuple(self._positions)

@@ -73,18 +73,23 @@ class StreamFeed:
         return sum(news.readers for news in self._news.values())
 
     async def start(self) -> None:
-        """Start the source, when the first reader comes; afterwards this does nothing.
+        """Start the source, when the first reader comes, and again when it has ended.
 
         Raises:
             LogUnavailableError: Kafka does not answer, or there are no streams.
         """
         async with self._starting:
-            if not self._floors:
-                self._floors = dict(await self._source.start(self.publish))
+            if not self._floors or self._source.failed():
+                floors = dict(await self._source.start(self.publish))
+                self._order.clear()
+                self._kept.clear()
+                self._bytes, self._floors = 0, floors
 
     def publish(self, rows: Iterable[StreamRow]) -> None:
         """Take the next records of the topic, and wake those who wait for them."""
         for row in rows:
+            if row.offset < self._floors.get(row.partition, 0):
+                continue  # of a source that has ended: what came after it is not kept
             self._order.append(row)
             self._kept.setdefault(row.key, deque()).append(row)
             self._bytes += len(row.value) + _OVERHEAD_BYTES

@@ -87,11 +87,12 @@ class MemoryStreams:
         self.peers: list[MemoryStreams] = [] if other is None else other.peers
         self.peers.append(self)
         self.ended: str | None = None
+        self._failed = False
         self._publish: Callable[[Sequence[StreamRow]], None] = lambda _: None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
         """Publish from now on."""
-        self._publish = publish
+        self._publish, self._failed = publish, False
         return {0: len(self.all)}
 
     async def stop(self) -> None:
@@ -115,6 +116,14 @@ class MemoryStreams:
     def fault(self) -> str | None:
         """Return what is wrong."""
         return self.ended
+
+    def failed(self) -> bool:
+        """Return True if it publishes no more."""
+        return self._failed
+
+    def fail(self) -> None:
+        """Publish no more, until it is started again."""
+        self._publish, self._failed = lambda _: None, True
 
     def put(self, key: bytes, value: bytes) -> None:
         """Add a record."""

@@ -289,4 +289,5 @@ async def test_a_tail_whose_thread_ends_says_so(monkeypatch: pytest.MonkeyPatch,
         async with asyncio.timeout(30):
             await tail.passed({0: 1})
     await until(lambda: tail.fault == "t cannot be followed (MemoryError)")
+    assert tail.failed()
     await asyncio.to_thread(tail.close)

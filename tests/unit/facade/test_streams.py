@@ -329,6 +329,27 @@ async def test_a_stream_that_cannot_be_followed_says_so() -> None:
     assert (await feed.page(found.place, PAGE, 0)).values == []
 
 
+@pytest.mark.parametrize("bytes_max", [1, 900, 10_000])
+@scenario
+async def test_a_source_that_has_failed_is_started_again_and_nothing_is_missed(
+    bytes_max: int,
+) -> None:
+    source = MemoryStreams()
+    feed = StreamFeed(source, bytes_max, 4)
+    await feed.start()
+    source.put(*emitted("a", 1))
+    begin = (await feed.page(StreamPosition("a"), PAGE, 0)).place
+    source.fail()
+    for seq in (2, 3):
+        source.put(*emitted("a", seq))
+    assert seqs_of(await feed.page(begin, PAGE, 0)) == [2, 3]
+    feed.publish(source.all[1:2])  # what had been read before comes late
+    assert await rest(feed, StreamPosition("a", 2, 1, 2)) == [3]
+    for seq in (4, 5):
+        source.put(*emitted("a", seq))
+    assert await rest(feed, begin) == [2, 3, 4, 5]
+
+
 @scenario
 async def test_only_some_may_read_what_is_not_kept() -> None:
     source = MemoryStreams()
