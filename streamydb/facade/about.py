@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from streamydb.errors import StreamyError
 from streamydb.facade.life.evidence import Evidence
 from streamydb.facade.life.kafka import collect
 from streamydb.kafka.digests import ShardDigests, last_digests
@@ -65,13 +66,12 @@ def about_database(settings: Settings) -> About:
 
 def _told(settings: Settings) -> Told:
     """Read the ends of both topics; say why, if one cannot be read."""
-    from streamydb.kafka import TopicsError
     from streamydb.kafka.reader import ReadingError
 
     connection, told = settings.client_config(), Told()
     try:
         told.heard = seen(connection, settings.database)
         told.digests = last_digests(connection, settings.database, _DIGESTS)
-    except (ReadingError, TopicsError) as error:
+    except (ReadingError, StreamyError) as error:
         told.why.append(str(error))
     return told

@@ -12,7 +12,6 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.errors import StreamyError
 from streamydb.local.signals import stop_event
 from streamydb.pipeline.marker_session import MarkerSession, MarkerStatus
 from streamydb.settings import Settings
@@ -33,7 +32,7 @@ class MarkerLoop(MarkerStatus):
     """Follows the log in a thread of its own and writes a round of markers whenever one is due.
 
     Any number of them may run on one database. With one partition it only looks, every few seconds,
-    whether there are more. Kafka's errors are retried, at growing intervals, until it is stopped.
+    whether there are more. After an error it begins again, at growing intervals, until stopped.
 
     Args:
         settings: the database, the connection and the interval between rounds.
@@ -86,7 +85,7 @@ class MarkerLoop(MarkerStatus):
             began = time.monotonic()
             try:
                 MarkerSession(self, self._settings, self._stop, self._clock_ms).run()
-            except (KafkaException, StreamyError, ValueError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - without markers nothing is decided
                 self._note_failure(error)
                 if time.monotonic() - began > _BACKOFF_MAX_S:
                     backoff_s = _BACKOFF_MIN_S
@@ -98,7 +97,8 @@ class MarkerLoop(MarkerStatus):
         self.failures += 1
         self.state = "degraded"
         told = error.args[0] if isinstance(error, KafkaException) else error
-        self.last_error = told.str() if isinstance(told, KafkaError) else str(told)
+        text = told.str() if isinstance(told, KafkaError) else str(told)
+        self.last_error = text or type(error).__name__
 
 
 def run(settings: Settings, say: Callable[[str], None] = print) -> int:

@@ -92,6 +92,8 @@ class PipelineWatch:
         try:
             if self._about.told is not None:
                 self._told = self._about.told()
+        except Exception as error:  # noqa: BLE001 - the report tells: what was known is old by now
+            self._told = Told(why=[f"Kafka cannot be asked ({type(error).__name__})"])
         finally:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(look.set_result, None)

@@ -89,6 +89,19 @@ async def test_kafka_is_asked_once_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @scenario
+async def test_a_look_that_fails_says_so_and_what_was_known_is_not_shown_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streamydb.facade.console.pipelines._PATIENCE_S", 60.0)
+    monkeypatch.setattr("streamydb.facade.console.pipelines._KEPT_S", 0.0)
+    answers = [Told(heard=[HEARD])]
+    watch = PipelineWatch(About("bank", told=answers.pop))
+    assert json.loads(await watch.report())["heard"] == [msgspec.to_builtins(HEARD)]
+    failed = json.loads(await watch.report())
+    assert (failed["heard"], failed["why"]) == (None, ["Kafka cannot be asked (IndexError)"])
+
+
+@scenario
 async def test_those_who_wait_for_kafka_hold_no_thread_that_reads_need(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
