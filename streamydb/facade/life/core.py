@@ -240,8 +240,8 @@ def _met(
             met.append(Met(key=key, value=NULL, version=None, known="no"))
     if seen is None:
         unknown["met"] = (
-            "the state right before it is not kept here; some values are told by its outputs, the "
-            "others have known: no"
+            "the state right before it is not kept here; some values are told by its outputs (of "
+            "a key that had just ended, the value that ended), the others have known: no"
         )
     return met
 

@@ -140,6 +140,15 @@ def test_what_had_ended_by_its_time_was_absent(bank: Bank) -> None:
     assert {m.key: (json.loads(bytes(m.value)), m.version) for m in life.met} == MET
 
 
+def test_outputs_tell_of_a_key_that_had_just_ended_what_it_was_and_that_is_said(bank: Bank) -> None:
+    bank.plan(bank.append(leased("a")))
+    bank.plan(bank.append(put("b", "lease", 1, checks=[{"key": "lease", "exists": False}])))
+    life = bank.life(2, kept=False)
+    assert [check.holds for check in life.checks] == [True]
+    assert [(m.key, bytes(m.value), m.known) for m in life.met] == [("lease", b"5", "changes")]
+    assert "of a key that had just ended, the value that ended" in life.unknown["met"]
+
+
 def test_what_was_rejected_was_not_executed(bank: Bank) -> None:
     bank.plan(bank.append(b'{"id": "odd", "what": 1}'), bank.append(put("even", "x", 1)))
     odd, even = bank.life(1), bank.life(2)
