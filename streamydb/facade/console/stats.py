@@ -104,11 +104,15 @@ def _pipeline(status: PipelineStatus, now: float) -> dict[str, Any]:
 
 
 def _samples(sampler: Sampler, second: int, after_ms: int) -> list[_Sample]:
-    """The samples of the window that are complete: up to where figures are, if they are taken."""
-    figures = {taken.second: taken for taken in sampler.figures}
+    """The samples of the window that are complete: up to where figures are, if they are taken.
+
+    Times after `second` are of a clock that has been set back since.
+    """
+    figures = {taken.second: taken for taken in sampler.figures if taken.second <= second}
     newest = max(figures, default=0)
     last = newest if second - newest <= _FRESH_S else second - 1
-    first = max(second - WINDOW_S, after_ms // 1000, sampler.began)
+    began = sampler.began if sampler.began <= second else 0
+    first = max(second - WINDOW_S, after_ms // 1000, began)
     return [_sample(sampler, each, figures.get(each)) for each in range(first, last + 1)]
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.facade.console.contention import Contention, GroupSizes, group_sizes
+from streamydb.facade.console.sampler import WINDOW_S, Figures
+from streamydb.facade.console.stats import _samples
 from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 
@@ -92,6 +96,27 @@ def test_the_window_slides() -> None:
     contention.forget(7)
     assert contention.hot_keys() == []
     assert contention.counts() == {"intervals": 0, "changes": 0, "examined": 0}
+
+
+def test_what_a_clock_that_was_set_back_has_left_is_forgotten() -> None:
+    contention = Contention(3)
+    contention.take(1_000, batch((1, "then")))
+    for second in (5, 6):
+        contention.take(second, batch((2, "now")))
+    assert contention.hot_keys() == [("now", 2)]
+    contention.take(1_000, batch((3, "then")))
+    contention.forget(7)
+    assert contention.hot_keys() == []
+
+
+@pytest.mark.parametrize("began", [0, 9_000])
+def test_samples_of_a_clock_that_was_set_back_are_left_out(began: int) -> None:
+    taken = [Figures(second=second) for second in (10_000, 10_001)]
+    sampler: Any = SimpleNamespace(figures=taken, traffic=Traffic(WINDOW_S), began=began)
+    shown = _samples(sampler, 5_000, 0)
+    assert [sample.t_ms // 1000 for sample in shown] == [*range(4_701, 5_001)]
+    sampler.figures.append(Figures(second=4_998))
+    assert [sample.t_ms for sample in _samples(sampler, 5_000, 4_997_000)] == [4_998_000, 4_999_000]
 
 
 def test_only_so_much_of_a_second_is_examined() -> None:

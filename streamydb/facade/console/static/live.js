@@ -57,8 +57,9 @@ export async function refreshLive(choose) {
   const { text } = await call("GET", path("stats", null, { after_ms: newest }));
   const stats = JSON.parse(text);
   const from = stats.now_ms - WINDOW_MS;
-  const last = samples.at(-1)?.t_ms ?? 0; // another answer may have come meanwhile
-  samples = [...samples, ...stats.samples.filter(({ t_ms }) => t_ms > last)].filter(({ t_ms }) => t_ms >= from);
+  const kept = samples.filter(({ t_ms }) => t_ms >= from && t_ms <= stats.now_ms); // its clock may have been set back
+  const last = kept.at(-1)?.t_ms ?? 0; // another answer may have come meanwhile
+  samples = [...kept, ...stats.samples.filter(({ t_ms }) => t_ms > last)];
   for (const plot of plots) plot.show(samples, stats.now_ms);
   showContention(stats, choose);
   return stats;
