@@ -9,8 +9,10 @@ nothing; then the status file does, of a pipeline that runs on this machine.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
+from traceback import format_tb
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -33,6 +35,8 @@ _PATIENCE_S: Final = 0.5
 _SILENT_S: Final = 5.0
 """After which time without an answer Kafka counts as silent."""
 _MOMENT_MS: Final = 1_000
+_SILENT: Final = "Kafka does not answer"
+_LOG: Final = logging.getLogger("streamydb.facade")
 
 
 class Health(msgspec.Struct, kw_only=True):
@@ -66,13 +70,13 @@ class _Look(NamedTuple):
     """The finding of a look at the log.
 
     Attributes:
-        answered: whether Kafka answered.
+        fault: why the log cannot be used.
         unseen_s: for how long the oldest record waits that reads do not show.
         undecided_s: the same of the oldest record without a result.
         status: what the pipeline says of itself; None: that is not to be seen here.
     """
 
-    answered: bool
+    fault: str | None
     unseen_s: float
     undecided_s: float
     status: PipelineStatus | None
@@ -107,7 +111,7 @@ class HealthMonitor:
         self._pipeline = pipeline
         self._passed = passed
         self._late_s = settings.verdict_timeout_s / 2
-        self._found = _Look(True, 0.0, 0.0, None)
+        self._found = _Look(None, 0.0, 0.0, None)
         self._whole_ms: float | None = None
         self._began_s = 0.0
         self._look: asyncio.Task[None] | None = None
@@ -148,7 +152,15 @@ class HealthMonitor:
         await asyncio.wait([self._look], timeout=_PATIENCE_S)
 
     async def _look_around(self) -> None:
-        """Ask the pipeline and the log."""
+        """Ask the pipeline and the log; what was found before does not outlive a failure."""
+        try:
+            await self._ask_all()
+        except Exception as error:  # noqa: BLE001 - whatever it is: nothing is known then
+            name, frames = type(error).__name__, "".join(format_tb(error.__traceback__))
+            _LOG.error("a look at the log failed with %s\n%s", name, frames)  # no values
+            self._found = self._found._replace(fault=f"the log cannot be looked at ({name})")
+
+    async def _ask_all(self) -> None:
         status = await asyncio.to_thread(self._status)
         latest, decided = self._latest(), self._log.decided()
         shown_ms = latest.ts_ms if latest else 0
@@ -164,9 +176,9 @@ class HealthMonitor:
             if done != shown:
                 undecided_s = await self._oldest_s(done, ends, max(shown_ms, decided.ts_ms))
         except StreamyError:
-            self._found = self._found._replace(answered=False, status=status)
+            self._found = self._found._replace(fault=_SILENT, status=status)
             return
-        self._found = _Look(True, unseen_s, undecided_s, status)
+        self._found = _Look(None, unseen_s, undecided_s, status)
         self._whole_ms = self._log.time_ms() - 1000 * unseen_s
 
     def _status(self) -> PipelineStatus | None:
@@ -207,8 +219,7 @@ class HealthMonitor:
     def _log_fault(self) -> str | None:
         """Return why the log cannot be used."""
         silent = self._looking() and time.monotonic() - self._began_s > _SILENT_S
-        fault = "Kafka does not answer" if silent or not self._found.answered else None
-        return self._log.fault() or fault
+        return self._log.fault() or (_SILENT if silent else self._found.fault)
 
     def _pipeline_fault(self) -> str | None:
         """Return why nothing is executed, if the pipeline's status says so and no result since.

@@ -100,6 +100,23 @@ async def test_a_pipeline_elsewhere_that_is_dead() -> None:
 
 
 @scenario
+async def test_a_look_that_fails_is_no_good_sign() -> None:
+    """Whatever it fails with; the next one is another."""
+    faults: list[Exception] = [LookupError(), RuntimeError()]
+
+    def pipeline() -> PipelineStatus:
+        if faults:
+            raise faults.pop()
+        return _status("running")
+
+    async with connect(MemoryDatabase(), pipeline) as client:
+        for name in ("RuntimeError", "LookupError"):
+            shown = (await client.request("GET", "/health/ready")).json()
+            assert shown["why"] == [f"the log cannot be looked at ({name})"]
+        assert (await ready(client))["why"] == []
+
+
+@scenario
 async def test_a_pipeline_here_that_is_dead_is_seen_before_a_write_waits() -> None:
     database = MemoryDatabase()
     state = "failed"
