@@ -12,7 +12,8 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.source import TopicSpan
 from streamydb.kafka.strangers import ChangeRecords
-from streamydb.records import EXPIRY_ID, Change, Resolved
+from streamydb.records import Change, Resolved
+from streamydb.records.expiry import is_removal
 from streamydb.settings import Settings
 
 __all__ = [
@@ -155,7 +156,9 @@ def _resolved(
             _note(found, number, known)
             if after is not None:
                 after.pop(number, None)
-        elif after is not None and known is not None and known.transaction.id != EXPIRY_ID:
+        elif known is None or after is None or is_removal(known.transaction.total_order):
+            continue
+        else:
             _keep(after.setdefault(number, {}), known)
     return found
 

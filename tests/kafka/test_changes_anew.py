@@ -39,6 +39,7 @@ from streamydb.records.change import (
     encode_change,
     encode_resolved,
 )
+from streamydb.records.expiry import removal_number
 from streamydb.records.marker import Marker, encode_marker
 from streamydb.settings import Settings
 from streamydb.sorter.state import PartitionState
@@ -199,18 +200,19 @@ def test_changes_of_transactions_that_the_log_has_lost_are_not_written_on(
     main._find(rebuilt)
 
 
-@pytest.mark.parametrize(("offset", "ts_ms", "txn_id", "lost"), [
-    (0, _LATER_MS, "t", False), (0, 1, "t", True), (1, _LATER_MS, "t", True),
-    (1, 1, EXPIRY_ID, False),
+@pytest.mark.parametrize(("offset", "ts_ms", "order", "lost"), [
+    (0, _LATER_MS, 1, False), (0, 1, 1, True), (1, _LATER_MS, 1, True),
+    (1, 1, removal_number(b"k"), False),
 ])  # fmt: skip
 def test_changes_that_are_not_resolved_yet_tell_of_lost_transactions_too(
-    config: PipelineConfig, offset: int, ts_ms: int, txn_id: str, *, lost: bool
+    config: PipelineConfig, offset: int, ts_ms: int, order: int, *, lost: bool
 ) -> None:
     """Power was lost, so the pipeline that wrote them has not said that it had written all."""
     client, name = config.settings.client_config(), config.settings.database
     append(config, TopicNames(name).transactions, b"{}")
     resolve(config, 6, 1, _LATER_MS, {"0": 0})
-    origin, txn = ChangeOrigin("streamydb", name, 0, offset, 7), ChangeTransaction(txn_id, 1, 1)
+    origin = ChangeOrigin("streamydb", name, 0, offset, 7)
+    txn = ChangeTransaction(EXPIRY_ID, order, order)  # a client may take this id, too
     change = Change("c", Raw(b"null"), Raw(b"1"), ts_ms, origin, txn)
     for partition in (0, 1):
         append(config, TopicNames(name).changes, encode_change(change), partition, b"k")

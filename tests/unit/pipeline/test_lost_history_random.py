@@ -21,6 +21,7 @@ from streamydb.records.change import (
     encode_change,
     encode_resolved,
 )
+from streamydb.records.expiry import removal_number
 from streamydb.records.marker import Marker, encode_marker
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 from tests.support.seeds import seeds
@@ -80,9 +81,10 @@ class World:
     def change(self, number: int, offset: int, ts_ms: int) -> None:
         """What a transaction wrote; at its time others may end, which it has not written."""
         self.told[number] = max(self.told[number], offset + 1)
-        for txn_id, at in [("t", offset), (EXPIRY_ID, offset + 99)][: self.dice.choice([1, 1, 2])]:
+        told = [(1, offset), (removal_number(b"k"), offset + 99)]
+        for order, at in told[: self.dice.choice([1, 1, 2])]:
             origin = ChangeOrigin("streamydb", "bank", number, at, self.seq)
-            txn = ChangeTransaction(txn_id, 1, 1)
+            txn = ChangeTransaction(EXPIRY_ID, order, order)  # a client may take this id, too
             value = encode_change(Change("c", Raw(b"null"), Raw(b"1"), ts_ms, origin, txn))
             self.kafka.append(NAMES.changes, self.dice.randrange(self.changes), value, b"k")
             self.stray()
