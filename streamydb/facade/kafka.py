@@ -21,6 +21,7 @@ from streamydb.facade.looks import Looks
 from streamydb.facade.ports import (
     AppendUnknownError,
     Decided,
+    FollowedModel,
     LogFaultError,
     LogPosition,
     LogUnavailableError,
@@ -34,8 +35,10 @@ from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.connection import passes
+from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Producer
+from streamydb.read_model.errors import StoreMismatchError
 from streamydb.records import Result
 from streamydb.settings import Settings
 
@@ -56,11 +59,15 @@ class KafkaLog:
     Args:
         settings: the database and the connection.
         facade: the facade's limits.
+        model: what is read beside it; one of an earlier database of that name is refused.
     """
 
-    def __init__(self, settings: Settings, facade: FacadeSettings) -> None:
+    def __init__(
+        self, settings: Settings, facade: FacadeSettings, model: FollowedModel | None = None
+    ) -> None:
         """Connect at `start`."""
         self._settings = settings
+        self._model = model
         self._facade = facade
         self._names = TopicNames(settings.database)
         self._index = ResultIndex(facade.results_bytes_max)
@@ -81,6 +88,8 @@ class KafkaLog:
 
         Raises:
             LogUnavailableError: Kafka does not answer, or the database does not exist.
+            StoreMismatchError: what is read is of an earlier database.
+            TopicsError: Kafka does not tell whether it is.
         """
         self._starts = self._starts or await run_in(self._executor, self._found_starts)
         # Their kernels are loaded, or compiled.
@@ -96,7 +105,7 @@ class KafkaLog:
         """Try whether Kafka answers and has the database; `start` then does not ask again.
 
         Raises:
-            LogUnavailableError: as `start`, and without a server around it.
+            StreamyError: as `start`, and without a server around it.
         """
         self._starts = self._found_starts()
 
@@ -213,7 +222,23 @@ class KafkaLog:
             found = spans(consumer, self._names.results)
         finally:
             consumer.close()
+        if self._model is not None:
+            self._must_be_present(self._model)
         return {number: max(low, high - _PRELOAD) for number, (low, high) in found.items()}
+
+    def _must_be_present(self, model: FollowedModel) -> None:
+        """Refuse a read model that has followed changes which are not the database's any more.
+
+        Its seqs would be taken for those of the present database, and be shown as the present.
+        """
+        followed = model.progress().topic_id
+        present = changes_begun(self._settings.client_config(), self._settings.database)
+        if followed and followed not in present:
+            raise StoreMismatchError(
+                f"the read model in {model.folder} has followed {self._names.changes} with Kafka's "
+                f"id {followed}; now that topic has the id {', '.join(present)}, so the database "
+                "was made anew. Stop its follower, delete the folder, and start both again"
+            )
 
     async def _look_at_published(self) -> dict[int, int]:
         """The ends of the results."""

@@ -36,7 +36,7 @@ def transport(url: str, token: str | None, timeout_s: float) -> DirectTransport:
     except ValidationError as error:
         raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
     model = ReadModel.open(folder, database)
-    log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
+    log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
     return DirectTransport(model, log, changes, facade, on_close=model.close)
 
 

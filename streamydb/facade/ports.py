@@ -8,6 +8,7 @@ event loop; those that are not coroutines must return at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 from streamydb.errors import StreamyError
@@ -167,7 +168,13 @@ class ReadModel(Protocol):
 
 
 class FollowedModel(ReadModel, Protocol):
-    """A read model that somebody keeps up to date with the topic of the changes."""
+    """A read model that somebody keeps up to date with the topic of the changes.
+
+    Attributes:
+        folder: where it lies.
+    """
+
+    folder: Path
 
     def progress(self) -> TopicProgress:
         """Return how far the topic is read."""

@@ -171,6 +171,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedMo
     Raises:
         ConfigurationError: see `serve`.
         LogUnavailableError: Kafka refuses us, or has no such database.
+        StoreMismatchError: the read model is of an earlier database of that name.
     """
     from streamydb.facade.about import about_database
     from streamydb.facade.kafka import KafkaLog
@@ -178,7 +179,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedMo
     from streamydb.local.folder import DatabaseFolder
 
     pipeline = DatabaseFolder(settings.home, settings.database).status
-    log, changes = KafkaLog(settings, facade), KafkaChanges(settings, facade, model)
+    log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
     checked(facade)
     Patience(_wait, addresses=settings.bootstrap_servers).ask(log.check)
     serve(facade, model, log, changes, pipeline, about_database(settings))

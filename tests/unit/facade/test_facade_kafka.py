@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,8 @@ from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.appends import Appended, AppendError
 from streamydb.kafka.clients import UNKNOWN_PARTITION
+from streamydb.read_model import StoreMismatchError
+from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
@@ -282,6 +285,20 @@ class Broken:
         told: Future[Any] = Future()
         told.set_result(SimpleNamespace(offset=self._offset, timestamp=-1))
         return dict.fromkeys(asked, told)
+
+
+def test_a_read_model_of_an_earlier_database_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its seqs would be taken for those of the present one."""
+    monkeypatch.setattr(kafka, "reader", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(kafka, "spans", lambda *_: {0: (0, 7)})
+    monkeypatch.setattr(kafka, "changes_begun", lambda *_: {"present": 2})
+    for followed in ("present", "", "earlier"):
+        progress = TopicProgress(followed)
+        model: Any = SimpleNamespace(folder="here", progress=lambda known=progress: known)
+        log = kafka.KafkaLog(Settings(database="bank"), FacadeSettings(), model)
+        refusal = pytest.raises(StoreMismatchError, match=r"in here .* id earlier; .* id present")
+        with refusal if followed == "earlier" else nullcontext():
+            log.check()
 
 
 @pytest.mark.parametrize(("partitions", "offset"), [(1, OFFSET_INVALID), (0, 7)])
