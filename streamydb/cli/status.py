@@ -14,6 +14,7 @@ from streamydb.local.folder import PipelineStatus, age_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from rich.table import Table
 
@@ -54,6 +55,8 @@ class Overview(msgspec.Struct):
     """Records in the log now that the pipeline has not read; None if nobody knows."""
     http: str | None
     """Where the REST facade that `up` started serves."""
+    ended: dict[str, str]
+    """What serves reads, was started by `up` and has ended by itself: its log, by name."""
     log: str | None
     """The pipeline's log file, if it was started by `up`."""
     connect: Copy | None
@@ -101,9 +104,24 @@ def describe(target: Target, *, here: bool = False) -> Overview:
         log_records=records,
         lag=unread(said, records),
         http=target.place.facade_url(),
+        ended=ended(target.place.folder),
         log=record.log if record is not None else None,
         connect=None if here or broker != "answers" else _copy(target),
     )
+
+
+def ended(folder: Path) -> dict[str, str]:
+    """Return the logs of facade and read model, as far as they were started here, not stopped, and
+    do not run.
+    """
+    from streamydb.local import processes
+    from streamydb.local.folder import FACADE, READ_MODEL
+
+    found = {name: processes.read(folder, name) for name in (READ_MODEL, FACADE)}
+    return {
+        name: record.log for name, record in found.items()
+        if record is not None and processes.find(folder, name) is None
+    }  # fmt: skip
 
 
 def _run(others: Mapping[str, PipelineStatus], *, here: bool) -> bool:
@@ -207,6 +225,8 @@ def _table(overview: Overview) -> Table:
         *((f"pipeline {name}", _state(other)) for name, other in overview.others.items()),
         ("alarm", said.alarm),
         ("facade", overview.http),
+        *((name, f"ended; see {log}, then run `streamydb up`") for name, log in
+          overview.ended.items()),
         ("copy for Connect", copy_row(overview.connect)),
         ("log records", overview.log_records),
         ("last seq", said.seq),

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.cli.status import Copy, copy_row, unread
+from streamydb.cli.status import Copy, copy_row, ended, unread
+from streamydb.local import processes
 from streamydb.local.file_lock import write_whole
-from streamydb.local.folder import DatabaseFolder, PipelineStatus
+from streamydb.local.folder import FACADE, READ_MODEL, DatabaseFolder, PipelineStatus
 from streamydb.pipeline import progress
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
+from streamydb.testing.database import wait_for
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,18 @@ def test_the_copy_for_connect_has_a_row_if_there_is_one() -> None:
     assert copy_row(None) is None
     assert copy_row(Copy(0, None)) == "nothing was copied yet"
     assert copy_row(Copy(1234, 7)) == "the last copied change has seq 1,234, process 7"
+
+
+def test_what_has_ended_by_itself_is_told_and_what_was_stopped_is_not(tmp_path: Path) -> None:
+    assert ended(tmp_path) == {}
+    for name, command in ((READ_MODEL, ["true"]), (FACADE, ["sleep", "600"])):
+        processes.start(tmp_path, name, command)
+    wait_for(lambda: processes.find(tmp_path, READ_MODEL) is None, "the read model's end")
+    log = str(processes.log_path(tmp_path, READ_MODEL))
+    assert ended(tmp_path) == {READ_MODEL: log}
+    for name in (READ_MODEL, FACADE):
+        processes.stop(tmp_path, name)
+    assert ended(tmp_path) == {}
 
 
 def test_a_batch_tells_how_much_of_the_log_was_read() -> None:

@@ -112,7 +112,7 @@ def test_long_paths_and_values_are_not_cut(
     overview = Overview(
         database="bank", bootstrap="b:1", folder=path, running=False, pipeline=PipelineStatus(),
         elsewhere=None, others={}, age_s=None, broker="answers", log_records=None, lag=None,
-        http=None, log=path, connect=None,
+        http=None, ended={}, log=path, connect=None,
     )  # fmt: skip
     rows = Rows(columns=("id", "text"), rows=((1, "x" * 300), (2, f"{EMOJI}\n{COMMANDING}")))
     if width is None:
