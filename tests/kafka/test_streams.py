@@ -81,6 +81,27 @@ async def test_old_and_new_records_each_once(bootstrap: str, database: str) -> N
 
 
 @scenario
+async def test_a_follower_that_has_failed_is_replaced(bootstrap: str, database: str) -> None:
+    settings = Settings(database=database, bootstrap=bootstrap)
+    create(settings.client_config(), database)
+    source = KafkaStreams(settings, FacadeSettings())
+    feed = StreamFeed(source, 40_000, 4)
+    _, place = await rest(feed, StreamPosition(STREAMS[0]))
+    failed = source._tail
+    assert failed is not None
+    failed._failed = MemoryError()
+    write(settings, range(1, 4))
+    found, place = await rest(feed, place)
+    assert found == [1, 2, 3]
+    assert not failed._thread.is_alive()
+    write(settings, range(4, 5))
+    page = await feed.page(place, PAGE, 30)
+    assert [json.loads(value)["seq"] for value in page.values] == [4]
+    assert source.fault() is None
+    await source.stop()
+
+
+@scenario
 async def test_a_read_ends_when_its_patience_does(bootstrap: str, database: str) -> None:
     """It has no end of its own: what it waits for never comes."""
     settings = Settings(database=database, bootstrap=bootstrap)
