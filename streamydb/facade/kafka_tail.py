@@ -12,6 +12,7 @@ from contextlib import suppress
 from time import monotonic, perf_counter
 from typing import Any, Final, Generic, TypeVar
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import RecordError
@@ -252,6 +253,7 @@ class TopicFollower(Generic[_Rows]):
         for error, number, at in failures:
             if error.code() == PARTITION_EOF:  # records of this batch may lie behind it
                 reached[number] = max(reached.get(number, 0), at)
+        self._must_go_on(records, reached)
         self._judge(reached, failures)
         if self.fault is not None:
             self._probe()
@@ -264,6 +266,20 @@ class TopicFollower(Generic[_Rows]):
             self._ask_again()
         elif monotonic() - self._counted_s > _GROWTH_S:
             self._read_new()
+
+    def _must_go_on(self, records: RecordColumns, reached: Mapping[int, int]) -> None:
+        """Refuse what comes before the place that was reached: what was read is no more then.
+
+        Raises:
+            LogFaultError: it does.
+        """
+        before = np.array([self._reached.get(n, 0) for n in range(max(reached, default=-1) + 1)])
+        if (records.offsets < before[records.partitions]).any() or any(
+            end < before[number] for number, end in reached.items()
+        ):
+            raise LogFaultError(
+                "it was made anew, or has lost its end; start again what reads it, the facade"
+            )
 
     def _judge(self, readable: Collection[int], failures: list[Failure]) -> None:
         """Note which partitions cannot be read; a record or an end shows that one can."""
@@ -293,7 +309,8 @@ class TopicFollower(Generic[_Rows]):
 
     def _told(self, failed: BaseException) -> str:
         """The fault that an error is; the text of a `RecordError` shows nothing of the record."""
-        told = f": {failed}" if isinstance(failed, RecordError) else f" ({type(failed).__name__})"
+        is_for_all = isinstance(failed, RecordError | LogFaultError)
+        told = f": {failed}" if is_for_all else f" ({type(failed).__name__})"
         return f"{self._topic} cannot be followed{told}"
 
     def _reach(self, positions: Mapping[int, int]) -> None:

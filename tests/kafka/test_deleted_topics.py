@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from streamydb.facade import FacadeSettings
+from streamydb.facade.kafka import KafkaLog
+from streamydb.facade.ports import LogFaultError
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.admin import cluster
 from streamydb.kafka.clients import MESSAGES, administrator, appender
@@ -16,6 +20,7 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
+from streamydb.testing.in_process import scenario, until
 from tests.support.strange import STRANGE
 
 pytestmark = pytest.mark.timeout(120)
@@ -98,3 +103,22 @@ def test_digests_are_read_on_where_they_were_made_anew(config: PipelineConfig) -
         append(config, topic, b"4")
         wait_for(lambda: comes(b"4"), "the digest of the new topic", 60)
     assert [each.offset for each in came if each.value == b"4"] == [0]
+
+
+@scenario
+async def test_a_facade_does_not_take_results_that_were_made_anew_for_more(
+    config: PipelineConfig,
+) -> None:
+    """Its read model may be that of the earlier database, whose seqs are higher."""
+    topic = TopicNames(config.settings.database).results
+    append(config, topic, b"1", b"2", b"3")
+    log = KafkaLog(config.settings, FacadeSettings())
+    await log.start()
+    await log.published()
+    await asyncio.to_thread(delete, config, topic)
+    await asyncio.to_thread(create, config.settings.client_config(), config.settings.database)
+    async with asyncio.timeout(60):
+        await until(lambda: "was made anew, or has lost its end" in str(log.fault()))
+    with pytest.raises(LogFaultError):
+        await log.published()
+    await log.stop()

@@ -260,6 +260,39 @@ async def test_an_end_before_records_of_its_batch_takes_none_of_them_back(
     assert [txn_id for each in taken for txn_id in each.ids] == [b"%d" % n for n in range(5)]
 
 
+class Anew(Columns):
+    """A reader that gives offsets again, or an end before them, as of a topic that was made anew.
+    """
+
+    def __init__(self, again: list[int], end: int | None) -> None:
+        super().__init__(3)
+        later = [OneRecord(0, n, b"%d" % n, result(n)) for n in again]
+        told = [] if end is None else [Failure(KafkaError(PARTITION_EOF), 0, end)]
+        self.more = [Taken(RecordColumns.of(later), told)]
+
+    def take(self, count_max: int, wait_s: float) -> Taken:
+        if self._left or not self.more:
+            return super().take(count_max, wait_s)
+        return self.more.pop()
+
+
+@pytest.mark.parametrize(("again", "end"), [([0], None), ([2, 3, 4], None), ([], 2), ([3], 3)])
+@scenario
+async def test_a_topic_that_begins_again_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch, again: list[int], end: int | None
+) -> None:
+    reader = Anew(again, end)
+    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
+    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
+    await until(lambda: not reader.more)
+    if again == [3]:
+        await tail.passed({0: 4})
+        assert tail.fault is None
+    else:
+        await until(lambda: "t cannot be followed: it was made anew" in str(tail.fault))
+    await asyncio.to_thread(tail.close)
+
+
 class Failing(Columns):
     """A reader that fails, as one that gets no memory."""
 
