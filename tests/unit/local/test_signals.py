@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,14 @@ with unwinding():
 """
 
 
+@pytest.fixture(autouse=True)
+def _not_under_nohup() -> Iterator[None]:
+    """Tests may themselves be run so that a closed terminal does not end them."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
@@ -101,5 +110,8 @@ def test_what_is_said_to_a_terminal_that_was_closed_stops_nothing(
             said += os.read(master, 1024)
         os.close(master)
         process.send_signal(signal.SIGHUP)
-        process.wait(60)
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
     assert (tmp_path / "done").read_text() == "as a whole"
