@@ -27,8 +27,9 @@ async def test_following_ends_without_an_error_when_python_has_ended_its_threads
     reader = SimpleNamespace(poll=poll, close=lambda: None)
     monkeypatch.setattr(kafka_changes, "ChangeReader", lambda *_: reader)
     model: Any = SimpleNamespace(
-        progress=lambda: SimpleNamespace(parts={}), latest=lambda: SimpleNamespace(seq=0)
-    )
+        progress=lambda: SimpleNamespace(parts={}), latest=lambda: SimpleNamespace(seq=0),
+        newest=lambda: 0,
+    )  # fmt: skip
     changes = kafka_changes.KafkaChanges(Settings(), FacadeSettings(), model)
     await changes.start(lambda _: None)
     await until(polled.is_set)
