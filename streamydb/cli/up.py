@@ -31,7 +31,7 @@ HELLO_KEY = "hello"
 FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
 
-SECOND = "With --second this command starts one all the same"
+_SECOND = "With --second this command starts one all the same"
 
 Grouping = Annotated[
     str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
@@ -126,7 +126,7 @@ def _runs(target: Target) -> bool:
     return target.settings.bootstrap is not None or find_broker(target.settings.home) is not None
 
 
-def refuse_second(target: Target, wish: str = SECOND) -> None:
+def refuse_second(target: Target, wish: str = _SECOND) -> None:
     """Refuse to begin a checkpoint while a pipeline elsewhere executes the database.
 
     One that was begun here before is only continued, and follows. ``wish``: how to begin it all the

@@ -107,9 +107,10 @@ def look(
 
 def pins(scout: Scout, seq: int) -> list[dict[str, Any]]:
     """Return checks that keys and ranges are as they were seen."""
-    seen = {key: scout.seen[key] for key in scout.touched if key in scout.seen}
-    versions = {key: 0 if found is None else found.version for key, found in seen.items()}
-    keys: list[dict[str, Any]] = [{"key": key, "version": found} for key, found in versions.items()]
+    seen = [(key, scout.seen[key]) for key in scout.touched if key in scout.seen]
+    keys: list[dict[str, Any]] = [
+        {"key": key, "version": 0 if found is None else found.version} for key, found in seen
+    ]
     return keys + [
         {"range": msgspec.to_builtins(Range.of(bounds)), "count": len(found), "version_le": seq}
         for bounds, found in scout.scans.items()

@@ -156,10 +156,9 @@ def _resolved(
             _note(found, number, known)
             if after is not None:
                 after.pop(number, None)
-        elif known is None or after is None or is_removal(known.transaction.total_order):
-            continue
-        else:
-            _keep(after.setdefault(number, {}), known)
+        elif after is not None and known is not None:
+            if not is_removal(known.transaction.total_order):
+                _keep(after.setdefault(number, {}), known)
     return found
 
 
