@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.client import Client, ClientError
+from streamydb.client import Client, ClientError, verification
 from streamydb.client.verification import verify
 from streamydb.constraints.core import parse
 from streamydb.records import canonical
@@ -43,9 +43,11 @@ def write(rng: random.Random, client: Client, kinds: int, times: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(seeds(15)))
-def test_valid_is_what_all_data_keep(seed: int) -> None:
+def test_valid_is_what_all_data_keep(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(f"verify {seed}")
     kinds = rng.choice([3, 20, 200])
+    together = random.Random(f"verify together {seed}").choice([1, 2, 3, 64])
+    monkeypatch.setattr(verification, "_TOGETHER", together)
     with MemoryHost() as host, host.connect(rng.choice(["http", "direct"])) as client:
         write(rng, client, kinds, rng.randrange(10))
         declared = {"name": "c", "prefix": "u/", **rng.choice(RULES)}

@@ -22,7 +22,7 @@ from streamydb.client import (
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Caller, Tokens
-from streamydb.facade.feed_ports import PageBounds
+from streamydb.facade.feed_ports import PageBounds, StreamRow
 from streamydb.facade.ports import LogFaultError
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.stream_pages import EmittedPage, StreamFeed, StreamPosition
@@ -253,14 +253,16 @@ def seqs_of(page: EmittedPage) -> list[int]:
 
 @settings(max_examples=150)
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 4)), max_size=60),
+    st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 5)), max_size=60),
     st.integers(1, 4_000),
     st.integers(0, 20),
 )
 def test_readers_get_all_once_whatever_is_kept(
     steps: list[tuple[str, bool, int]], bytes_max: int, before: int
 ) -> None:
-    """Records come again after a crash; the feed begins in the middle, and forgets early."""
+    """Records come again after a crash; the feed begins in the middle, and forgets early; its
+    source fails, and what it had read before comes once more.
+    """
 
     async def run() -> None:
         source = MemoryStreams()
@@ -269,6 +271,7 @@ def test_readers_get_all_once_whatever_is_kept(
         written: dict[str, list[int]] = {name: [] for name in "abc"}
         got: dict[str, list[int]] = {name: [] for name in "abc"}
         places = {name: StreamPosition(name) for name in "abc"}
+        late: list[StreamRow] = []
         for number, (name, repeated, reader) in enumerate(steps):
             if number == before:
                 await feed.start()
@@ -279,11 +282,17 @@ def test_readers_get_all_once_whatever_is_kept(
                 seqs[name] = seqs.get(name, 0) + 1
                 written[name].append(seqs[name])
                 source.put(*emitted(name, seqs[name]))
+            if not source.failed():
+                feed.publish(late)
+                late = []
             if reader < 3 and number >= before:
                 wanted = "abc"[reader]
                 page = await feed.page(places[wanted], PAGE, 0)
                 got[wanted] += seqs_of(page)
                 places[wanted] = page.place
+            elif reader == 5 and number >= before and not source.failed():
+                late = source.all[-2:]
+                source.fail()
         for name in "abc":
             assert got[name] + await rest(feed, places[name]) == written[name]
             half = written[name][len(written[name]) // 2 :]
