@@ -156,9 +156,8 @@ def _resolved(
             _note(found, number, known)
             if after is not None:
                 after.pop(number, None)
-        elif after is not None and known is not None:
-            if not is_removal(known.transaction.total_order):
-                _keep(after.setdefault(number, {}), known)
+        elif not (after is None or known is None or is_removal(known.transaction.total_order)):
+            _keep(after.setdefault(number, {}), known)
     return found
 
 
