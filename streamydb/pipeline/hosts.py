@@ -10,15 +10,18 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
 
 from streamydb.backup.start import Starter
-from streamydb.columns.plans import Life
+from streamydb.columns.blocks import open_header
+from streamydb.columns.plans import Life, PlanName
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -26,6 +29,7 @@ from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
+from streamydb.pipeline.exchange import Exchange, task_number
 from streamydb.pipeline.routes import tokens
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -33,7 +37,7 @@ from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.outputs import formatted
+from streamydb.txn_processor.outputs import Records, Rows, formatted
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = [
@@ -41,6 +45,7 @@ __all__ = [
     "GRANT_SCHEMA",
     "OUTPUT_SCHEMA",
     "RECORD_SCHEMA",
+    "ExchangingExecutor",
     "Executor",
     "Explode",
     "GatherStep",
@@ -55,6 +60,11 @@ OUTPUT_SCHEMA: Final = f"{BLOCK_SCHEMA}, cpu_us BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
 _PART_BYTES: Final = 8 << 20
+
+_FORMATTED_WHERE_EXECUTED: Final = 4_000
+"""What a plan of so many transactions produces is formatted by the tasks that execute it: to divide
+that takes longer.
+"""
 
 
 class _Settling:
@@ -280,6 +290,103 @@ class Executor:
                     cpu_us = (time.thread_time_ns() - begun_ns) // 1000
                     yield rows.append_column("cpu_us", pa.array([cpu_us], pa.int64()))
                     begun_ns = time.thread_time_ns()
+
+
+class ExchangingExecutor:
+    """mapInArrow: what a shard grants to records, in the task of the shard itself.
+
+    For shards whose tasks run at the same time. Task n is executing partition n: it gets through
+    the `Exchange` what the other shards grant to it. It formats what it produces; if the plan is
+    large, the tasks divide that among them, too.
+    """
+
+    def __init__(
+        self, config: ShardConfig, changes_partitions: int, modules: Modules, rulings: Rulings,
+        spool: Spool,
+    ) -> None:
+        """As `GatherStep`; ``spool`` has a folder."""
+        self._config = config
+        self._spool = spool
+        rest = changes_partitions, modules, rulings
+        self._small = TransactionProcessor(config, 1, *rest)
+        self._large = TransactionProcessor(config, config.shards, *rest)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the other tasks what is theirs, execute what is granted here, and format."""
+        _Settling.begin()
+        last.forget()  # the shard of this task has planned
+        number, exchange = task_number(), Exchange(self._spool)
+        others = [shard for shard in range(self._config.shards) if shard != number]
+        made = _Made.of(batches, number, self._spool)
+        exchange.give("grants", number, made.for_others)  # even none, or others might wait for ever
+        blocks = iter(made.here)
+        if made.executes:
+            taken = exchange.take("grants", others, number)
+            blocks = chain(blocks, map(self._spool.read, taken))
+        if made.transactions <= _FORMATTED_WHERE_EXECUTED:
+            for item in self._small.step(blocks):
+                yield self._records(formatted(item, self._config.database))
+            return
+        given: list[tuple[int, bytes]] = []
+        kept: list[Rows | Records] = []
+        with self._spool.writer() as writer:
+            for item in self._large.step(blocks):
+                if isinstance(item, Rows) and item.spread != number:
+                    given.append((item.spread, writer.put(output_parts(item))))
+                else:
+                    kept.append(item)
+        exchange.give("outputs", number, given)  # first, as others have nothing else to do
+        for item in kept:
+            yield self._records(formatted(item, self._config.database))
+        for block in exchange.take("outputs", others, number):
+            yield self._records(open_output(self._spool.read(block), self._config.database))
+
+    def _records(self, records: Records) -> pa.RecordBatch:
+        return arrow_records(records, self._config)
+
+
+@dataclass(slots=True)
+class _Made:
+    """What the shard of a task has made of a micro-batch.
+
+    Attributes:
+        here: blocks for this executing partition, none of them a reference.
+        for_others: blocks for others, or references to them; all of them are grants.
+        executes: this partition executes a part of the plan, so it gets grants from all shards.
+        transactions: of the plan; 0 without one. All shards make the same plan at the same time.
+    """
+
+    here: list[bytes]
+    for_others: list[tuple[int, bytes]]
+    executes: bool = False
+    transactions: int = 0
+
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch], number: int, spool: Spool) -> Self:
+        """Divide the rows of task ``number``."""
+        made = cls([], [])
+        for batch in batches:
+            dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
+            for dest, block in zip(dests, blocks, strict=True):
+                if dest != number:
+                    made.for_others.append((dest, block))
+                else:
+                    made.here.append(spool.read(block))
+        granted = [header for block in made.here if (header := _grant(block))]
+        made.executes = bool(granted)
+        if not granted and made.for_others:
+            granted = [header for _, block in made.for_others[:1]
+                       if (header := _grant(spool.read(block)))]  # fmt: skip
+        if granted:
+            plan = PlanName.of(granted[0])
+            made.transactions = plan.last - plan.first + 1
+        return made
+
+
+def _grant(block: bytes) -> dict[str, Any] | None:
+    """The header of a block that is a grant."""
+    header, _ = open_header(block)
+    return header if header["kind"] == "grant" else None
 
 
 class Explode:

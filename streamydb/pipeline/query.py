@@ -32,7 +32,7 @@ from streamydb.limits import max_offsets
 from streamydb.pipeline import hosts
 from streamydb.pipeline.adaptive import SHUFFLE_PARTITIONS
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.session import on_one_machine
+from streamydb.pipeline.session import on_one_machine, task_slots
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.pipeline.stateful import Stateful
 from streamydb.procedures.folder import FolderModules
@@ -115,6 +115,11 @@ def build_query(
         records = outputs.mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     elif shards == 1:
         records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
+    elif spool.folder is not None and task_slots(spark) >= shards:
+        exchanging = hosts.ExchangingExecutor(
+            database, changes_partitions, modules, rulings, spool
+        )
+        records = grants.mapInArrow(exchanging.__call__, hosts.RECORD_SCHEMA)
     else:
         outputs = grants.repartition("token").mapInArrow(
             executor.__call__, hosts.OUTPUT_SCHEMA

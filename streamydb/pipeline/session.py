@@ -27,7 +27,7 @@ from streamydb.pipeline.jvm import EarlyJvm
 
 __all__ = [
     "LOCAL_DIR", "LOCAL_DIRS", "STORE_SETTINGS", "SparkProcesses", "forget_defaults",
-    "on_one_machine", "session", "start_processes", "with_retries",
+    "on_one_machine", "session", "start_processes", "task_slots", "with_retries",
 ]
 
 log = logging.getLogger("streamydb.pipeline")
@@ -75,6 +75,13 @@ arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes
 def on_one_machine(master: str) -> bool:
     """Return True if all tasks run on the driver's machine."""
     return _LOCAL.fullmatch(master) is not None
+
+
+def task_slots(spark: SparkSession) -> int:
+    """Return how many tasks run at the same time at most."""
+    context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark shows it nowhere else
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
 
 
 def with_retries(master: str) -> str:

@@ -81,6 +81,22 @@ class Spool:
             raise SpoolError(f"a block between two tasks is cut off: {self.folder / name}")
         return b"".join(parts)
 
+    def of_batch(self) -> Path:
+        """The folder of the micro-batch of which this is a task.
+
+        Raises:
+            SpoolError: there is none, and it cannot be made.
+        """
+        batch = _batch()
+        if self.folder is None or batch is None:
+            raise SpoolError("this is no task of a query on one machine")
+        path = self.folder / str(batch)
+        try:
+            path.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SpoolError(f"the folder between tasks cannot be made: {error}") from error
+        return path
+
     def forget_earlier(self) -> None:
         """Remove the files of earlier micro-batches, whose tasks have all ended; in a task."""
         now = _batch()

@@ -29,6 +29,7 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.pipeline import arrow_batches, hosts, spool
+from streamydb.pipeline.exchange import Exchange
 from streamydb.pipeline.routes import spark_hash, tokens
 from streamydb.pipeline.spool import Spool, SpoolError, SpoolWriter
 from streamydb.pipeline.stateful import Stateful
@@ -39,6 +40,12 @@ SEEDS = 16
 RECORDS = 100
 PARTITIONS = 2
 """Of the changes."""
+
+_EXCHANGED = 0.5
+"""How often the tasks of all shards run at the same time, instead of one stage after another."""
+
+_WRITTEN_TWICE = 0.1
+"""How likely it is that a task which is tried again has written before."""
 
 _FULL, _LOST = 0.01, 0.03
 """How likely it is that the disk is full when a block is written, and that all files are lost."""
@@ -51,6 +58,10 @@ _BLOCKS = pa.schema([
     ("token", pa.int32()), ("dest", pa.int32()), ("seq", pa.int64()), ("block", pa.binary()),
 ])  # fmt: skip
 _Rows = list[dict[str, Any]]
+
+
+class _WouldWaitError(Exception):
+    """A task needs what another has not given yet."""
 
 
 class State(MemoryBlobs):
@@ -141,14 +152,20 @@ class Hosted(sim.Cluster):
     def _stages(self, batch: Any, copies: Any, *, calm: bool) -> None:
         shards = range(self.config.shards)
         inputs = self._shuffled(self._parsed(batch))
-        grants: _Rows = []
+        made: list[_Rows] = [[] for _ in shards]
         for number in self.random.sample(shards, len(shards)):
             with self._release():
-                grants += self._stateful(
+                made[number] = self._stateful(
                     Stateful(self._step()), copies[number][0], number, inputs[number],
                 )
             self._maybe_crash(calm=calm)
+        grants = [row for rows in made for row in rows]
         self._resolving = max([self._resolving, *(-row["seq"] for row in grants)])
+        if self.random.random() < _EXCHANGED and len(shards) > 1 and not self.single:
+            for rows in self._exchanged(made):
+                self._sink(rows, batch.number)
+                self._maybe_crash(calm=calm)
+            return
         for number, granted in self._tasks(self._shuffled(grants)):
             for rows in self._outputs(number, granted, copies[number][1]):
                 self._sink(rows, batch.number)
@@ -222,6 +239,35 @@ class Hosted(sim.Cluster):
         for batch in made:
             yield batch.to_pylist()
 
+    def _exchanged(self, made: list[_Rows]) -> Iterator[_Rows]:
+        """The records of all tasks, if each is that of its shard and they run at the same time.
+
+        A task that would wait for another is broken off instead, and is tried again later. Some of
+        what it has written by then stays written.
+        """
+        rest = self.config, PARTITIONS, MODULES, self.rulings, self.spool
+        found: list[_Rows] = []
+        tasks = self.random.sample(range(len(made)), len(made))
+        for _ in range(4 * len(tasks) ** 2):
+            if not tasks:
+                break
+            number = tasks.pop(0)
+            blocks = [{name: row[name] for name in _BLOCKS.names} for row in made[number]]
+            records: list[_Rows] = []
+            with mock.patch.object(hosts, "task_number", return_value=number):
+                try:
+                    executor = hosts.ExchangingExecutor(*rest)
+                    batches = executor(self._batches(blocks, _BLOCKS))
+                    records.extend(batch.to_pylist() for batch in batches)
+                except _WouldWaitError:
+                    tasks.append(number)
+                    if self.random.random() > _WRITTEN_TWICE:
+                        continue
+            found += records
+        assert not tasks, "tasks that wait for each other"
+        self.random.shuffle(found)
+        yield from found
+
     def _sink(self, rows: _Rows, batch: int) -> None:
         for row in rows:
             topic, value = self._numbers[row["topic"]], row["value"]
@@ -252,9 +298,14 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         runs = mock.patch.object(arrow_batches, "_RUN_BYTES", dice.choice([1, 500, 3 << 20]))
         few = mock.patch.object(values, "_LOADED_KEYS_MIN", dice.choice([1, 32]))
         slow = mock.patch.object(shard_files, "_SLOW_S", dice.choice([-1.0, 1e-5]))
-        with parts, runs, few, slow:
+        whole = mock.patch.object(hosts, "_FORMATTED_WHERE_EXECUTED", dice.choice([0, 3, 4_000]))
+        with parts, runs, few, slow, whole:
             return run.run_seed(seed, RECORDS, large=0.0)
 
+    def would_wait(_: Exchange) -> None:
+        raise _WouldWaitError
+
+    monkeypatch.setattr(Exchange, "_require_query", would_wait)
     monkeypatch.setattr(run, "Cluster", Here)
     monkeypatch.setattr(sim, "MemoryBlobs", State)
     yield seeded

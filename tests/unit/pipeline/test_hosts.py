@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +22,13 @@ from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.pipeline import arrow_batches, hosts
+from streamydb.pipeline import arrow_batches, hosts, spool
 from streamydb.pipeline.routes import tokens
-from streamydb.records.rulings import Fault, UnruledFaults
+from streamydb.pipeline.spool import Spool
+from streamydb.procedures.modules import NO_MODULES
+from streamydb.records.rulings import NO_RULINGS, Fault, UnruledFaults
 from streamydb.sorter import planner
-from streamydb.txn_processor import core
+from streamydb.txn_processor import core, outputs
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.parser import parse_transactions
@@ -117,8 +122,8 @@ def test_bytes_become_ragged_without_a_copy() -> None:
     )
 
 
-def granted(count: int) -> list[list[pa.RecordBatch]]:
-    """What two shards grant of a plan of so many transactions, by executing partition."""
+def granted(count: int, by: str = "partition") -> list[list[pa.RecordBatch]]:
+    """What two shards grant of a plan of so many transactions, by executing partition or shard."""
     inputs: list[list[bytes]] = [[], []]
     for batch in hosts.Parser(CONFIG)(iter(batches([*transactions(count)], 500))):
         for dest, block in zip(batch.column(1).to_pylist(), batch.column(3).to_pylist(),
@@ -130,8 +135,13 @@ def granted(count: int) -> list[list[pa.RecordBatch]]:
         shard = KeyTransactionProcessor(CONFIG, number, *stores, Life("test"))
         for emitted in shard.step(blocks):
             rows = [(emitted.proc, emitted.seq, emitted.block)]
-            found[emitted.proc].append(arrow_batches.block_rows(rows, 2))
+            at = emitted.proc if by == "partition" else number
+            found[at].append(arrow_batches.block_rows(rows, 2))
     return found
+
+
+def rows(records: Iterable[pa.RecordBatch]) -> Counter[tuple[object, ...]]:
+    return Counter(tuple(row.values()) for row in pa.Table.from_batches(records).to_pylist())
 
 
 @pytest.mark.parametrize("count", [20, 90])
@@ -144,15 +154,44 @@ def test_one_task_may_execute_all_partitions(count: int) -> None:
     mixed = [batch for pair in zip_longest(*reversed(parts)) for batch in pair if batch]
     together = list(executor(iter(mixed)))
     explode = hosts.Explode(CONFIG)
-    def rows(outputs: list[pa.RecordBatch]) -> Counter[tuple[object, ...]]:
-        records = pa.Table.from_batches(list(explode(iter(outputs))))
-        return Counter(tuple(row.values()) for row in records.to_pylist())
-
-    assert rows(together) == rows(apart)
-    assert sum(topic == "bank.results" for topic, *_ in rows(together).elements()) == count
+    records = rows(explode(iter(together)))
+    assert records == rows(explode(iter(apart)))
+    assert sum(topic == "bank.results" for topic, *_ in records.elements()) == count
     names = [field.split()[0] for field in hosts.OUTPUT_SCHEMA.split(", ")]
     assert all(batch.schema.names == names for batch in together)
     assert sum(pc.sum(batch.column("cpu_us")).as_py() for batch in together) > 0
+
+
+@pytest.mark.parametrize("whole", [0, 4_000])
+@pytest.mark.parametrize("count", [20, 90])
+def test_tasks_of_all_shards_may_execute_at_the_same_time(
+    count: int, whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They give the records that executing and formatting tasks give, whichever is first."""
+    monkeypatch.setattr(spool, "_batch", lambda: 7)
+    monkeypatch.setattr(hosts, "_FORMATTED_WHERE_EXECUTED", whole)
+    monkeypatch.setattr(outputs, "_TASK_ROWS", 1)
+    parts, made = granted(count), granted(count, by="shard")
+    explode = hosts.Explode(CONFIG)
+    expected = rows(explode(hosts.Executor(CONFIG, 2)(chain.from_iterable(parts))))
+    numbers = threading.local()
+    monkeypatch.setattr(hosts, "task_number", lambda: numbers.now)
+    executor = hosts.ExchangingExecutor(
+        CONFIG, 2, NO_MODULES, NO_RULINGS, Spool(tmp_path / "spool", 100)
+    )
+
+    def task(number: int) -> list[pa.RecordBatch]:
+        numbers.now = number
+        return list(executor(iter(made[number])))
+
+    with ThreadPoolExecutor(2) as threads:
+        found = [*threads.map(task, [1, 0])]
+    assert rows(chain.from_iterable(found)) == expected
+    assert all(found), "both write"
+    given = [path.name for path in (tmp_path / "spool" / "7").iterdir() if "-" in path.name]
+    assert ("outputs-0" in given) is (whole < count)
+    again = task(0)  # what others have given is still there
+    assert rows(again) == rows(found[1])
 
 
 def test_one_task_finds_the_faults_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
