@@ -6,9 +6,9 @@ has compiled it before: writing it takes longer than interpreting some hundred r
 thousand rows are turned faster by the class. A micro-batch that brings only feedback tells nothing
 of the load, so it changes nothing: after one backlog the next finds the classes compiled.
 
-With several shards, tasks: under little load one executes and one formats, under much as many as
-there are shards. A task costs some milliseconds of processor time, whatever it has to do. When
-nothing comes there are many, too, since what comes next may be a backlog.
+Where several shards have shuffles, tasks: under little load one executes and one formats, under
+much as many as there are shards. A task costs some milliseconds of processor time, whatever it has
+to do. When nothing comes there are many, too, since what comes next may be a backlog.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class BatchSize(NamedTuple):
     Attributes:
         records: how many it has read, of all topics.
         transactions: how many of them are of the log.
-        executing_us: processor time of its executing tasks together, in microseconds.
+        executing_us: processor time of its executing tasks together, in microseconds; 0 where no
+            shuffle leads to them.
     """
 
     records: int

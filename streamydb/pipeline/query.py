@@ -4,9 +4,10 @@
                   ├─► parse ─► sorter + key processor ─► execute ─► Kafka
     feedback ─────┘            (the stateful operator)
 
-With one shard there is no shuffle: the whole micro-batch is one task. With several there are three,
-routed by tokens: to the shards, to the executing partitions, and to the tasks that hand records to
-Kafka. The latter two name no number of tasks, so that `AdaptiveSettings` can choose it.
+With one shard there is no shuffle: the whole micro-batch is one task. With several there is one,
+routed by tokens, to the shards; their tasks go on through the `exchange`, if all run at the same
+time on one machine. Elsewhere there are two more, to the executing partitions, and to the tasks
+that hand records to Kafka; these name no number of tasks, so that `AdaptiveSettings` can choose it.
 With `grouping=single` a second stateful operator takes the place of execute: it gathers over
 several micro-batches what was granted.
 """

@@ -1,20 +1,19 @@
-"""With several shards one task executes small micro-batches, and one for each shard large ones; few
-records are read by few tasks, many by several. Of large blocks Spark moves references, and its
-folder has the blocks. Spark's event log says so.
+"""With more shards than run at the same time one task executes small micro-batches, and one for
+each shard large ones; few records are read by few tasks, many by several. Of large blocks Spark
+moves references, and its folder has the blocks. Spark's event log says so.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streamydb.testing.database import wait_for
 from tests.support.bank import transfers
+from tests.support.events import Events, log_events
 from tests.support.faulty import load, progressed, resolved
 from tests.support.heap import keeps_no_records
 from tests.support.shared import OnShared
@@ -26,45 +25,13 @@ _BLOCK_BYTES = 70_000
 """More than what Spark moves of a block has, at most: larger ones lie in files (`spool`)."""
 
 
-class Events:
-    """What Spark's event log says of each stage of each micro-batch.
-
-    Attributes:
-        tasks: how many it had.
-        blocks: of each task, how many bytes it has handed to Spark for each block.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.tasks: list[list[int]] = []
-        self.blocks: list[float] = []
-        for file in sorted(folder.glob("*/events_*")):  # stages are counted anew in each session
-            jobs: list[list[int]] = []
-            count: dict[int, int] = defaultdict(int)
-            for line in file.read_text().splitlines():
-                event: dict[str, Any] = json.loads(line)
-                if event["Event"] == "SparkListenerJobStart":
-                    jobs.append(sorted(event["Stage IDs"]))
-                elif event["Event"] == "SparkListenerTaskEnd":
-                    written = event["Task Metrics"]["Shuffle Write Metrics"]
-                    blocks = written["Shuffle Records Written"]
-                    self.blocks += [written["Shuffle Bytes Written"] / blocks] if blocks else []
-                    count[event["Stage ID"]] += 1
-            self.tasks += [[count[stage] for stage in stages] for stages in jobs]
-
-    def reading(self) -> list[int]:
-        """How many tasks the first stage of each micro-batch had."""
-        return [stages[0] for stages in self.tasks if stages[0]]
-
-
 def test_tasks_follow_the_size_and_state_does_not(
     tmp_path: Path, database_on_shared: Callable[..., OnShared]
 ) -> None:
     events, temporary = tmp_path / "events", tmp_path / "spark"
-    events.mkdir()
     temporary.mkdir()
-    log = {"enabled": "true", "compress": "false", "dir": events.as_uri()}
-    options = ["--max-offsets", f"{AT_ONCE}", f"--conf=spark.local.dir={temporary}",
-               *(f"--conf=spark.eventLog.{k}={v}" for k, v in log.items())]  # fmt: skip
+    options = ["--max-offsets", f"{AT_ONCE}", f"--conf=spark.local.dir={temporary}"]
+    options += log_events(events)
     with database_on_shared(shards=SHARDS, options=options) as db:
         with load(db, seed=1):
             progressed(db, 1_500)

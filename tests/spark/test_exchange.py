@@ -1,0 +1,78 @@
+"""Shards whose tasks run at the same time: a micro-batch has two stages, whatever its size.
+
+Tasks that wait for one that fails go on when it is tried again, and end when the query does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamydb.testing.database import Database, wait_for
+from tests.support.bank import transfers
+from tests.support.events import Events, log_events
+from tests.support.faulty import POISONED, TRIED_TWICE, load, poisoned, progressed, resolved
+from tests.support.shared import OnShared
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+SHARDS = 2
+LARGE = 25_000
+"""Transfers of one micro-batch; the tasks divide among them what they write."""
+
+
+def test_a_micro_batch_has_two_stages_if_all_shards_run_at_once(
+    tmp_path: Path, database_on_shared: Callable[..., OnShared]
+) -> None:
+    """A start with fewer tasks has four again, on the same state."""
+    events = tmp_path / "events"
+    with database_on_shared(shards=SHARDS, options=log_events(events)) as db:
+        with load(db, seed=1):
+            progressed(db, 400)
+        done = db.status().seq or 0
+        assert db.stop_pipeline() == 0
+        done += db.load(transfers(LARGE, seed=2))
+        db.start_pipeline()
+        resolved(db, done)
+        assert db.stop_pipeline() == 0
+        seen = Events(events)
+        assert {len(stages) for stages in seen.tasks} == {2}
+        assert {stages[1] for stages in seen.tasks} == {SHARDS}
+        db.master = "local[1]"
+        db.start_pipeline()
+        with load(db, seed=3):
+            progressed(db, 200)
+        assert db.stop_pipeline() == 0
+        later = Events(events).tasks[len(seen.tasks) :]
+        assert {len(stages) for stages in later} == {4}
+        db.master = "local[2]"
+        db.start_pipeline()
+        with load(db, seed=4):
+            progressed(db, 200)
+        assert db.assert_serial().transactions > LARGE + 800
+
+
+def test_tasks_that_wait_for_one_that_fails_end_with_the_query(tmp_path: Path) -> None:
+    """Our own code fails on some transactions of a large plan, while the other task waits."""
+    with poisoned(tmp_path), Database(tmp_path, shards=SHARDS, master=TRIED_TWICE) as db:
+        db.load(transfers(50))
+        assert db.stop_pipeline() == 0
+        db.load(transfers(LARGE, seed=2))
+        db.load(POISONED[:3])
+        db.start_pipeline()
+        db.load(transfers(50, seed=3))
+        report = db.assert_serial()
+        assert report.faults == 3
+        assert report.transactions > LARGE + 100
+        assert db.log_file.read_text().count("LookupError") >= 3
+        # Two for each shard, one of which also reads.
+        wait_for(lambda: len(workers(db)) <= 2 * SHARDS, "no worker of an earlier query", 60)
+
+
+def workers(db: Database) -> list[psutil.Process]:
+    """The Python workers that Spark's daemon has forked."""
+    found = db.processes()
+    daemons = {p.pid for p in found if "streamydb.pipeline.daemon" in " ".join(p.cmdline())}
+    return [process for process in found if process.pid in daemons and process.ppid() in daemons]
