@@ -6,6 +6,7 @@ Tasks that wait for one that fails go on when it is tried again, and end when th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -71,7 +72,12 @@ def test_tasks_that_wait_for_one_that_fails_end_with_the_query(tmp_path: Path) -
         wait_for(lambda: len(workers(db)) == 2 * SHARDS, "no worker of an earlier query", 60)
 
 
-def workers(db: Database) -> list[psutil.Process]:
-    """The Python workers that the daemon has forked, which look like it."""
-    alike = {p.pid: p for p in db.processes() if "--early" in p.cmdline()}
-    return [process for process in alike.values() if process.ppid() in alike]
+def workers(db: Database) -> set[int]:
+    """The Python workers that the daemon has forked, which look like it; those that end do not count.
+    """
+    parents = {}
+    for process in db.processes():
+        with suppress(psutil.NoSuchProcess):
+            if "--early" in process.cmdline():
+                parents[process.pid] = process.ppid()
+    return {pid for pid, parent in parents.items() if parent in parents}
