@@ -7,7 +7,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -322,8 +322,12 @@ def test_the_hosts_write_what_the_oracle_says(seed: int, hosted: Callable[[int],
 
 @pytest.mark.no_proof
 @pytest.mark.parametrize(
-    "what", ["a part of a blob is lost", "a block takes another way", "a file is forgotten early"]
-)
+    "what",
+    [
+        "a part of a blob is lost", "a block takes another way", "a file is forgotten early",
+        "a block that was given is lost", "what a task was given twice counts twice",
+    ],
+)  # fmt: skip
 def test_faults_of_the_hosts_are_caught(
     what: str, hosted: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +336,12 @@ def test_faults_of_the_hosts_are_caught(
         monkeypatch.setattr(hosts.SparkBlobs, "get", lambda self, name: (
             None if name.startswith("values/") else get(self, name)
         ))  # fmt: skip
+    elif what == "a block that was given is lost":
+        take = Exchange.take
+        monkeypatch.setattr(Exchange, "take", lambda *args: islice(take(*args), 1, None))
+    elif what == "what a task was given twice counts twice":
+        take = Exchange.take
+        monkeypatch.setattr(Exchange, "take", lambda *args: chain(take(*args), take(*args)))
     elif what == "a file is forgotten early":
         monkeypatch.setattr(Spool, "forget_earlier", _forget_all)
     else:

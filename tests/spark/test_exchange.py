@@ -73,8 +73,7 @@ def test_tasks_that_wait_for_one_that_fails_end_with_the_query(tmp_path: Path) -
 
 
 def workers(db: Database) -> set[int]:
-    """The Python workers that the daemon has forked, which look like it; those that end do not count.
-    """
+    """The Python workers that the daemon has forked, which look like it; none that has ended."""
     parents = {}
     for process in db.processes():
         with suppress(psutil.NoSuchProcess):
