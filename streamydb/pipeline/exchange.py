@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import sleep
 from typing import Final
@@ -22,12 +21,29 @@ from pyspark import TaskContext
 
 from streamydb.pipeline.spool import Spool, SpoolError
 
-__all__ = ["Exchange", "task_number"]
+__all__ = ["Exchange", "Given", "task_number"]
 
 _LOOK_S: Final = (0.0002, 0.002)
 """How long a task that waits sleeps between two looks, at first and at last."""
 
-_decode_given = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
+
+class Given(msgspec.Struct, array_like=True):
+    """What a task gives to the others.
+
+    Attributes:
+        blocks: for which task each is, and the block.
+        transactions: of the plan in which they are grants; 0: this task knows of none.
+    """
+
+    blocks: list[tuple[int, bytes]]
+    transactions: int = 0
+
+    def to(self, number: int) -> list[bytes]:
+        """Return the blocks for a task."""
+        return [block for dest, block in self.blocks if dest == number]
+
+
+_decode = msgspec.msgpack.Decoder(Given).decode
 
 
 class Exchange:
@@ -42,11 +58,10 @@ class Exchange:
         self._folder = spool.of_batch()
         self._parent = os.getppid()
 
-    def give(self, kind: str, number: int, blocks: Iterable[tuple[int, bytes]]) -> None:
-        """Give blocks of a kind, all at once: (to which task, block).
+    def give(self, kind: str, number: int, given: Given) -> None:
+        """Give what there is of a kind, all at once; ``number``: of the task that gives.
 
-        ``number``: of the task that gives. A task that gives something of a kind again gives the
-        same.
+        A task that gives something of a kind again gives the same.
 
         Raises:
             SpoolError: the file cannot be written.
@@ -54,21 +69,18 @@ class Exchange:
         path = self._path(kind, number)
         made = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         try:
-            made.write_bytes(msgspec.msgpack.encode(list(blocks)))
+            made.write_bytes(msgspec.msgpack.encode(given))
             made.replace(path)
         except OSError as error:
             raise SpoolError(f"what a task gives to others cannot be written: {error}") from error
 
-    def take(self, kind: str, givers: Iterable[int], number: int) -> Iterator[bytes]:
-        """Wait until each of the givers has given; yield what they gave to task ``number``.
+    def take(self, kind: str, giver: int) -> Given:
+        """Wait until a task has given; return what it gave to all.
 
         Raises:
-            SpoolError: the query has been stopped meanwhile, or a file cannot be read.
+            SpoolError: the query has been stopped meanwhile, or the file cannot be read.
         """
-        for giver in givers:
-            for dest, block in _decode_given(self._given(self._path(kind, giver))):
-                if dest == number:
-                    yield block
+        return _decode(self._given(self._path(kind, giver)))
 
     def _path(self, kind: str, number: int) -> Path:
         return self._folder / f"{kind}-{number}"

@@ -10,10 +10,8 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +27,7 @@ from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
-from streamydb.pipeline.exchange import Exchange, task_number
+from streamydb.pipeline.exchange import Exchange, Given, task_number
 from streamydb.pipeline.routes import tokens
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -315,78 +313,55 @@ class ExchangingExecutor:
         """Give the other tasks what is theirs, execute what is granted here, and format."""
         _Settling.begin()
         last.forget()  # the shard of this task has planned
-        number, exchange = task_number(), Exchange(self._spool)
+        number, exchange, read = task_number(), Exchange(self._spool), self._spool.read
         others = [shard for shard in range(self._config.shards) if shard != number]
-        made = _Made.of(batches, number, self._spool)
-        exchange.give("grants", number, made.for_others)  # even none, or others might wait for ever
-        blocks = iter(made.here)
-        if made.executes:
-            taken = exchange.take("grants", others, number)
-            blocks = chain(blocks, map(self._spool.read, taken))
-        if made.transactions <= _FORMATTED_WHERE_EXECUTED:
+        own = self._granted(batches)
+        exchange.give("grants", number, own)
+        # A shard that has nothing for its own partition does not know if that executes anything.
+        granted = [own, *(exchange.take("grants", shard) for shard in others)]
+        blocks = (read(block) for given in granted for block in given.to(number))
+        if max(given.transactions for given in granted) <= _FORMATTED_WHERE_EXECUTED:
             for item in self._small.step(blocks):
                 yield self._records(formatted(item, self._config.database))
             return
-        given: list[tuple[int, bytes]] = []
-        kept: list[Rows | Records] = []
-        with self._spool.writer() as writer:
-            for item in self._large.step(blocks):
-                if isinstance(item, Rows) and item.spread != number:
-                    given.append((item.spread, writer.put(output_parts(item))))
-                else:
-                    kept.append(item)
+        kept, given = self._divided(self._large.step(blocks), number)
         exchange.give("outputs", number, given)  # first, as others have nothing else to do
         for item in kept:
             yield self._records(formatted(item, self._config.database))
-        for block in exchange.take("outputs", others, number):
-            yield self._records(open_output(self._spool.read(block), self._config.database))
+        for shard in others:
+            for block in exchange.take("outputs", shard).to(number):
+                yield self._records(open_output(read(block), self._config.database))
+
+    def _granted(self, batches: Iterable[pa.RecordBatch]) -> Given:
+        """What the shard of this task has made: blocks, or references to them."""
+        own = Given([])
+        for batch in batches:
+            dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
+            own.blocks += zip(dests, blocks, strict=True)
+        for _, block in own.blocks:
+            header, _ = open_header(self._spool.read(block))
+            if header["kind"] == "grant":
+                plan = PlanName.of(header)
+                own.transactions = plan.last - plan.first + 1
+                break
+        return own
+
+    def _divided(
+        self, items: Iterable[Rows | Records], number: int
+    ) -> tuple[list[Rows | Records], Given]:
+        """What this task formats, and what others do; what needs no formatting stays."""
+        kept: list[Rows | Records] = []
+        given = Given([])
+        with self._spool.writer() as writer:
+            for item in items:
+                if isinstance(item, Rows) and item.spread != number:
+                    given.blocks.append((item.spread, writer.put(output_parts(item))))
+                else:
+                    kept.append(item)
+        return kept, given
 
     def _records(self, records: Records) -> pa.RecordBatch:
         return arrow_records(records, self._config)
-
-
-@dataclass(slots=True)
-class _Made:
-    """What the shard of a task has made of a micro-batch.
-
-    Attributes:
-        here: blocks for this executing partition, none of them a reference.
-        for_others: blocks for others, or references to them; all of them are grants.
-        executes: this partition executes a part of the plan, so it gets grants from all shards.
-        transactions: of the plan; 0 without one. All shards make the same plan at the same time.
-    """
-
-    here: list[bytes]
-    for_others: list[tuple[int, bytes]]
-    executes: bool = False
-    transactions: int = 0
-
-    @classmethod
-    def of(cls, batches: Iterable[pa.RecordBatch], number: int, spool: Spool) -> Self:
-        """Divide the rows of task ``number``."""
-        made = cls([], [])
-        for batch in batches:
-            dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
-            for dest, block in zip(dests, blocks, strict=True):
-                if dest != number:
-                    made.for_others.append((dest, block))
-                else:
-                    made.here.append(spool.read(block))
-        granted = [header for block in made.here if (header := _grant(block))]
-        made.executes = bool(granted)
-        if not granted and made.for_others:
-            granted = [header for _, block in made.for_others[:1]
-                       if (header := _grant(spool.read(block)))]  # fmt: skip
-        if granted:
-            plan = PlanName.of(granted[0])
-            made.transactions = plan.last - plan.first + 1
-        return made
-
-
-def _grant(block: bytes) -> dict[str, Any] | None:
-    """The header of a block that is a grant."""
-    header, _ = open_header(block)
-    return header if header["kind"] == "grant" else None
 
 
 class Explode:

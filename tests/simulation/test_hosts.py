@@ -7,7 +7,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -29,10 +29,11 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.pipeline import arrow_batches, hosts, spool
-from streamydb.pipeline.exchange import Exchange
+from streamydb.pipeline.exchange import Exchange, Given
 from streamydb.pipeline.routes import spark_hash, tokens
 from streamydb.pipeline.spool import Spool, SpoolError, SpoolWriter
 from streamydb.pipeline.stateful import Stateful
+from streamydb.sorter import planner
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 
@@ -299,7 +300,8 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         few = mock.patch.object(values, "_LOADED_KEYS_MIN", dice.choice([1, 32]))
         slow = mock.patch.object(shard_files, "_SLOW_S", dice.choice([-1.0, 1e-5]))
         whole = mock.patch.object(hosts, "_FORMATTED_WHERE_EXECUTED", dice.choice([0, 3, 4_000]))
-        with parts, runs, few, slow, whole:
+        many = mock.patch.object(planner, "LEAST_WEIGHT", dice.choice([1, planner.LEAST_WEIGHT]))
+        with parts, runs, few, slow, whole, many:
             return run.run_seed(seed, RECORDS, large=0.0)
 
     def would_wait(_: Exchange) -> None:
@@ -331,17 +333,16 @@ def test_the_hosts_write_what_the_oracle_says(seed: int, hosted: Callable[[int],
 def test_faults_of_the_hosts_are_caught(
     what: str, hosted: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    to = Given.to
     if what == "a part of a blob is lost":
         get = hosts.SparkBlobs.get
         monkeypatch.setattr(hosts.SparkBlobs, "get", lambda self, name: (
             None if name.startswith("values/") else get(self, name)
         ))  # fmt: skip
     elif what == "a block that was given is lost":
-        take = Exchange.take
-        monkeypatch.setattr(Exchange, "take", lambda *args: islice(take(*args), 1, None))
+        monkeypatch.setattr(Given, "to", lambda *args: to(*args)[1:])
     elif what == "what a task was given twice counts twice":
-        take = Exchange.take
-        monkeypatch.setattr(Exchange, "take", lambda *args: chain(take(*args), take(*args)))
+        monkeypatch.setattr(Given, "to", lambda *args: to(*args) * 2)
     elif what == "a file is forgotten early":
         monkeypatch.setattr(Spool, "forget_earlier", _forget_all)
     else:

@@ -14,7 +14,7 @@ import pytest
 
 from streamydb.pipeline import exchange as module
 from streamydb.pipeline import spool
-from streamydb.pipeline.exchange import Exchange, task_number
+from streamydb.pipeline.exchange import Exchange, Given, task_number
 from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
 from streamydb.testing.database import wait_for
 
@@ -36,7 +36,9 @@ class Waiting:
 
     def take(self, givers: list[int], number: int) -> Future[list[bytes]]:
         exchange = Exchange(self._files)
-        return self._threads.submit(lambda: list(exchange.take(KIND, givers, number)))
+        return self._threads.submit(lambda: [
+            block for giver in givers for block in exchange.take(KIND, giver).to(number)
+        ])  # fmt: skip
 
 
 @pytest.fixture
@@ -56,12 +58,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_task_waits_for_what_others_give(files: Spool, waits: list[float]) -> None:
     got = Waiting(files).take([1, 2], 0)
     wait_for(lambda: waits, "a look", 20)
-    Exchange(files).give(KIND, 1, [(0, b"a"), (2, b"not for it"), (0, b"b")])
+    Exchange(files).give(KIND, 1, Given([(0, b"a"), (2, b"not for it"), (0, b"b")]))
     before = len(waits)
     wait_for(lambda: len(waits) > before + 3, "more looks", 20)
     assert not got.done()
-    Exchange(files).give("outputs", 2, [(0, b"of another kind")])
-    Exchange(files).give(KIND, 2, [])
+    Exchange(files).give("outputs", 2, Given([(0, b"of another kind")]))
+    Exchange(files).give(KIND, 2, Given([]))
     assert got.result(20) == [b"a", b"b"]
     assert waits[:3] == sorted({*waits[:3]}), "looks become fewer"
     assert max(waits) <= 0.002
@@ -71,7 +73,7 @@ def test_all_tasks_give_and_take_at_the_same_time(files: Spool) -> None:
     """Whoever is first, and whoever gives twice: each gets all that is for it, once."""
     rng = random.Random(5)
     for tasks in (2, 5, 9):
-        given = {
+        given: dict[int, list[tuple[int, bytes]]] = {
             n: [(rng.randrange(tasks), os.urandom(rng.randrange(300))) for _ in range(20)]
             for n in range(tasks)
         }
@@ -80,7 +82,7 @@ def test_all_tasks_give_and_take_at_the_same_time(files: Spool) -> None:
             n: waiting.take([o for o in given if o != n], n) for n in rng.sample([*given], tasks)
         }
         for n in rng.choices([*given], k=tasks) + rng.sample([*given], tasks):
-            Exchange(files).give(KIND, n, given[n])
+            Exchange(files).give(KIND, n, Given(given[n]))
         for n, future in got.items():
             assert future.result(20) == [
                 block for o in sorted(given) if o != n for dest, block in given[o] if dest == n
@@ -109,31 +111,31 @@ def denied(*_: object) -> None:
 @pytest.mark.parametrize(
     ("method", "use"),
     [
-        ("write_bytes", lambda exchange: exchange.give(KIND, 1, [(0, b"a")])),
-        ("replace", lambda exchange: exchange.give(KIND, 1, [(0, b"a")])),
-        ("read_bytes", lambda exchange: list(exchange.take(KIND, [1], 0))),
+        ("write_bytes", lambda exchange: exchange.give(KIND, 1, Given([(0, b"a")]))),
+        ("replace", lambda exchange: exchange.give(KIND, 1, Given([(0, b"a")]))),
+        ("read_bytes", lambda exchange: exchange.take(KIND, 1)),
     ],
 )
 def test_a_file_that_fails_is_a_clear_error(
     method: str, use: Callable[[Exchange], object], files: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exchange = Exchange(files)
-    exchange.give(KIND, 1, [(0, b"b")])
+    exchange.give(KIND, 1, Given([(0, b"b")]))
     with monkeypatch.context() as patched:
         patched.setattr(Path, method, denied)
         with pytest.raises(SpoolError, match="Permission denied"):
             use(exchange)
-    assert [*exchange.take(KIND, [1], 0)] == [b"b"]
+    assert exchange.take(KIND, 1) == Given([(0, b"b")])
 
 
 def test_a_half_written_file_is_nobodys(files: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that dies while it writes has given nothing."""
     with monkeypatch.context() as patched, suppress(SpoolError):
         patched.setattr(Path, "replace", denied)
-        Exchange(files).give(KIND, 1, [(0, b"a")])
+        Exchange(files).give(KIND, 1, Given([(0, b"a")]))
     assert len([*files.of_batch().iterdir()]) == 1
     got = Waiting(files).take([1], 0)
-    Exchange(files).give(KIND, 1, [(0, b"b")])
+    Exchange(files).give(KIND, 1, Given([(0, b"b")]))
     assert got.result(20) == [b"b"]
 
 

@@ -43,12 +43,12 @@ def all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "LEAST_WEIGHT", 1)
 
 
-def transactions(count: int, size: int = 5) -> list[bytes]:
-    rng = random.Random(count)
+def transactions(count: int, size: int = 5, seed: int = 0) -> list[bytes]:
+    rng = random.Random(count + 1000 * seed)
     made = []
     for i in range(count):
         update = {"op": "put", "key": f"k{rng.randrange(50)}", "value": "v" * size}
-        made.append(json.dumps({"id": f"t{i}", "updates": [update]}).encode())
+        made.append(json.dumps({"id": f"t{seed}-{i}", "updates": [update]}).encode())
     return made
 
 
@@ -122,10 +122,11 @@ def test_bytes_become_ragged_without_a_copy() -> None:
     )
 
 
-def granted(count: int, by: str = "partition") -> list[list[pa.RecordBatch]]:
+def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.RecordBatch]]:
     """What two shards grant of a plan of so many transactions, by executing partition or shard."""
     inputs: list[list[bytes]] = [[], []]
-    for batch in hosts.Parser(CONFIG)(iter(batches([*transactions(count)], 500))):
+    made = [*transactions(count, seed=seed)]
+    for batch in hosts.Parser(CONFIG)(iter(batches(made, 500))):
         for dest, block in zip(batch.column(1).to_pylist(), batch.column(3).to_pylist(),
                                strict=True):
             inputs[dest].append(block)
@@ -162,36 +163,59 @@ def test_one_task_may_execute_all_partitions(count: int) -> None:
     assert sum(pc.sum(batch.column("cpu_us")).as_py() for batch in together) > 0
 
 
+class Tasks:
+    """The tasks of both shards, at the same time."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._numbers = threading.local()
+        monkeypatch.setattr(spool, "_batch", lambda: 7)
+        monkeypatch.setattr(hosts, "task_number", lambda: self._numbers.now)
+        self._executor = hosts.ExchangingExecutor(
+            CONFIG, 2, NO_MODULES, NO_RULINGS, Spool(folder, 100)
+        )
+
+    def run(self, number: int, made: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        self._numbers.now = number
+        return list(self._executor(iter(made)))
+
+    def run_both(self, made: list[list[pa.RecordBatch]]) -> list[list[pa.RecordBatch]]:
+        with ThreadPoolExecutor(2) as threads:
+            return [*threads.map(self.run, [0, 1], made)]
+
+
 @pytest.mark.parametrize("whole", [0, 4_000])
 @pytest.mark.parametrize("count", [20, 90])
 def test_tasks_of_all_shards_may_execute_at_the_same_time(
     count: int, whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They give the records that executing and formatting tasks give, whichever is first."""
-    monkeypatch.setattr(spool, "_batch", lambda: 7)
     monkeypatch.setattr(hosts, "_FORMATTED_WHERE_EXECUTED", whole)
     monkeypatch.setattr(outputs, "_TASK_ROWS", 1)
-    parts, made = granted(count), granted(count, by="shard")
-    explode = hosts.Explode(CONFIG)
-    expected = rows(explode(hosts.Executor(CONFIG, 2)(chain.from_iterable(parts))))
-    numbers = threading.local()
-    monkeypatch.setattr(hosts, "task_number", lambda: numbers.now)
-    executor = hosts.ExchangingExecutor(
-        CONFIG, 2, NO_MODULES, NO_RULINGS, Spool(tmp_path / "spool", 100)
-    )
-
-    def task(number: int) -> list[pa.RecordBatch]:
-        numbers.now = number
-        return list(executor(iter(made[number])))
-
-    with ThreadPoolExecutor(2) as threads:
-        found = [*threads.map(task, [1, 0])]
-    assert rows(chain.from_iterable(found)) == expected
+    made, tasks = granted(count, by="shard"), Tasks(tmp_path, monkeypatch)
+    found = tasks.run_both(made)
+    assert rows(chain.from_iterable(found)) == executed(granted(count))
     assert all(found), "both write"
-    given = [path.name for path in (tmp_path / "spool" / "7").iterdir() if "-" in path.name]
+    given = [path.name for path in (tmp_path / "7").iterdir()]
     assert ("outputs-0" in given) is (whole < count)
-    again = task(0)  # what others have given is still there
-    assert rows(again) == rows(found[1])
+    again = tasks.run(0, made[0])  # what others have given is still there
+    assert rows(again) == rows(found[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_partition_may_get_nothing_from_its_own_shard(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few keys and ids: whatever lies where, each transaction has its result, and its feedback."""
+    count = 1 + seed % 5
+    monkeypatch.setattr(hosts, "_FORMATTED_WHERE_EXECUTED", (0, 4_000)[seed % 2])
+    found = Tasks(tmp_path, monkeypatch).run_both(granted(count, by="shard", seed=seed))
+    assert rows(chain.from_iterable(found)) == executed(granted(count, seed=seed))
+
+
+def executed(parts: list[list[pa.RecordBatch]]) -> Counter[tuple[object, ...]]:
+    """What executing and formatting tasks make of it, one after the other."""
+    given = hosts.Executor(CONFIG, 2)(chain.from_iterable(parts))
+    return rows(hosts.Explode(CONFIG)(given))
 
 
 def test_one_task_finds_the_faults_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
