@@ -37,7 +37,7 @@ from streamydb.sorter import planner
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 
-SEEDS = 16
+SEEDS = 40
 RECORDS = 100
 PARTITIONS = 2
 """Of the changes."""
