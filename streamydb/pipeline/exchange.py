@@ -28,7 +28,7 @@ _LOOK_S: Final = (0.0002, 0.002)
 
 
 class Given(msgspec.Struct, array_like=True):
-    """What a task gives to the others.
+    """All that a task gives to the others.
 
     Attributes:
         blocks: for which task each is, and the block.
@@ -47,7 +47,7 @@ _decode = msgspec.msgpack.Decoder(Given).decode
 
 
 class Exchange:
-    """What the tasks of one stage give each other in one micro-batch."""
+    """The files through which the tasks of one stage give each other blocks, in one micro-batch."""
 
     def __init__(self, spool: Spool) -> None:
         """Of the micro-batch of which this is a task, in the folder of ``spool``.
@@ -110,6 +110,6 @@ class Exchange:
 
 
 def task_number() -> int:
-    """Which of the tasks of its stage this is; the state of shard n is in task n."""
+    """Return the number of this task in its stage; the state of shard n is in task n."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()

@@ -184,13 +184,16 @@ class ShardStep:
 
     def __init__(
         self, config: ShardConfig, local: str, life: Life, starter: Starter | None = None,
-        ends: Mapping[int, LogEnd] | None = None, spool: Spool = NO_SPOOL,
+        ends: Mapping[int, LogEnd] | None = None, spool: Spool = NO_SPOOL, *, at_once: bool = False,
     ) -> None:
         """Keep caches under the folder ``local``.
 
         ``life``: this start of the query. ``starter``: fills the store before the first step.
         ``ends``: what the log held at the start where the state's reading of it had ended.
+        ``at_once``: the tasks of all shards run at the same time, so none runs after another in
+        one process.
         """
+        self._at_once = at_once
         self._ends = ends or {}
         self._config = config
         self._starter = starter or Starter(None)
@@ -218,6 +221,8 @@ class ShardStep:
                     block=writer.put([emitted.block]), ignored=emitted.ignored,
                     resolves=emitted.resolves or None,
                 )
+        if self._at_once:
+            last.forget()
 
 
 class GatherStep:
@@ -312,7 +317,6 @@ class ExchangingExecutor:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the other tasks what is theirs, execute what is granted here, and format."""
         _Settling.begin()
-        last.forget()  # the shard of this task has planned
         number, exchange, read = task_number(), Exchange(self._spool), self._spool.read
         others = [shard for shard in range(self._config.shards) if shard != number]
         own = self._granted(batches)
@@ -333,7 +337,7 @@ class ExchangingExecutor:
                 yield self._records(open_output(read(block), self._config.database))
 
     def _granted(self, batches: Iterable[pa.RecordBatch]) -> Given:
-        """What the shard of this task has made: blocks, or references to them."""
+        """Return the blocks that the shard of this task has made, or references to them."""
         own = Given([])
         for batch in batches:
             dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
@@ -349,7 +353,10 @@ class ExchangingExecutor:
     def _divided(
         self, items: Iterable[Rows | Records], number: int
     ) -> tuple[list[Rows | Records], Given]:
-        """What this task formats, and what others do; what needs no formatting stays."""
+        """Return the items that this task formats, and those that others do.
+
+        Those that need no formatting stay.
+        """
         kept: list[Rows | Records] = []
         given = Given([])
         with self._spool.writer() as writer:

@@ -97,7 +97,10 @@ def build_query(
     executor = hosts.Executor(database, changes_partitions, modules, rulings, spool)
     explode = hosts.Explode(database, spool)
     starter = Starter(None if start is None else start.folder)
-    step = hosts.ShardStep(database, str(config.local), life, starter, ends, spool)
+    at_once = spool.folder is not None and 1 < shards <= task_slots(spark)
+    step = hosts.ShardStep(
+        database, str(config.local), life, starter, ends, spool, at_once=at_once
+    )
 
     blocks = _input(spark, config, database, start)
     blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
@@ -116,7 +119,7 @@ def build_query(
         records = outputs.mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     elif shards == 1:
         records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
-    elif spool.folder is not None and task_slots(spark) >= shards:
+    elif at_once:
         exchanging = hosts.ExchangingExecutor(
             database, changes_partitions, modules, rulings, spool
         )

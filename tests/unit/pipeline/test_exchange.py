@@ -9,10 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from streamydb.pipeline import exchange as module
 from streamydb.pipeline import spool
 from streamydb.pipeline.exchange import Exchange, Given, task_number
 from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
@@ -45,19 +45,19 @@ class Waiting:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long tasks that wait have slept, each time."""
     slept: list[float] = []
-    sleep = module.sleep
+    look = Event().wait  # never set: it ends when the time is over
 
     def noted(seconds: float) -> None:
         slept.append(seconds)
-        sleep(seconds)
+        look(seconds)
 
-    monkeypatch.setattr(module, "sleep", noted)
+    monkeypatch.setattr("streamydb.pipeline.exchange.sleep", noted)
     return slept
 
 
 def test_a_task_waits_for_what_others_give(files: Spool, waits: list[float]) -> None:
     got = Waiting(files).take([1, 2], 0)
-    wait_for(lambda: waits, "a look", 20)
+    wait_for(lambda: len(waits) > 0, "a look", 20)
     Exchange(files).give(KIND, 1, Given([(0, b"a"), (2, b"not for it"), (0, b"b")]))
     before = len(waits)
     wait_for(lambda: len(waits) > before + 3, "more looks", 20)
@@ -95,11 +95,11 @@ def test_nobody_waits_for_a_query_that_has_ended(
     end: str, files: Spool, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got = Waiting(files).take([1], 0)
-    wait_for(lambda: waits, "a look", 20)
+    wait_for(lambda: len(waits) > 0, "a look", 20)
     if end == "the folder is gone":
         shutil.rmtree(str(files.folder))  # by the next start of the query
     else:
-        monkeypatch.setattr(module.os, "getppid", lambda: 1)
+        monkeypatch.setattr("os.getppid", lambda: 1)
     with pytest.raises(SpoolError, match="has ended"):
         got.result(20)
 

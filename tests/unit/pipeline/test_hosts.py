@@ -125,7 +125,7 @@ def test_bytes_become_ragged_without_a_copy() -> None:
 def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.RecordBatch]]:
     """What two shards grant of a plan of so many transactions, by executing partition or shard."""
     inputs: list[list[bytes]] = [[], []]
-    made = [*transactions(count, seed=seed)]
+    made: list[bytes | None] = [*transactions(count, seed=seed)]
     for batch in hosts.Parser(CONFIG)(iter(batches(made, 500))):
         for dest, block in zip(batch.column(1).to_pylist(), batch.column(3).to_pylist(),
                                strict=True):
