@@ -15,12 +15,12 @@ import pytest
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.events import Events, log_events
-from tests.support.faulty import POISONED, TRIED_TWICE, load, poisoned, progressed, resolved
+from tests.support.faulty import POISONED, TRIED_TWICE, load, poisoned, progressed
 from tests.support.shared import OnShared
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 SHARDS = 2
-LARGE = 25_000
+LARGE = 8_000
 """Transfers of one micro-batch; the tasks divide among them what they write."""
 
 
@@ -31,28 +31,24 @@ def test_a_micro_batch_has_two_stages_if_all_shards_run_at_once(
     events = tmp_path / "events"
     with database_on_shared(shards=SHARDS, options=log_events(events)) as db:
         with load(db, seed=1):
-            progressed(db, 400)
-        done = db.status().seq or 0
+            progressed(db, 200)
         assert db.stop_pipeline() == 0
-        done += db.load(transfers(LARGE, seed=2))
-        db.start_pipeline()
-        resolved(db, done)
-        assert db.stop_pipeline() == 0
-        seen = Events(events)
-        assert {len(stages) for stages in seen.tasks} == {2}
-        assert {stages[1] for stages in seen.tasks} == {SHARDS}
+        few = Events(events)
         db.master = "local[1]"
         db.start_pipeline()
         with load(db, seed=3):
             progressed(db, 200)
         assert db.stop_pipeline() == 0
-        later = Events(events).tasks[len(seen.tasks) :]
-        assert {len(stages) for stages in later} == {4}
+        apart = Events(events).tasks[len(few.tasks) :]
+        assert {len(stages) for stages in apart} == {4}
+        db.load(transfers(LARGE, seed=2))
         db.master = "local[2]"
         db.start_pipeline()
-        with load(db, seed=4):
-            progressed(db, 200)
-        assert db.assert_serial().transactions > LARGE + 800
+        assert db.assert_serial().transactions > LARGE + 400
+        assert db.stop_pipeline() == 0
+        many = Events(events).tasks[len(few.tasks) + len(apart) :]
+        assert {len(stages) for stages in (*few.tasks, *many)} == {2}
+        assert {stages[1] for stages in (*few.tasks, *many)} == {SHARDS}
 
 
 def test_tasks_that_wait_for_one_that_fails_end_with_the_query(tmp_path: Path) -> None:
