@@ -11,7 +11,6 @@ that is tried again finds what the others have given, and gives once more what i
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 from time import sleep
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 import msgspec
 from pyspark import TaskContext
 
+from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.spool import Spool, SpoolError
 
 __all__ = ["Exchange", "Given", "task_number"]
@@ -66,11 +66,8 @@ class Exchange:
         Raises:
             SpoolError: the file cannot be written.
         """
-        path = self._path(kind, number)
-        made = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         try:
-            made.write_bytes(msgspec.msgpack.encode(given))
-            made.replace(path)
+            write_whole(self._path(kind, number), msgspec.msgpack.encode(given), synced=False)
         except OSError as error:
             raise SpoolError(f"what a task gives to others cannot be written: {error}") from error
 

@@ -174,7 +174,10 @@ class Hosted(sim.Cluster):
         self._maybe_crash(calm=calm)
 
     def _step(self) -> hosts.ShardStep:
-        return hosts.ShardStep(self.config, str(self.local), self.life, spool=self.spool)
+        at_once = len(self.written) % 2 == 0  # now and then
+        return hosts.ShardStep(
+            self.config, str(self.local), self.life, spool=self.spool, at_once=at_once
+        )
 
     def _parsed(self, batch: Any) -> Iterator[dict[str, Any]]:
         """The blocks of all tasks that read; with one shard, there is one task."""
