@@ -261,6 +261,7 @@ class Cluster:
             shape = msgspec.structs.replace(shape, values_bytes_max=bound)
         self.life = Life(f"{dice.getrandbits(64):016x}", shape, self.log.begins)
         self._other_release = dice.random() < 0.3
+        last.forget()  # workers of the release before are gone, with the plans that they kept
 
     def take_rulings(self) -> None:
         """Take in all that was ruled, as a query does that is started."""
