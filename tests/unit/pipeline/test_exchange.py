@@ -56,16 +56,16 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_task_waits_for_what_others_give(files: Spool, waits: list[float]) -> None:
-    got = Waiting(files).take([1, 2], 0)
-    wait_for(lambda: len(waits) > 0, "a look", 20)
     Exchange(files).give(KIND, 1, Given([(0, b"a"), (2, b"not for it"), (0, b"b")]))
+    got = Waiting(files).take([1, 2], 0)  # it waits for 2 alone
+    wait_for(lambda: len(waits) > 3, "some looks", 20)
+    Exchange(files).give("outputs", 2, Given([(0, b"of another kind")]))
     before = len(waits)
     wait_for(lambda: len(waits) > before + 3, "more looks", 20)
     assert not got.done()
-    Exchange(files).give("outputs", 2, Given([(0, b"of another kind")]))
-    Exchange(files).give(KIND, 2, Given([]))
-    assert got.result(20) == [b"a", b"b"]
-    assert waits[:3] == sorted({*waits[:3]}), "looks become fewer"
+    Exchange(files).give(KIND, 2, Given([(0, b"c")]))
+    assert got.result(20) == [b"a", b"b", b"c"]
+    assert waits[:4] == sorted({*waits[:4]}), "looks become fewer"
     assert max(waits) <= 0.002
 
 
