@@ -18,8 +18,9 @@ from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
+from streamydb.pipeline.standby.actions import Action, Play, Say
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
-from streamydb.pipeline.standby.core import Action, Member, Play, Say
+from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import (
     MESSAGES_MAX,
     DigestRecord,

@@ -12,71 +12,21 @@ silence, in which no ready one has claimed. A leader that hears of a higher epoc
 shards write on until the new leader's have, so that nobody waits for their first batch.
 
 Times are milliseconds of a clock that never goes back. A wrong decision costs work, never an
-output.
+output. `actions` has how long a member waits for what, and what it can do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
+from streamydb.pipeline.standby.actions import USUAL_TIMES, Action, Play, Say, Times
 from streamydb.pipeline.standby.position import Leader, Others, Own, Rank
 from streamydb.records.control import Audited, Beat, Following, Handover, LeaderClaim, Message
 
-__all__ = ["Action", "Member", "Play", "Role", "Say", "Times"]
+__all__ = ["Member", "Role"]
 
 Role = Literal["starting", "claiming", "leading", "following"]
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The waits of the protocol, in ms.
-
-    A leader with followers beats every ``beat``. It is replaced after ``silence`` without a beat,
-    after ``stall`` of beats without reading waiting records, or after ``behind`` of lacking what
-    was resolved before it. A follower sends a message every ``follow``. It counts as present for
-    ``present`` after one, or for ``near`` while a leader is wanted. It is ready if it lacks nothing
-    older than ``ready``, and an own message that came back is no older than ``fresh``. Better
-    candidates have ``window`` to answer a wish for the lead, which is left to them for ``defer``;
-    twice as long if one of them wants it, because it may leave it to another one first. A follower
-    that is not ready claims after ``alone`` of silence. A pipeline that starts listens to others
-    for ``start``. A leader that has read records and resolved nothing for ``stuck`` tells its
-    shards their role again. One that stands down writes on for ``overlap`` at most.
-    """
-
-    beat: int = 250
-    silence: int = 1_000
-    stall: int = 30_000
-    behind: int = 10_000
-    follow: int = 1_000
-    present: int = 5_000
-    near: int = 2_500
-    ready: int = 5_000
-    fresh: int = 3_000
-    window: int = 300
-    defer: int = 10_000
-    alone: int = 30_000
-    start: int = 2_000
-    stuck: int = 5_000
-    overlap: int = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Append a message to the control topic."""
-
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Play:
-    """Tell the own shards their role."""
-
-    leads: bool
-    covered: int
-
-
-Action: TypeAlias = Say | Play
 
 
 @dataclass(slots=True)
@@ -113,7 +63,7 @@ class Member:
 
     def __init__(
         self, log: str, pipeline: str, name: str, *, standby: bool, terms: str = "",
-        times: Times = Times(),
+        times: Times = USUAL_TIMES,
     ) -> None:
         """Know nothing yet."""
         self.role: Role = "starting"

@@ -21,8 +21,9 @@ from streamydb.pipeline import restarts
 from streamydb.pipeline.desk import Desk, EarlierRulings
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.standby import coordinator
+from streamydb.pipeline.standby.actions import Play
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member, Play
+from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.control import LeaderClaim
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling

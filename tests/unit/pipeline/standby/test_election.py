@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamydb.pipeline.standby.core import Member, Say, Times
+from streamydb.pipeline.standby.actions import Say, Times
+from streamydb.pipeline.standby.core import Member
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim, decode_message
 from tests.support.room import Room
 
