@@ -1,6 +1,7 @@
 """With more shards than run at the same time one task executes small micro-batches, and one for
 each shard large ones; few records are read by few tasks, many by several. Of large blocks Spark
-moves references, and its folder has the blocks. Spark's event log says so.
+moves references, and its folder has the blocks. Where the tasks of all shards run at the same time,
+each micro-batch has two stages, whatever its size, on the same state. Spark's event log says so.
 """
 
 from __future__ import annotations
@@ -55,14 +56,20 @@ def test_tasks_follow_the_size_and_state_does_not(
         few = first.reading()
         assert max(few) in {1, 2}, few  # one reads the log, one the feedback of all four
         done += db.load([None] * 110_000)
+        db.master = f"local[{SHARDS}]"
         db.start_pipeline(["--max-offsets", "1000000"])
+        done += db.load(transfers(RECORDS, seed=5))
         resolved(db, done)
         # What the tasks had fetched beyond their ends is given up soon, as nobody will ask for it.
         keeps_no_records(db)
         db.load(transfers(30, seed=3))
-        assert db.assert_serial().transactions > 135_000
+        assert db.assert_serial().transactions > 160_000
         assert db.stop_pipeline() == 0
-    many = Events(events).reading()[len(few) :]
+    both = Events(events)
+    at_once = both.tasks[len(first.tasks) :]
+    assert {len(stages) for stages in at_once} == {2}
+    assert {stages[1] for stages in at_once} == {SHARDS}
+    many = both.reading()[len(few) :]
     assert max(many) == 4, many  # three pieces of the log, and the feedback
 
 
