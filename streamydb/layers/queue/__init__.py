@@ -14,6 +14,7 @@ lost; items are first claimed in the order in which they were committed.
 from __future__ import annotations
 
 from streamydb.layers.queue.clients import AsyncQueue, Queue
-from streamydb.layers.queue.core import CLAIM_ITEMS_MAX, Claim, Dead, Depth, Waiting
+from streamydb.layers.queue.core import CLAIM_ITEMS_MAX
+from streamydb.layers.queue.items import Claim, Dead, Depth, Waiting
 
 __all__ = ["CLAIM_ITEMS_MAX", "AsyncQueue", "Claim", "Dead", "Depth", "Queue", "Waiting"]

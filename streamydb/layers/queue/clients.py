@@ -11,7 +11,8 @@ from streamydb.client import AsyncClient, AsyncView, Client, View
 from streamydb.client.transactions import Builder
 from streamydb.layers.deployment import deploying
 from streamydb.layers.drivers import awaiting, blocking, drive, drive_async, within, within_async
-from streamydb.layers.queue.core import MODULE, Claim, QueueCore
+from streamydb.layers.queue.core import MODULE, QueueCore
+from streamydb.layers.queue.items import Claim
 
 __all__ = ["AsyncQueue", "Queue"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from streamydb.client import (
@@ -31,13 +30,12 @@ from streamydb.layers.errors import (
 )
 from streamydb.layers.names import ID_BYTES_MAX, check_id, check_name
 from streamydb.layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_ITEMS
+from streamydb.layers.queue.items import Claim, Dead, Depth, Waiting
 from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, scan
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.records import canonical
 
-__all__ = [
-    "CLAIM_ITEMS_MAX", "ITEM_BYTES_MAX", "MODULE", "Claim", "Dead", "Depth", "QueueCore", "Waiting",
-]  # fmt: skip
+__all__ = ["CLAIM_ITEMS_MAX", "ITEM_BYTES_MAX", "MODULE", "QueueCore"]
 
 ITEM_BYTES_MAX: Final = VALUE_BYTES_MAX - 100
 """Bytes of an item as canonical JSON: if it is given up, the attempts stand beside it."""
@@ -54,69 +52,6 @@ _PAGES_MAX: Final = 256
 # Often enough for a short inbox; each settling is a transaction of its own.
 _SETTLE_EVERY: Final = 16
 _ENDS: Final = {"head": 0, "taken": 0, "tail": 0, "paged": 0}
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An item that a worker holds until a time.
-
-    Attributes:
-        id: the item's id.
-        value: what was enqueued.
-        attempts: how often it has been claimed, this time included.
-        until_ms: the commit time at which others may claim it.
-        number: its place in the order of the queue.
-        lane: where its claim is kept.
-        token: tells this claim from others of the same item.
-    """
-
-    id: str
-    value: Any
-    attempts: int
-    until_ms: int
-    number: int
-    lane: int
-    token: int
-
-    @property
-    def receipt(self) -> list[Any]:
-        """Return the identity by which the procedures know the claim."""
-        return [self.id, self.lane, self.token]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """An item that waits.
-
-    Attributes:
-        id: the item's id.
-        value: what was enqueued.
-        seq: the transaction that enqueued it.
-        ts_ms: its commit timestamp.
-    """
-
-    id: str
-    value: Any
-    seq: int
-    ts_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Depth:
-    """The numbers of items: never claimed, and claimed or given back."""
-
-    waiting: int
-    claimed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """An item that was given up after so many attempts, at a commit time."""
-
-    id: str
-    value: Any
-    attempts: int
-    at_ms: int
 
 
 class QueueCore:
@@ -140,7 +75,7 @@ class QueueCore:
             item_id: an id of one's own: then an item that is still there is not added again.
 
         Raises:
-            DuplicateIdError: there is such an item.
+            DuplicateIdError: there is such an item, or it was given up.
         """
         given = [] if item_id is None else [item_id]
         ids = yield from self.enqueue_many([value], item_ids=given)
@@ -161,7 +96,7 @@ class QueueCore:
             also: adds more to the transaction.
 
         Raises:
-            DuplicateIdError: one of the ids is there.
+            DuplicateIdError: one of the ids is there, or its item was given up.
         """
         ids: list[str] = []
 
@@ -173,23 +108,16 @@ class QueueCore:
         values_list = list(values)
         if not values_list:
             return []
-        for _ in range(_MOVES_MAX):
-            try:
-                yield from commit(build)
-            except CheckFailedError as error:
-                keys = {self._item(each): each for each in item_ids}
-                found = [keys[failed.key] for failed in error.failed if failed.key in keys]
-                if not found:
-                    raise
-                raise DuplicateIdError(f"There is an item {found[0]!r} already.") from error
-            except ValueTooLargeError as error:
-                if error.failed[0].key != self.prefix + "inbox":
-                    raise
-                yield from self.settle()
-            else:
-                yield from self._now_and_then(len(values_list))
-                return ids
-        raise MovedError("The inbox of the queue was full again after it was emptied.")
+        try:
+            yield from self._enqueued(build, len(values_list))
+        except CheckFailedError as error:
+            keys = {name(each): each for each in item_ids for name in (self._item, self._dead)}
+            found = [keys[failed.key] for failed in error.failed if failed.key in keys]
+            if not found:
+                raise
+            told = f"There is an item {found[0]!r} already. If it was given up, redrive it."
+            raise DuplicateIdError(told) from error
+        return ids
 
     def enqueue_in(
         self, atomic: Builder, *values: Any, item_ids: Sequence[str] = ()
@@ -201,11 +129,9 @@ class QueueCore:
         if item_ids and len(item_ids) != len(values):
             raise InvalidArgumentError("Give as many ids as values, or none.")
         ids = [check_id(each) for each in item_ids] or [new_id() for _ in values]
-        for item, value in zip(ids, values, strict=True):
-            if item_ids:
-                atomic.check(self._item(item), exists=False)
-            atomic.put(self._item(item), _fitting(value))
-        atomic.append(self.prefix + "inbox", ids[0] if len(ids) == 1 else ids)
+        for item in ids if item_ids else []:
+            atomic.check(self._item(item), exists=False).check(self._dead(item), exists=False)
+        self._add(atomic, ids, values)
         return ids
 
     def claim(self, count: int = 1, *, timeout_s: float = 30) -> Flow[list[Claim]]:
@@ -347,12 +273,17 @@ class QueueCore:
         if not entry.exists:
             return False
         value = _dead(item_id, entry).value
+
+        def build(atomic: Builder) -> None:
+            atomic.check(self._item(item_id), exists=False).check(entry).delete(key)
+            self._add(atomic, [item_id], [value])
+
         try:
-            yield from self.enqueue_many(
-                [value], item_ids=[item_id], also=lambda txn: txn.check(entry).delete(key)
-            )
-        except CheckFailedError:
-            return False
+            yield from self._enqueued(build, 1)
+        except CheckFailedError as error:
+            if error.failed[0].key == key:
+                return False
+            raise DuplicateIdError(f"There is an item {item_id!r} already.") from error
         return True
 
     def settle(self) -> Flow[int]:
@@ -364,6 +295,25 @@ class QueueCore:
         made = yield from self._windowed("settle", "tail", {})
         left: int = made.returned["left"]
         return left
+
+    def _add(self, atomic: Builder, ids: list[str], values: Sequence[Any]) -> None:
+        for item, value in zip(ids, values, strict=True):
+            atomic.put(self._item(item), _fitting(value))
+        atomic.append(self.prefix + "inbox", ids[0] if len(ids) == 1 else ids)
+
+    def _enqueued(self, build: Build, count: int) -> Flow[None]:
+        """Commit a transaction that enqueues so many items; settle if the inbox is full."""
+        for _ in range(_MOVES_MAX):
+            try:
+                yield from commit(build)
+            except ValueTooLargeError as error:
+                if error.failed[0].key != self.prefix + "inbox":
+                    raise
+                yield from self.settle()
+            else:
+                yield from self._now_and_then(count)
+                return
+        raise MovedError("The inbox of the queue was full again after it was emptied.")
 
     def _item(self, item_id: str) -> str:
         return f"{self.prefix}item/{item_id}"

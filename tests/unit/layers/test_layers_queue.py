@@ -149,6 +149,8 @@ def test_an_item_is_given_up_after_its_last_attempt(
     assert [claim.value for claim in queue.claim()] == ["other"]
     (dead,) = queue.dead()
     assert (dead.id, dead.value, dead.attempts) == (item, {"poison": True}, 3)
+    with pytest.raises(DuplicateIdError, match="redrive"):  # it would be given up over the first
+        queue.enqueue("another", item_id=item)
     assert queue.redrive(item)
     assert not queue.redrive(item)
     assert queue.dead() == []
