@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import sys
 import threading
 from collections.abc import Mapping
@@ -65,6 +66,12 @@ and the sockets of Python workers.
 _SOCKET_BYTES: Final = 43
 _SOCKET_PATH_BYTES_MAX: Final = 103
 """A socket is `.<36 characters>.sock` in that folder; longer paths than this can be none."""
+
+_HASH_SEED: Final = "PYTHONHASHSEED"
+"""Seeds Python's hashes of texts in all workers, which Spark wants to be the same.
+
+Spark takes 0 by default. Then clients could choose texts that a dict finds one behind the other.
+"""
 
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
 """Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
@@ -155,6 +162,7 @@ def start_processes(
         ConfigurationError: there is no Java, or a jar is missing.
     """
     _prepare_environment(master)
+    os.environ.setdefault(_HASH_SEED, str(secrets.randbits(32)))
     if master is None:
         return SparkProcesses()
     settings = _settings(name, master, extra)

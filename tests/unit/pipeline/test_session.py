@@ -14,6 +14,14 @@ from streamydb.pipeline import session
 from streamydb.pipeline.session import forget_defaults, with_retries
 
 
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a session puts there outlives a test."""
+    for name in ("PYTHONHASHSEED", "SPARK_LOCAL_DIRS", "ROCKSDB_SHAREDLIB_DIR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
 @pytest.mark.parametrize(
     ("given", "used"),
     [
@@ -81,6 +89,27 @@ def test_only_what_a_session_will_use_is_started_early(
             assert home == Path("/SPARK_HOME")
             assert settings["spark.app.name"] == "bank"
             assert extra.items() <= settings.items()
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_no_client_knows_the_hashes_of_texts_in_the_workers(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark itself takes 0, and clients could choose texts that a dict takes long to find."""
+    seeds: list[str] = []
+    monkeypatch.setattr(session, "resolve", lambda _: [])
+    monkeypatch.setattr(session, "java_options", lambda *_: [])
+    monkeypatch.setattr(session, "EarlyJvm", lambda *_: None)
+    monkeypatch.setattr(session, "sweep", lambda: None)
+    monkeypatch.setattr(
+        session, "EarlyDaemon", lambda _: seeds.append(os.environ["PYTHONHASHSEED"])
+    )
+    for _ in range(2):
+        monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+        if given is not None:
+            monkeypatch.setenv("PYTHONHASHSEED", given)
+        session.start_processes("bank", "local[2]", {"spark.local.dir": "/mine"})
+    assert seeds == ["7", "7"] if given else len({*seeds, "0"}) == 3
 
 
 @pytest.mark.parametrize(
