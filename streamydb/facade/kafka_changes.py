@@ -52,8 +52,10 @@ class ChangeReader:
     partition is read from its beginning.
 
     Kafka deletes old changes. A partition that does not begin at offset 0 has all that is wanted if
-    its first resolved seq is not above the wanted one, or if a read model has read all that was
-    deleted, and met no change of a higher seq. Otherwise changes may be missing, which is an error.
+    a read model has read all that was deleted, and met no change of a higher seq; or if it tells
+    so. A micro-batch says among its own changes what the one before resolved, so the first resolved
+    seq tells nothing of the changes in front of it. One that is above what the partition begins
+    with does, if it is not above the wanted one. Otherwise changes may be missing: an error.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class ChangeReader:
         self._lock = threading.Lock()
         self._closed = False
         self._paused: set[int] = set()
+        self._first: dict[int, int] = {}
         self._consumer = reader(settings.client_config(), _NEVER_SKIPPING)
         try:
             kept = spans(self._consumer, topic)
@@ -129,6 +132,8 @@ class ChangeReader:
                 record = self._records.read(number, message.offset(), message.value())
                 if record is None:
                     continue
+                met = record.resolved if isinstance(record, Resolved) else record.source.seq - 1
+                self._first.setdefault(number, met)
                 if isinstance(record, Resolved) and self._begins_late(number, record.resolved):
                     late.add(number)  # what follows here comes again, after what lies before
                 else:
@@ -149,15 +154,17 @@ class ChangeReader:
         Raises:
             ProblemError: the beginning is not there any more.
         """
-        if number not in self._unsure | self._trimmed:
-            return False
         if resolved <= self._since:
+            if number in self._unsure or resolved > self._first[number]:
+                self._trimmed.discard(number)
             self._unsure.discard(number)
-            self._trimmed.discard(number)
             return False
         if number not in self._unsure:
-            raise _gone()
+            if number in self._trimmed:
+                raise _gone()
+            return False
         self._unsure.discard(number)
+        del self._first[number]
         self._consumer.seek(TopicPartition(self._topic, number, self._lows[number]))
         return True
 
@@ -271,6 +278,8 @@ class KafkaChanges:
         if task is None or not task.done() or task.cancelled():
             return None
         ended_by = task.exception()
+        if ended_by is None:  # the program ends
+            return None
         if isinstance(ended_by, ProblemError):
             return f"the changes cannot be followed: {ended_by.detail}"
         if isinstance(ended_by, RecordError):  # its text shows nothing of the record

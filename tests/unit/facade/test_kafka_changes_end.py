@@ -38,3 +38,4 @@ async def test_following_ends_without_an_error_when_python_has_ended_its_threads
     assert task is not None
     await until(task.done)
     assert task.exception() is None
+    assert changes.fault() is None
