@@ -165,25 +165,23 @@ def read_model(
 
 def _verify(target: Target, folder: Path) -> None:
     """Compare a read model with the topic, in a scratch folder beside it."""
-    import shutil
-
     from streamydb.cli.phases import Phases, bar
     from streamydb.errors import StreamyError
+    from streamydb.local.scratch import scratch
     from streamydb.read_model import verify
 
-    scratch = folder.with_name(f"{folder.name}.verify")
-    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        with Phases().phase(f"Reading the changes of {target.database}") as phase:
+        with (
+            scratch(folder.parent, f".{folder.name}.verify-") as beside,
+            Phases().phase(f"Reading the changes of {target.database}") as phase,
+        ):
             found = verify(
-                folder, target.settings, scratch,
+                folder, target.settings, beside / "model",
                 note=lambda done, total: phase.note(f"{bar(done, total)} seq {done:,}"),
             )  # fmt: skip
             phase.outcome = f"{found.entries:,} keys at seq {found.seq:,}"
-    except StreamyError as error:
+    except (StreamyError, OSError) as error:
         fail(str(error))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     if not found.differing:
         say(f"{folder} has what the topic says.")
         return

@@ -142,7 +142,10 @@ class ReadModel:
             SnapshotGone: it is before `oldest`.
             SnapshotAhead: it is after `latest`.
             StoreBusyError: too many snapshots stay open while the store grows.
+            TypeError: it is no whole number.
         """
+        if at is not None and type(at) is not int:
+            raise TypeError(f"a snapshot is at a seq, a whole number, not at {at!r}")
         environment = self.store.environment
         txn = environment.begin()
         try:

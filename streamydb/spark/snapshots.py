@@ -207,6 +207,8 @@ def _resolved(ends: ChangesEnds, at: int | None) -> int:
     """The seq that is asked for; by default the newest."""
     if at is None:
         return ends.seq
+    if type(at) is not int:
+        raise SnapshotError(f"at={at!r}: give a seq, which is an int, or a datetime")
     if not 0 <= at <= ends.seq:
         raise SnapshotError(
             f"seq {at} is not resolved: {ends.topic} is resolved up to seq {ends.seq}; wait until "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -54,6 +54,9 @@ def test_every_seq_of_the_past_can_be_read(model: ReadModel, topic: MemoryTopic)
             assert snapshot.ts_ms == 10 * seq
             assert snapshot.scan() == entries
             assert [e for e in snapshot.get_many(["b", "a", "x"]) if e] == entries[::-1]
+    for odd in (True, 1.5, "1"):
+        with pytest.raises(TypeError, match="a whole number, not at"):
+            model.snapshot(cast("int", odd))
     with model.snapshot() as snapshot:
         assert snapshot.seq == 5
         assert snapshot.history("a") == [Version(3, 30, None, "id3"), Version(1, 10, b"1", "id1")]

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from streamydb.cli import app
 from streamydb.read_model import (
     ChangesExpiredError,
     Comparison,
@@ -15,6 +17,7 @@ from streamydb.read_model import (
     verify,
 )
 from streamydb.read_model.rows import Row
+from streamydb.settings import Settings
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import SETTINGS, follow, resolve, rewritten, write
 
@@ -100,3 +103,22 @@ def test_a_topic_that_has_lost_its_beginning_cannot_tell(
     topic.expire(0, 1)
     with pytest.raises(ChangesExpiredError):
         verdict(tmp_path, topic)
+
+
+def test_two_commands_at_once_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["read-model", "--verify", "--bootstrap", "127.0.0.1:9", "--folder"]
+    made: list[Path] = []
+
+    def verified(_folder: Path, _settings: Settings, fresh: Path, **_: object) -> Comparison:
+        made.append(fresh)
+        fresh.mkdir()
+        if len(made) == 1:
+            assert CliRunner().invoke(app, [*command, str(tmp_path / "model")]).exit_code == 0
+        return Comparison(1, fresh.exists(), [])
+
+    monkeypatch.setattr("streamydb.read_model.verify", verified)
+    done = CliRunner().invoke(app, [*command, str(tmp_path / "model")])
+    assert (done.exit_code, "1 keys at seq 1" in done.output, len(made)) == (0, True, 2)
+    assert list(tmp_path.iterdir()) == []
+    done = CliRunner().invoke(app, [*command, str(tmp_path / "none" / "model")])
+    assert (done.exit_code, "No such file or directory" in done.output) == (1, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -91,6 +91,9 @@ def test_what_cannot_be_is_told_before_spark_is_started(asked: Any, tmp_path: Pa
             asked(tmp_path / bad)
     with pytest.raises(SnapshotError, match="seq 10 is not resolved"):
         asked(tmp_path, at="10")
+    for odd in (True, 2.5, "2"):
+        with pytest.raises(SnapshotError, match="give a seq, which is an int, or a datetime"):
+            snapshots.require_possible(Settings(database="bank"), tmp_path, cast("int", odd), None)
     with pytest.raises(SnapshotError, match="is no snapshot"):
         asked(tmp_path, base=tmp_path / "none")
     with pytest.raises(SnapshotError, match=r"is not of the changes in bank\.changes"):
