@@ -25,7 +25,7 @@ from streamydb.facade.gate import Gate, context_of
 from streamydb.facade.kv import delete_value, get_value, put_value
 from streamydb.facade.kv_lists import list_values, read_values
 from streamydb.facade.life.endpoint import explanation_handler
-from streamydb.facade.methods import with_options
+from streamydb.facade.methods import allowed, with_options
 from streamydb.facade.openapi import openapi_config
 from streamydb.facade.operations import (
     get_limits,
@@ -116,7 +116,7 @@ def create_app(
     inner = Litestar(
         route_handlers=[guarded, opened],
         state=State({"services": services}),
-        exception_handlers={Exception: lambda _, error: failed(error)},
+        exception_handlers={Exception: lambda request, error: failed(error, request.scope["path"])},
         lifespan=[_lifespan(services), console.lifespan],
         openapi_config=openapi_config(),
         logging_config=None,
@@ -181,19 +181,19 @@ async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> No
         raise ProblemError("invalid-parameter", "null is no value here.", parameters=nulls)
 
 
-def _failed(services: Services) -> Callable[[Exception], Response[bytes]]:
-    """Return what makes an answer of an exception."""
+def _failed(services: Services) -> Callable[..., Response[bytes]]:
+    """Return what makes an answer of an exception, and of the path that was asked for."""
 
-    def failed(error: Exception) -> Response[bytes]:
-        problem = _problem_of(error)
+    def failed(error: Exception, path: str = "") -> Response[bytes]:
+        problem = _problem_of(error, path)
         services.metrics.problem(problem.problem.slug)
         return problem_response(problem)
 
     return failed
 
 
-def _problem_of(error: Exception) -> ProblemError:
-    """The problem that an exception stands for."""
+def _problem_of(error: Exception, path: str) -> ProblemError:
+    """The problem that an exception stands for, at a path."""
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, LogUnavailableError):
@@ -203,7 +203,8 @@ def _problem_of(error: Exception) -> ProblemError:
         return ProblemError("not-ready", "The read model cannot be read.", retry_after_s=1)
     if isinstance(error, HTTPException) and error.status_code in _OF_STATUS:
         slug, detail = _OF_STATUS[error.status_code]
-        headers = {k: v for k, v in (error.headers or {}).items() if k.lower() == "allow"}
+        told = (error.headers or {}).get("allow")  # as Litestar writes it
+        headers = {} if told is None else {"Allow": allowed(told.split(", "), path)}
         if isinstance(error, ValidationException):
             return ProblemError(slug, detail, parameters=_names(error))
         return ProblemError(slug, detail, headers=headers)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamydb.facade.metrics import FacadeMetrics
     from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["STREAMS", "Context", "Gate", "context_of"]
+__all__ = ["STREAMS", "Context", "Gate", "context_of", "plain_path"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _CONTEXT: Final = "streamydb"
@@ -108,7 +108,7 @@ class Gate:
 
     async def _serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         method = scope["method"]
-        head = method == "HEAD" and _plain(scope["path"]) not in STREAMS
+        head = method == "HEAD" and plain_path(scope["path"]) not in STREAMS
         if head:  # the server's own scope stays: it counts no body for a HEAD
             scope = {**scope, "method": "GET"}
         told = _told(scope["headers"])
@@ -193,7 +193,7 @@ class Gate:
             raise ProblemError("cross-origin", "The header Origin names another host.")
 
 
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
     """A path without the slashes that the router passes over."""
     return "/" + "/".join(filter(None, path.split("/")))
 

@@ -414,6 +414,8 @@ async def test_options_tells_all_methods(target: str, methods: set[str]) -> None
         answer = await client.request("OPTIONS", target)
         assert (answer.status, answer.body) == (204, b"")
         assert set(answer.headers["allow"].split(", ")) == methods | {"OPTIONS"}
+        refused = await client.request("PATCH", target)
+        assert refused.headers["allow"] == answer.headers["allow"]
         for method in methods - ({"GET"} if target == "/v1/changes" else set()):
             assert (await client.request(method, target, b"{}")).status != 405, method
 
