@@ -1,7 +1,8 @@
-"""Hold statements that write against DuckDB's own grammar.
+"""Hold statements against DuckDB's own grammar.
 
 sqlglot, which understands the statements, takes much that is no SQL, and passes over a part of it:
-of `set a = 1 set b = 2` it keeps the last SET. So DuckDB parses their text, too.
+of `set a = 1 set b = 2` it keeps the last SET, and `a join b` without ON is every pair of rows. So
+DuckDB parses their text, too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SHOWN: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
 
 
 def require_grammar(statement: exp.Expr, tokens: Sequence[Any], sql: str) -> None:
-    """Refuse a statement that writes, or an index, if DuckDB's parser refuses its text.
+    """Refuse a statement with rows, or an index, if DuckDB's parser refuses its text.
 
     A name may be a word that DuckDB reserves.
 
@@ -41,8 +42,12 @@ def require_grammar(statement: exp.Expr, tokens: Sequence[Any], sql: str) -> Non
     Raises:
         StatementInvalidError: it does.
     """
-    is_index = isinstance(statement, exp.Create) and statement.kind == "INDEX"
-    if not is_index and not isinstance(statement, exp.DML):
+    if isinstance(statement, exp.Create):
+        plain_query = statement.expression is not None and not statement.args.get("properties")
+        is_ours = statement.kind != "INDEX" and not plain_query
+    else:
+        is_ours = not isinstance(statement, exp.DML | exp.Query)
+    if is_ours:
         return
     start, end = tokens[0].start, tokens[-1].end + 1
     if _told(sql[start:end]) is None:
@@ -58,6 +63,7 @@ def require_grammar(statement: exp.Expr, tokens: Sequence[Any], sql: str) -> Non
     quotes = 2 * sum(at + 2 * number < place for number, (at, _) in enumerate(names))
     before = sql[: start + place - quotes]
     line = before.rpartition("\n")[2]
+    message = message.replace('""', '"')
     raise StatementInvalidError(message, Place(before.count("\n") + 1, len(line) + 1))
 
 

@@ -109,6 +109,8 @@ class Reader:
             raise unsupported(node)
         if node.args.get("db") is not None:
             raise unsupported(node, "Tables have no schemas: write the table's name alone.")
+        if (past := node.args.get("when")) is not None:
+            raise unsupported(past, "A statement reads one state: give the request an `at`.")
         found = self.relation(node.name)
         if found is None:
             raise StatementInvalidError(f"There is no table {node.name}.", place_of(node))

@@ -46,6 +46,12 @@ def tables() -> Iterator[Tables]:
         ("insert into t values (1, 'z', 3) on conflict -- nothing", 37),
         ("insert into t values (1, 'z', 3) on conflict (a) do update b = 'z'", 60),
         ("create index i on t (b, , c)", 25),
+        ("select * from t join t u", 24),
+        ("select * from t left join t u where t.a = u.a", 31),
+        ("select * from t where a in", 26),
+        ("select sum(a) over from t", 20),
+        ("create view v as select * from t join t u", 41),
+        ("create table u as select * from t where b = 'x' 'y'", 50),
         (f"update t set b = '{'é' * 300}' set c = 5 where a = 1", 321),
     ],
 )
@@ -64,9 +70,15 @@ def test_a_name_may_be_a_word_that_duckdb_reserves(tables: Tables) -> None:
     tables.sql("insert into user (id, both) values (1, 2) on conflict (id) do update set both = 3")
     tables.sql("create index asymmetric on user (both)")
     assert tables.sql("update user u set both = 4 where u.both = 2 returning both").rows == ((4,),)
+    assert tables.sql("select user.both from user where both > 3").rows == ((4,),)
     assert tables.sql("delete from user where both = 4").changed == 1
     with pytest.raises(StatementInvalidError, match='column 25: syntax error at or near ","'):
         tables.sql("insert into user (both, , id) values (1, 2)")
+
+
+def test_a_state_of_the_past_is_not_named_in_a_statement(tables: Tables) -> None:
+    with pytest.raises(StatementUnsupportedError, match="A statement reads one state"):
+        tables.sql("select * from t at (version => 1)")
 
 
 def test_a_script_may_end_with_a_comment(tables: Tables) -> None:
