@@ -19,6 +19,7 @@ from streamydb.errors import UNTIMELY
 from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
+from streamydb.facade.looks import Looks
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
 from streamydb.facade.ports import (
@@ -135,6 +136,7 @@ class TransactionWriter:
         self._settings = settings
         self._metrics = metrics
         self._pending: OrderedDict[str, LogPosition] = OrderedDict()
+        self._ends = Looks(log.ends)
         self._looking = asyncio.Lock()
         self._searches = Limiter("searches of old results", settings.searches_max)
         self.in_flight = Limiter(
@@ -202,6 +204,8 @@ class TransactionWriter:
         if result is None and known is not None:
             result = self._log.recent(txn_id, known)
             if result is None and self._is_ahead(known):
+                if position is not None:
+                    await self._must_be_there(position)
                 result = await self._await_briefly(txn_id, known, preference)
                 if result is None:
                     return PendingWrite(txn_id, known)
@@ -262,6 +266,19 @@ class TransactionWriter:
             return False
         txn = decode(record.value)
         return isinstance(txn, Transaction) and may_hear(txn, client)
+
+    async def _must_be_there(self, position: LogPosition) -> None:
+        """Refuse a place behind the end of the log; without Kafka nothing is known.
+
+        Raises:
+            ProblemError: transaction-unknown.
+        """
+        try:
+            ends = await self._ends.look()
+        except LogUnavailableError:
+            return
+        if position.offset >= ends.get(position.partition, 0):
+            raise ProblemError("transaction-unknown", "The log has no record at this place.")
 
     def _is_ahead(self, position: LogPosition) -> bool:
         """Return True if the read model has not come to a record yet."""

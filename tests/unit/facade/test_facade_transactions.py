@@ -240,6 +240,10 @@ async def test_an_unknown_verdict_is_asked_for_later() -> None:
         for target in (place, "/v1/transactions/t1"):
             asked = await client.request("GET", target)
             assert (asked.status, asked.json()) == (202, {"id": "t1", "status": "unknown"})
+        database.log.refusing = True
+        asked = await client.request("GET", "/v1/transactions/t1?record=0:5")
+        assert asked.status == 202
+        database.log.refusing = False
         database.execute()
         for target in (place, "/v1/transactions/t1"):
             asked = await client.request("GET", target)
@@ -355,7 +359,9 @@ async def test_a_search_that_was_not_complete_says_how_far_it_came(
         assert "may have been executed" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("target", ["t9", "t1?record=0:7", "t2?record=0:0", "%ff", ""])
+@pytest.mark.parametrize(
+    "target", ["t9", "t1?record=0:7", "t1?record=0:9", "t1?record=1:0", "t2?record=0:0", "%ff", ""]
+)
 @scenario
 async def test_what_is_not_known_is_called_unknown(target: str) -> None:
     database = MemoryDatabase()
