@@ -71,7 +71,7 @@ def wanted_of(
     Raises:
         ProblemError: invalid-parameter.
     """
-    for name, text in (("start", start), ("end", end)):
+    for name, text in (("prefix", prefix), ("start", start), ("end", end)):
         if text is not None and len(text.encode()) > KEY_BYTES_MAX:
             detail = f"{name} has at most {KEY_BYTES_MAX} bytes of UTF-8."
             raise ProblemError("invalid-parameter", detail, parameters=[name])

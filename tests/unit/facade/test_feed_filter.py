@@ -91,3 +91,11 @@ async def test_over_rest() -> None:
         assert await found("where_before=%7B%22gt%22:2%7D", 1) == [("b", 7, 2)]
         refused = await client.request("GET", "/v1/changes?where=x")
         assert (refused.status, refused.json()["parameters"]) == (400, ["where"])
+
+
+@pytest.mark.parametrize("name", ["prefix", "start", "end"])
+def test_a_bound_that_is_longer_than_any_key_is_refused(name: str) -> None:
+    long = "é" * 241
+    prefix, start, end = (long if name == each else None for each in ("prefix", "start", "end"))
+    with pytest.raises(ProblemError, match=f"{name} has at most 480 bytes"):
+        wanted_of(prefix, start, end, None, None)
