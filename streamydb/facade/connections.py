@@ -147,6 +147,10 @@ class Bounded(_Protocol):
 class Plain(Bounded, H11Protocol):
     """A connection whose requests h11 parses."""
 
+    def _should_upgrade(self) -> bool:
+        """Stay with HTTP; uvicorn would log each offer, and that a library be installed."""
+        return False
+
     def begins(self) -> bool:
         """Tell whether a request is awaited, or its head is not whole."""
         return self.conn.their_state is h11.IDLE

@@ -217,7 +217,9 @@ def test_trailers_are_no_headers() -> None:
 
 
 @pytest.mark.usefixtures("parser")
-def test_a_client_that_offers_an_upgrade_is_served_as_others_are() -> None:
+def test_a_client_that_offers_an_upgrade_is_served_as_others_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     head = b"PUT /v1/kv/a HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade, HTTP2-Settings\r\n"
     offer = b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: 1\r\n\r\n"
     with placed(MemoryDatabase()) as address:
@@ -231,6 +233,7 @@ def test_a_client_that_offers_an_upgrade_is_served_as_others_are() -> None:
                 connection.sendall(part)
             received = b"".join(iter(lambda: connection.recv(65_536), b""))
         assert received.endswith(b"\r\n\r\n8")
+    assert caplog.records == []
 
 
 @pytest.mark.fault(26, "line breaks in keys", "no header is injected")
