@@ -11,6 +11,8 @@ that is tried again finds what the others have given, and gives once more what i
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 from time import sleep
 from typing import Final
@@ -25,6 +27,9 @@ __all__ = ["Exchange", "Given", "task_number"]
 
 _LOOK_S: Final = (0.0002, 0.002)
 """How long a task that waits sleeps between two looks, at first and at last."""
+
+_SAY_S: Final = 10.0
+"""How long a task sleeps in all before it says what it waits for; then twice as long, and so on."""
 
 
 class Given(msgspec.Struct, array_like=True):
@@ -84,6 +89,7 @@ class Exchange:
 
     def _given(self, path: Path) -> bytes:
         pause, longest = _LOOK_S
+        slept_s, say_s = 0.0, _SAY_S
         while True:
             try:
                 return path.read_bytes()
@@ -92,7 +98,11 @@ class Exchange:
             except OSError as error:
                 raise SpoolError(f"what a task was given cannot be read: {error}") from error
             sleep(pause)
+            slept_s += pause
             pause = min(longest, pause * 1.05)
+            if slept_s >= say_s:
+                _say(f"task {task_number()} still waits for {path.name} of another task ({path})")
+                say_s *= 2
 
     def _require_query(self) -> None:
         """Refuse to wait for ever: a query that ends leaves its waiting tasks to themselves.
@@ -104,6 +114,13 @@ class Exchange:
             raise SpoolError(f"the query has ended: {self._folder} is gone")
         if os.getppid() != self._parent:
             raise SpoolError("Spark has ended")
+
+
+def _say(line: str) -> None:
+    """Write a line into the log of Spark's workers, if there is one that takes it."""
+    with suppress(OSError, ValueError, AttributeError):  # full, closed, none
+        sys.stderr.write(f"streamydb exchange: {line}\n")
+        sys.stderr.flush()
 
 
 def task_number() -> int:

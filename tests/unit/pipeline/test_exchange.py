@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +68,32 @@ def test_a_task_waits_for_what_others_give(files: Spool, waits: list[float]) -> 
     assert got.result(20) == [b"a", b"b", b"c"]
     assert waits[:4] == sorted({*waits[:4]}), "looks become fewer"
     assert max(waits) <= 0.002
+
+
+@pytest.mark.parametrize("log", ["takes it", "is full"])
+def test_a_task_that_waits_for_long_says_for_what_and_ever_more_seldom(
+    log: str, files: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    waited: list[float] = []
+
+    def write(text: str) -> None:
+        said.append(text)
+        if log == "is full":
+            raise OSError(28, "No space left on device")
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if sum(waited) > 100:
+            Exchange(files).give(KIND, 1, Given([(0, b"a")]))
+            waited.clear()
+
+    monkeypatch.setattr("streamydb.pipeline.exchange.sleep", wait)
+    monkeypatch.setattr("streamydb.pipeline.exchange._LOOK_S", (0.2, 0.3))
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(write=write, flush=lambda: None))
+    assert Exchange(files).take(KIND, 1).to(0) == [b"a"]
+    assert len(said) == 4, "after 10, 20, 40 and 80 seconds"
+    assert "task 0 still waits for grants-1 of another task" in said[0]
 
 
 def test_all_tasks_give_and_take_at_the_same_time(files: Spool) -> None:
