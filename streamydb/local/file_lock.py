@@ -6,34 +6,63 @@ import fcntl
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamydb.errors import ConfigurationError, StreamyError
 
-__all__ = ["file_lock", "lock_at_once", "sync", "write_whole"]
+__all__ = ["HeldLock", "file_lock", "lock_at_once", "sync", "write_whole"]
 
 _DRAFT: Final = ".draft"
 _ABANDONED_S: Final = 3_600
 
 
+class HeldLock(NamedTuple):
+    """A lock that is held on a file.
+
+    Attributes:
+        path: of the file.
+        handle: the file, open.
+    """
+
+    path: Path
+    handle: int
+
+    @property
+    def gone(self) -> bool:
+        """True if somebody has deleted the file or moved it away, so that others may lock anew."""
+        try:
+            self.path.stat()
+            return os.fstat(self.handle).st_nlink == 0
+        except FileNotFoundError:
+            return True
+        except OSError:  # a file system that does not answer
+            return False
+
+
 @contextmanager
-def file_lock(path: Path) -> Iterator[None]:
+def file_lock(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold an exclusive lock on `path` (created when missing), waiting until it is free.
 
     It is POSIX's `flock`, so it ends with its holder.
+
+    ``waits``: is called if somebody else holds it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits()
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
-def lock_at_once(path: Path, taken: StreamyError) -> Iterator[None]:
+def lock_at_once(path: Path, taken: StreamyError) -> Iterator[HeldLock]:
     """Hold an exclusive lock on `path` (created when missing), without waiting for it.
 
     Raises:
@@ -51,7 +80,7 @@ def lock_at_once(path: Path, taken: StreamyError) -> Iterator[None]:
                 f"{path.parent} cannot be locked ({error.strerror}), so nothing would keep others "
                 "off: name a folder on a file system with locks"
             ) from error
-        yield
+        yield HeldLock(path, handle.fileno())
 
 
 def write_whole(path: Path, data: bytes, *, synced: bool = True) -> None:

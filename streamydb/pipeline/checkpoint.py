@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from streamydb.backup.start import START
 from streamydb.errors import ConfigurationError
+from streamydb.local.file_lock import HeldLock
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.lease import Objects, StoreLease, locked
 
@@ -53,8 +54,7 @@ def opened(
     """
     with ExitStack() as held:
         if config.store is None:
-            held.enter_context(locked(config.checkpoint))
-            yield _FolderCheckpoint()
+            yield _FolderCheckpoint(held.enter_context(locked(config.checkpoint)))
             return
         with _reached(config.store):
             objects = HadoopObjects(spark(), config.store)
@@ -85,7 +85,7 @@ class Checkpoint(Protocol):
 
     @property
     def lost(self) -> str | None:
-        """Why it belongs to another pipeline now; None while it is this one's."""
+        """Why this pipeline must not go on with it; None while it may."""
 
     def pull(self) -> None:
         """Bring what the store has into the local folder."""
@@ -95,9 +95,26 @@ class Checkpoint(Protocol):
 
 
 class _FolderCheckpoint:
-    """A checkpoint that is a folder: there is nothing to copy, and its lock cannot be lost."""
+    """A checkpoint that is a folder: there is nothing to copy.
 
-    lost = None
+    Its lock is lost only with the folder. Spark would make a new one, and write what is left to do
+    there, where another pipeline may begin.
+    """
+
+    def __init__(self, lock: HeldLock) -> None:
+        """Take the lock on it."""
+        self._lock = lock
+
+    @property
+    def lost(self) -> str | None:
+        """The deletion of the folder while the pipeline ran."""
+        if not self._lock.gone:
+            return None
+        return (
+            f"the checkpoint {self._lock.path.parent} was deleted or moved away while the pipeline "
+            "ran. Put it back, or start again without it: the log has everything "
+            "(docs/operations.md, 'A damaged checkpoint')"
+        )
 
     def pull(self) -> None:
         """Do nothing."""

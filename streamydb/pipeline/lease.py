@@ -25,7 +25,7 @@ import msgspec
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.patience import StopRequestedError
-from streamydb.local.file_lock import lock_at_once
+from streamydb.local.file_lock import HeldLock, lock_at_once
 from streamydb.records.formats import UNREADABLE
 
 __all__ = ["EXPIRES_S", "LOST_S", "CheckpointTakenError", "Objects", "StoreLease", "locked"]
@@ -49,7 +49,7 @@ class CheckpointTakenError(ConfigurationError):
 
 
 @contextmanager
-def locked(checkpoint: Path) -> Iterator[None]:
+def locked(checkpoint: Path) -> Iterator[HeldLock]:
     """Lock a checkpoint folder, because two pipelines on one would destroy it.
 
     Raises:
@@ -57,8 +57,8 @@ def locked(checkpoint: Path) -> Iterator[None]:
         ConfigurationError: it has no locks.
     """
     refusal = _taken(str(checkpoint), "stop it first (`streamydb down`)")
-    with lock_at_once(checkpoint / _FOLDER, refusal):
-        yield
+    with lock_at_once(checkpoint / _FOLDER, refusal) as held:
+        yield held
 
 
 class Objects(Protocol):

@@ -16,9 +16,11 @@ from py4j.protocol import Py4JJavaError
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.patience import StopRequestedError
-from streamydb.pipeline.checkpoint import StoreCheckpoint
+from streamydb.pipeline.checkpoint import StoreCheckpoint, opened
+from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.lease import EXPIRES_S, LOST_S, Objects, StoreLease, locked
+from streamydb.settings import Settings
 
 URL = "s3a://bank/checkpoint"
 
@@ -223,6 +225,33 @@ def test_a_folder_is_locked_for_one(tmp_path: Path) -> None:
         pass
     with locked(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("gone", ["deleted", "moved", "made anew", "its disk does not answer"])
+def test_a_pipeline_does_not_go_on_without_its_folder(
+    gone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one may begin there, and each would write into the files of the other."""
+    folder = tmp_path / "checkpoint"
+    config = PipelineConfig(Settings(bootstrap="127.0.0.1:9"), folder, None, tmp_path / "local")
+    with opened(config, None, lambda _: False) as checkpoint:  # type: ignore[arg-type]
+        (folder / "query").mkdir()
+        assert checkpoint.lost is None
+        if gone == "its disk does not answer":
+            monkeypatch.setattr(Path, "stat", _stale)
+            assert checkpoint.lost is None
+            return
+        folder.rename(tmp_path / "elsewhere")
+        if gone != "moved":
+            shutil.rmtree(tmp_path / "elsewhere")
+        if gone == "made anew":
+            (folder / "query").mkdir(parents=True)
+            (folder / "lease").touch()
+        assert "was deleted or moved away while the pipeline ran" in (checkpoint.lost or "")
+
+
+def _stale(*_: object) -> None:
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
 
 def test_a_folder_without_locks_is_told_so(
