@@ -114,17 +114,16 @@ def _broker(target: Target) -> Finding:
     from confluent_kafka import KafkaException
 
     from streamydb.kafka.clients import administrator
-    from streamydb.kafka.connection import RefusedError, is_another, listens, metadata
+    from streamydb.kafka.connection import RefusedError, answer_of, listens, metadata, mistake_of
 
     fix = "`streamydb up` starts the embedded one; --bootstrap names another"
     silent = Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)
     if not listens(target.bootstrap):
         return silent
-    if is_another(target.connection):
-        return silent._replace(
-            what=f"what listens at {target.bootstrap} does not answer as Kafka does",
-            fix="--bootstrap names Kafka, STREAMYDB_SECURITY_PROTOCOL says how it is spoken to",
-        )
+    mistake = mistake_of(answer_of(target.connection), target.connection)
+    if mistake is not None:
+        what = f"what listens at {target.bootstrap} {mistake.what}"
+        return Finding("broker", "fail", what, mistake.fix)
     admin = administrator(target.connection)
     try:
         metadata(admin, None, _BROKER_S)

@@ -189,14 +189,15 @@ def show(overview: Overview) -> None:
 def _broker(target: Target) -> tuple[str, int | None]:
     """Say whether the broker answers, and how many records the log has."""
     from streamydb.kafka import TopicNames
-    from streamydb.kafka.connection import RefusedError, is_another, listens
+    from streamydb.kafka.connection import RefusedError, answer_of, listens, mistake_of
     from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 
     silent = "does not answer; start it (`streamydb up`) or name it with --bootstrap"
     if not listens(target.bootstrap):
         return silent, None
-    if is_another(target.connection):
-        return "is something else, which does not answer as Kafka does; see --bootstrap", None
+    mistake = mistake_of(answer_of(target.connection), target.connection)
+    if mistake is not None:
+        return f"is a place that {mistake.what}: {mistake.fix}", None
     try:
         with TopicReader(target.connection, TopicNames(target.database).transactions) as reader:
             return "answers", sum(span.high for span in reader.spans().values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamydb.cli.common import EXIT_USAGE, fail, read_settings
+from streamydb.cli.common import EXIT_USAGE, fail, read_settings, say
 from streamydb.cli.options import Named
 
 if TYPE_CHECKING:
@@ -42,19 +42,19 @@ class Target(NamedTuple):
         Raises:
             Failure: nobody listens at Kafka's address, or something else does.
         """
-        from streamydb.kafka.connection import is_another, listens
+        from streamydb.kafka.connection import answer_of, listens, mistake_of
 
         if not listens(self.bootstrap):
             fail(
                 f"no Kafka at {self.bootstrap}; start it (`streamydb up`) or name another one "
                 "with --bootstrap"
             )
-        if is_another(self.connection):
-            fail(
-                f"what listens at {self.bootstrap} does not answer as Kafka does: name Kafka's "
-                "address with --bootstrap, or how it is spoken to with STREAMYDB_SECURITY_PROTOCOL "
-                f"(now {self.settings.security_protocol})"
-            )
+        answer = answer_of(self.connection)
+        mistake = mistake_of(answer, self.connection)
+        if mistake is not None:
+            fail(f"what listens at {self.bootstrap} {mistake.what}: {mistake.fix}")
+        if answer == "silent":
+            say(f"{self.bootstrap} takes connections, and is slow to answer: waiting for Kafka.")
 
     def must_exist(self) -> TopicDescription:
         """See to it that Kafka has the database; return what its log is like.

@@ -70,7 +70,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
     except RefusedError as error:
         raise LogUnavailableError(str(error)) from error
     except KafkaException as error:
-        said = (consumer.contact.last or error.args[0]).str()
+        said = consumer.contact.told(error)
         raise LogUnavailableError(f"{topic}: {said}") from error
 
 

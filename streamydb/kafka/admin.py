@@ -216,10 +216,9 @@ def cluster(admin: ContactedAdmin) -> Any:
     try:
         return metadata(admin, None, TIMEOUT_S)
     except KafkaException as error:
-        said = (admin.contact.last or error.args[0]).str()
         msg = (
-            f"Kafka does not answer ({said}): start it with `streamydb up`, or "
-            "name its address with STREAMYDB_BOOTSTRAP"
+            f"Kafka does not answer ({admin.contact.told(error)}): start it with `streamydb up`, "
+            "or name its address with STREAMYDB_BOOTSTRAP"
         )
         raise TopicsError(msg) from error
 

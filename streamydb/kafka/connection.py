@@ -12,7 +12,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -20,12 +20,15 @@ from streamydb.errors import ConfigurationError
 
 __all__ = [
     "PURGE_QUEUE",
+    "Answer",
     "Contact",
+    "Mistake",
     "RefusedError",
-    "is_another",
+    "answer_of",
     "is_transient",
     "listens",
     "metadata",
+    "mistake_of",
     "passes",
     "watermarks",
 ]
@@ -78,12 +81,32 @@ _HELLO: Final = struct.pack(">ihhih", 10, 18, 0, _NUMBER, -1)
 _ANSWER: Final = struct.Struct(">ii")
 """How an answer begins: its size, and the number of the request."""
 
+_ALERT: Final = b"\x15\x03"
+"""How TLS answers a question that it cannot read."""
+
+Answer = Literal["kafka", "silent", "tls", "other", "nobody"]
+"""Who answers as Kafka does, gives no answer in time, speaks TLS, or something else."""
+
+_WORSE: Final[tuple[Answer, ...]] = ("silent", "tls", "other")
+"""Answers that are not Kafka's, the best first."""
+
 _HELLO_BYTES_MAX: Final = 1 << 20
 _NAMELESS_HOST: Final = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 """What a resolver answers that knows of no such host, as against one that gives no answer."""
 
+_NO_TLS: Final = "connecting to a PLAINTEXT broker listener"
+_HINTS: Final = (_NO_TLS, "verify that security.protocol is correctly configured")
+"""What librdkafka adds if a broker ends a connection as one with other settings would."""
+
 _NAMELESS: Final = "GroupCoordinator:"
 """A connection whose host librdkafka does not know yet, or no more; its failures tell nothing."""
+
+
+class Mistake(NamedTuple):
+    """Something that is wrong with an address: what listens there, and what to do."""
+
+    what: str
+    fix: str
 
 
 class RefusedError(ConfigurationError):
@@ -95,6 +118,8 @@ class Contact:
 
     Attributes:
         refusal: why no connection can succeed with these settings; None if nothing says so.
+        doubt: what may be wrong with the settings, as brokers end connections in a way that tells
+            of it, or of a broker that ends; None if nothing says so.
         last: the last error; None if there was none.
         ended: the error that ended the client (a fatal one); None while it goes on.
         also: called with every error, too.
@@ -103,10 +128,12 @@ class Contact:
     def __init__(self, connection: Mapping[str, Any]) -> None:
         """Keep what is needed to explain; no secret is among it."""
         self.refusal: str | None = None
+        self.doubt: str | None = None
         self.last: KafkaError | None = None
         self.ended: KafkaError | None = None
         self.also: Callable[[KafkaError], None] | None = None
         self._bootstrap = str(connection["bootstrap.servers"])
+        self._protocol = _protocol(connection)
         self._user = connection.get("sasl.username")
         self._authorities = connection.get("ssl.ca.pem")
 
@@ -119,6 +146,8 @@ class Contact:
             self.refusal = self._authentication()
         elif _of_tls(error):
             self.refusal = self._encryption(error.str())
+        elif any(hint in error.str() for hint in _HINTS):
+            self._doubted(error.str())
         if self.also is not None:
             self.also(error)
 
@@ -127,8 +156,24 @@ class Contact:
         return self.ended or self.last or error if error.code() == PURGE_QUEUE else error
 
     def explained(self, error: KafkaException) -> KafkaException | RefusedError:
-        """The error to raise: the refusal if there was one, else what Kafka said."""
-        return error if self.refusal is None else RefusedError(self.refusal)
+        """The error to raise: the refusal if there was one, else what Kafka said, with a doubt."""
+        if self.refusal is not None:
+            return RefusedError(self.refusal)
+        if self.doubt is None:
+            return error
+        found = error.args[0]
+        return KafkaException(KafkaError(found.code(), f"{found.str()}; {self.doubt}"))
+
+    def told(self, error: KafkaException) -> str:
+        """Say why there was no answer: what is doubted, else the last error, else Kafka's word."""
+        return self.doubt or (self.last or error.args[0]).str()
+
+    def _doubted(self, told: str) -> None:
+        """Note that the security protocol may be wrong; it is if Kafka answers without TLS."""
+        wrong = f"STREAMYDB_SECURITY_PROTOCOL (now {self._protocol})"
+        if _NO_TLS in told and "kafka" in map(_answer_of, self._bootstrap.split(",")):
+            self.refusal = f"Kafka at {self._bootstrap} speaks no TLS there: correct {wrong}"
+        self.doubt = f"if Kafka runs, {wrong} may be wrong: {_first(told)}"
 
     def _authentication(self) -> str:
         who = "this client" if self._user is None else f"user {self._user!r}"
@@ -191,30 +236,39 @@ def _listens(address: str) -> bool:
     return True
 
 
-def is_another(connection: Mapping[str, Any]) -> bool:
-    """Return True if something else than Kafka listens at the addresses of a client's settings.
+def answer_of(connection: Mapping[str, Any]) -> Answer:
+    """Return how the addresses of a client's settings answer its first question.
 
-    One of them that may be Kafka is enough: it may also take its time. Over TLS nobody is asked, as
-    librdkafka tells at once what is wrong there.
+    The best answer counts: one that is Kafka is enough, and one that is silent may be. Over TLS
+    nobody is asked, as librdkafka tells at once what is wrong there.
     """
-    if str(connection.get("security.protocol", "")).endswith("SSL"):
-        return False
-    others = False
+    if _protocol(connection).endswith("SSL"):
+        return "nobody"
+    found: set[Answer] = set()
     for address in str(connection["bootstrap.servers"]).split(","):
-        answer = _first_answer(address)
-        if answer is None:
-            continue
-        if _is_kafka(answer):
-            return False
-        others = True
-    return others
+        found.add(_answer_of(address))
+        if "kafka" in found:
+            return "kafka"
+    return next((answer for answer in _WORSE if answer in found), "nobody")
 
 
-def _first_answer(address: str) -> bytes | None:
-    """The beginning of the answer to a client's first question; None: nobody listens.
+def mistake_of(answer: Answer, connection: Mapping[str, Any]) -> Mistake | None:
+    """Return why a client cannot be of use whose settings are these; None: it may be."""
+    now = f"STREAMYDB_SECURITY_PROTOCOL (now {_protocol(connection)})"
+    if answer == "tls":
+        fix = f"set {now} to SSL or SASL_SSL, or name another address with --bootstrap"
+        return Mistake("speaks TLS, and is spoken to without", fix)
+    if answer == "other":
+        fix = f"name Kafka's address with --bootstrap, or how it is spoken to with {now}"
+        return Mistake("does not answer as Kafka does", fix)
+    return None
 
-    The answer that it would be, if none comes in time.
-    """
+
+def _protocol(connection: Mapping[str, Any]) -> str:
+    return str(connection.get("security.protocol", "PLAINTEXT"))
+
+
+def _answer_of(address: str) -> Answer:
     answer = b""
     try:
         with socket.create_connection(_place(address), ATTEMPT_S) as peer:
@@ -223,12 +277,14 @@ def _first_answer(address: str) -> bytes | None:
             while more := peer.recv(_ANSWER.size - len(answer)):
                 answer += more
     except ConnectionRefusedError:
-        return None
+        return "nobody"
     except ConnectionError:
-        return answer
+        pass
     except (OSError, ValueError):
-        return _ANSWER.pack(_ANSWER.size, _NUMBER)
-    return answer
+        return "silent"
+    if _is_kafka(answer):
+        return "kafka"
+    return "tls" if answer.startswith(_ALERT) else "other"
 
 
 def _is_kafka(answer: bytes) -> bool:
@@ -274,7 +330,7 @@ def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
             if contact.refusal is not None or left <= attempt_s:
                 raise contact.explained(error) from error
         else:
-            contact.refusal = None
+            contact.refusal = contact.doubt = None
             return found
         attempt_s *= 2
 

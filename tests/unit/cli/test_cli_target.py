@@ -84,6 +84,16 @@ def test_something_else_at_kafkas_address_is_told_at_once(
     assert "STREAMYDB_SECURITY_PROTOCOL (now PLAINTEXT)" in done.stderr
 
 
+def test_a_broker_that_takes_its_time_is_waited_for_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("streamydb.kafka.connection._PROBE_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "{}:{}".format(*silent.getsockname())
+        find_target(Named(home=tmp_path, bootstrap=address)).must_listen()
+    assert f"{address} takes connections, and is slow to answer" in capsys.readouterr().err
+
+
 def _no_client(*_: object) -> None:
     raise AssertionError("a client of Kafka would try for long")
 

@@ -12,7 +12,17 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.kafka import connection, reader
-from streamydb.kafka.connection import is_another, passes, watermarks
+from streamydb.kafka.connection import (
+    Answer,
+    Contact,
+    RefusedError,
+    answer_of,
+    is_transient,
+    metadata,
+    mistake_of,
+    passes,
+    watermarks,
+)
 from streamydb.local.broker import free_port
 
 
@@ -80,44 +90,105 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[str]:
         done.result(10)
 
 
+def tls(_: bytes) -> bytes:
+    return b"\x15\x03\x03\x00\x02\x02\x50"
+
+
 @pytest.mark.parametrize(
-    ("answer", "another"),
+    ("answer", "known"),
     [
-        (kafka, False),
-        (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", True),
-        (lambda _: b"\x15\x03\x03\x00\x02\x02\x50", True),
-        (lambda question: question, True),
-        (lambda question: kafka(question)[:6], True),
-        (lambda _: b"", True),
+        (kafka, "kafka"),
+        (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "other"),
+        (tls, "tls"),
+        (lambda question: question, "other"),
+        (lambda question: kafka(question)[:6], "other"),
+        (lambda _: b"", "other"),
     ],
     ids=["kafka", "http", "tls", "echo", "cut", "nothing"],
 )
 def test_kafka_is_known_by_its_first_answer(
-    answer: Callable[[bytes], bytes], another: object
+    answer: Callable[[bytes], bytes], known: Answer
 ) -> None:
     with answering(answer) as address:
-        assert is_another({"bootstrap.servers": address}) is another
+        given = {"bootstrap.servers": address}
+        assert answer_of(given) == known
+    assert (mistake_of(known, given) is None) is (known == "kafka")
 
 
 def test_one_address_that_may_be_kafka_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    assert not is_another({"bootstrap.servers": nobody})
-    with answering(lambda _: b"no") as other:
-        assert is_another({"bootstrap.servers": f"{nobody},{other}"})
+    assert answer_of({"bootstrap.servers": nobody}) == "nobody"
+    with answering(lambda _: b"no") as other, answering(tls) as secret:
+        assert answer_of({"bootstrap.servers": f"{nobody},{other},{secret}"}) == "tls"
     with answering(lambda _: b"no") as other, answering(kafka) as it:
-        assert not is_another({"bootstrap.servers": f"{other}, {it}"})
+        assert answer_of({"bootstrap.servers": f"{other}, {it}"}) == "kafka"
     monkeypatch.setattr(connection, "_PROBE_S", 0.01)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    with socket.create_server(("127.0.0.1", 0)) as silent, answering(tls) as secret:
         address = "{}:{}".format(*silent.getsockname())
-        assert not is_another({"bootstrap.servers": address})
+        assert answer_of({"bootstrap.servers": f"{address},{secret}"}) == "silent"
+    assert not any(mistake_of(answer, {}) for answer in ("kafka", "silent", "nobody"))
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_over_tls_nobody_is_asked(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_first_answer", lambda _: b"no")
+    monkeypatch.setattr(connection, "_answer_of", lambda _: "other")
     given = {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT"}
-    assert is_another(given)
-    assert not is_another({**given, "security.protocol": protocol})
+    assert answer_of(given) == "other"
+    assert answer_of({**given, "security.protocol": protocol}) == "nobody"
+
+
+def test_what_speaks_tls_is_told_so() -> None:
+    mistake = mistake_of("tls", {"security.protocol": "SASL_PLAINTEXT"})
+    assert mistake is not None
+    assert mistake.what == "speaks TLS, and is spoken to without"
+    assert "STREAMYDB_SECURITY_PROTOCOL (now SASL_PLAINTEXT) to SSL or SASL_SSL" in mistake.fix
+
+
+class Unanswered:
+    """A client that gets no answer, and hears of an error from time to time."""
+
+    def __init__(self, protocol: str, address: str, told: str) -> None:
+        self.contact = Contact({"bootstrap.servers": address, "security.protocol": protocol})
+        self._told = told
+        self.answers = False
+
+    def list_topics(self, **_: object) -> str:
+        if self.answers:
+            return "topics"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out"))
+
+    def poll(self, _: float) -> None:
+        self.contact(KafkaError(KafkaError._TRANSPORT, self._told))
+        self.contact(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+
+
+NO_TLS = "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener? (4ms)"
+NO_SASL = (
+    "Disconnected: verify that security.protocol is correctly configured, broker might require "
+    "SASL authentication (after 25ms in state UP)"
+)
+
+
+def test_kafka_without_tls_refuses_a_client_with_it() -> None:
+    with answering(kafka) as address:
+        client = Unanswered("SASL_SSL", address, NO_TLS)
+        with pytest.raises(RefusedError, match=r"speaks no TLS there: .*PROTOCOL \(now SASL_SSL\)"):
+            metadata(client, None, 30)
+
+
+@pytest.mark.parametrize("told", [NO_TLS, NO_SASL])
+def test_a_broker_that_ends_connections_may_also_be_ending(told: str) -> None:
+    """So it is asked again, and the doubt is told when the time is up."""
+    client = Unanswered("SSL", f"127.0.0.1:{free_port()}", told)
+    with pytest.raises(KafkaException, match=r"Timed out; if Kafka runs, .*\(now SSL\)") as raised:
+        metadata(client, None, 0)
+    assert is_transient(raised.value)
+    said = client.contact.told(raised.value)
+    assert "may be wrong" in said
+    assert told.partition(" (")[0] in said
+    client.answers = True
+    assert metadata(client, None, 0) == "topics"
+    assert client.contact.told(raised.value) == "1/1 brokers are down"
 
 
 def test_a_broker_that_does_not_answer_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

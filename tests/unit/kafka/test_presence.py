@@ -218,7 +218,7 @@ def test_rebuild_begins_no_second_pipeline_where_there_is_no_checkpoint(
 ) -> None:
     place = DatabaseFolder(tmp_path, "bank")
     place.write_record(DatabaseRecord(database="bank", shards=1, partitions=1, bootstrap="k:9"))
-    monkeypatch.setattr("streamydb.kafka.connection.is_another", lambda _: False)
+    monkeypatch.setattr("streamydb.kafka.connection.answer_of", lambda _: "kafka")
     monkeypatch.setattr("streamydb.cli.undone._running", lambda _: [])
     done = CliRunner().invoke(app, ["rebuild", "--home", str(tmp_path)])
     assert done.exit_code == 1
