@@ -42,20 +42,27 @@ def down(
 
     target = find_target(Named(database, home))
     phases = Phases()
-    grace_s = target.settings.finish_batch_s + ENDING_S_MAX if grace is None else grace
+    grace_s = grace_of(target) if grace is None else grace
     names = databases(target.settings.home) if everything else [target.database]
     fronts = [name for name in names if stop_front(target.settings.home, name, phases)]
     base = target.settings.home
     stopped = [name for name in names if _stop_pipeline(base, name, grace_s, phases)]
+    folder = base / "databases" if everything else target.place.folder
+    strays = stop_strays(folder, grace_s, phases)
     others = [] if everything else _others_running(target)
     broker = False if others else _stop_broker(target.settings.home, grace_s, phases)
     if json:
         print_json({"stopped": stopped, "broker_stopped": broker, "still_running": others})
         return
-    if not stopped and not fronts and not broker:
+    if not stopped and not fronts and not broker and not strays:
         say(f"Nothing was running for database {target.database} in {target.settings.home}.")
     if others:
         say(f"The broker goes on for {', '.join(others)}; `streamydb down --all` stops them too.")
+
+
+def grace_of(target: Target) -> float:
+    """Return how long a pipeline may take to end by itself, in seconds."""
+    return target.settings.finish_batch_s + ENDING_S_MAX
 
 
 def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> bool:
@@ -73,6 +80,19 @@ def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> boo
         )
         phase.outcome = place.status().error or ""
         return stopped
+
+
+def stop_strays(folder: Path, grace_s: float, phases: Phases) -> list[str]:
+    """Stop what runs on although its folder was deleted; return the names of these processes."""
+    from streamydb.local import processes
+    from streamydb.local.launcher import end
+
+    strays = processes.strays(folder)
+    for each in strays:
+        with phases.phase(f"Stopping the {each.name}, whose folder was deleted") as phase:
+            phase.outcome = f"process {each.pid}"
+            end(each.name, each.pid, each.birth, grace_s)
+    return [each.name for each in strays]
 
 
 def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:

@@ -62,11 +62,17 @@ def front_of(target: Target, port: int | None, timeout_s: float) -> Front:
     Found out before anything is started.
 
     Raises:
-        Failure: it would not serve with these settings, or its address is not to be had.
+        Failure: it would not serve with these settings, its address is not to be had, or it runs
+            on another port.
     """
-    front = wished(port, timeout_s)
-    if target.place.facade_url() is None:
+    front, running = wished(port, timeout_s), target.place.facade_url()
+    if running is None:
         _refuse_taken(front)
+    elif front.port is not None and front.port != _port_of(running):
+        fail(
+            f"the facade of {target.database} runs at {running}, not on port {front.port}: stop it "
+            f"first (`{target.command('down')}`), or leave --http-port ({PREFIX}PORT) out"
+        )
     return front
 
 

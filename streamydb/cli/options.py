@@ -15,9 +15,12 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 import typer
 
 __all__ = [
-    "Bootstrap", "Database", "Founding", "Home", "Json", "Master", "Named", "Procedures",
+    "MASTER", "Bootstrap", "Database", "Founding", "Home", "Json", "Master", "Named", "Procedures",
     "ReadyTimeout", "Replicas", "ResultTimeout", "grouped", "point", "time_span",
 ]  # fmt: skip
+
+MASTER: Final = "local[*]"
+"""Where Spark runs if nobody says so."""
 
 _SPAN_S_MAX: Final = 1_000_000_000
 

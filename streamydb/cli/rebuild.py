@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import Json, Master, Named, Procedures, ReadyTimeout
+from streamydb.cli.options import MASTER, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -26,7 +26,7 @@ def rebuild(
         str, typer.Option("--name", help="Of a pipeline that has one, say a standby.")
     ] = "",
     procedures: Procedures = None,
-    master: Master = "local[*]",
+    master: Master = MASTER,
     timeout: ReadyTimeout = 180.0,
     json: Json = False,
 ) -> None:

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, say
-from streamydb.cli.options import Master, Named, Procedures
+from streamydb.cli.options import MASTER, Master, Named, Procedures
 from streamydb.cli.target import find_target
 
 
 def pipeline(
     named: Named,
-    master: Master = "local[*]",
+    master: Master = MASTER,
     standby: Annotated[
         bool,
         typer.Option("--standby", help="Follow silently; take over when the active one stops."),

@@ -18,10 +18,21 @@ from streamydb.cli.create import (
     refuse_changes,
     refuse_partitions,
 )
-from streamydb.cli.options import Founding, Json, Master, Named, Procedures, ReadyTimeout
+from streamydb.cli.down import grace_of, stop_strays
+from streamydb.cli.options import (
+    MASTER,
+    Founding,
+    Json,
+    Master,
+    Named,
+    Procedures,
+    ReadyTimeout,
+)
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from streamydb.cli.front import Front
     from streamydb.cli.phases import Phase, Phases
     from streamydb.local.jars import FetchProgress
@@ -37,12 +48,21 @@ Grouping = Annotated[
     str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
 ]
 
+HttpPort = Annotated[
+    int | None,
+    typer.Option(
+        "--http-port",
+        help="Port of the REST facade (env: STREAMYDB_SERVE_PORT; default: 8080, else free).",
+        min=1, max=65535,
+    ),
+]
+
 
 def up(
     named: Named,
     founding: Founding,
     grouping: Grouping = None,
-    master: Master = "local[*]",
+    master: Master = MASTER,
     procedures: Procedures = None,
     port: Annotated[
         int | None,
@@ -50,14 +70,7 @@ def up(
             "--port", help="Port of the embedded broker (default: free).", min=1, max=65535
         ),
     ] = None,
-    http_port: Annotated[
-        int | None,
-        typer.Option(
-            "--http-port",
-            help="Port of the REST facade (env: STREAMYDB_SERVE_PORT; default: 8080, else free).",
-            min=1, max=65535,
-        ),
-    ] = None,
+    http_port: HttpPort = None,
     second: Annotated[
         bool, typer.Option("--second", help="Start it even if the database is executed elsewhere.")
     ] = False,
@@ -77,26 +90,68 @@ def up(
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
 
-    target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
-    refuse_changes(target)
-    phases, front = Phases(), front_of(target, http_port, timeout) if http else None
-    with undone_if_interrupted(target, phases):
-        if _runs(target):
-            refuse_partitions(target)
-            _go_on(target, front, phases, sync, connect=connect)
-            _tell_running(target, json)
-            return
-        if not second:
-            refuse_second(target)
-        _fetch_jars(target, phases)
-        start_broker(target, port, phases)
-        _start_pipeline(target, master, timeout, phases, sync)
-        first = _first_transaction(target, phases)
-        _go_on(target, front, phases, None, connect=connect)
-    if json:
-        print_json({**_facts(target), "already_running": False, "first_result": first})
-    else:
-        _tell_next(target)
+    def looked_up() -> tuple[Target, Front | None]:
+        target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
+        refuse_changes(target)
+        return target, front_of(target, http_port, timeout) if http else None
+
+    with _alone(looked_up()[0]):
+        target, front = looked_up()  # another `up` may have made it since
+        phases = Phases()
+        with undone_if_interrupted(target, phases):
+            stop_strays(target.place.folder, grace_of(target), phases)
+            if _runs(target):
+                refuse_partitions(target)
+                _refuse_other_ways(target, master, port)
+                _go_on(target, front, phases, sync, connect=connect)
+                _tell_running(target, json)
+                return
+            if not second:
+                refuse_second(target)
+            _fetch_jars(target, phases)
+            start_broker(target, port, phases)
+            _start_pipeline(target, master, timeout, phases, sync)
+            first = _first_transaction(target, phases)
+            _go_on(target, front, phases, None, connect=connect)
+    _tell_started(target, first, json)
+
+
+def _alone(target: Target) -> AbstractContextManager[None]:
+    """Wait until no other `up` of this database is under way, and keep others off."""
+    from streamydb.local.file_lock import file_lock
+
+    return file_lock(target.place.folder / "run" / "up.lock", lambda: say(
+        f"Another `streamydb up` of database {target.database} is under way: waiting for its end."
+    ))  # fmt: skip
+
+
+def _refuse_other_ways(target: Target, master: str, port: int | None) -> None:
+    """Refuse options that a pipeline, or a broker, which runs was started without.
+
+    Raises:
+        BrokerError: the broker runs on another port.
+    """
+    from streamydb.local.broker import start_detached
+    from streamydb.local.folder import option_of
+
+    if port is not None and target.settings.bootstrap is None:
+        start_detached(target.settings.home, port=port)
+    running = target.place.pipeline()
+    if running is None:
+        return
+    folder = target.settings.procedures
+    wanted = {
+        "--bootstrap": target.bootstrap,
+        "--master": None if master == MASTER else master,
+        "--procedures": None if folder is None else str(folder),
+    }
+    for option, value in wanted.items():
+        known = option_of(running, option) or ""
+        if value is not None and not {*value.split(",")} & {*known.split(",")}:
+            fail(
+                f"the pipeline of {target.database} runs with {option} {known}, not {value}: stop "
+                f"it first (`{target.command('down')}`), or leave {option} out"
+            )
 
 
 def _go_on(
@@ -158,6 +213,14 @@ def _tell_running(target: Target, json: bool) -> None:
         return
     say(f"Database {target.database} runs already.")
     show(describe(target))
+
+
+def _tell_started(target: Target, first: Result, json: bool) -> None:
+    """Say that everything runs now, and what to try."""
+    if json:
+        print_json({**_facts(target), "already_running": False, "first_result": first})
+    else:
+        _tell_next(target)
 
 
 def _facts(target: Target) -> dict[str, Any]:

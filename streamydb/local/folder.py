@@ -200,13 +200,13 @@ class DatabaseFolder:
             url = self._facade_file.read_text("utf-8").strip()
         except FileNotFoundError:
             return None
-        port = _option(facade, "--port")
+        port = option_of(facade, "--port")
         return url if port is None else f"{url.rpartition(':')[0]}:{port}"
 
     def facade_bootstrap(self) -> str | None:
         """Return the address of the Kafka that the facade reads that `up` started, if it runs."""
         facade = processes.find(self.folder, FACADE)
-        return None if facade is None else _option(facade, "--bootstrap")
+        return None if facade is None else option_of(facade, "--bootstrap")
 
     def note_facade(self, url: str) -> None:
         """Keep where a facade is going to serve; before it is started, so that it is found."""
@@ -247,7 +247,7 @@ class DatabaseFolder:
         return not dead and _told_by(status, birth_of(status.pid))
 
 
-def _option(process: processes.ProcessRecord, name: str) -> str | None:
+def option_of(process: processes.ProcessRecord, name: str) -> str | None:
     """Return what an option of a process's command line says; None: it has no such option."""
     words = process.command
     return words[words.index(name) + 1] if name in words[:-1] else None

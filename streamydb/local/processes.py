@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from streamydb.local.file_lock import file_lock, write_whole
-from streamydb.local.launcher import GRACE_S, Birth, LocalProcess, ProcessError, end, process_of
+from streamydb.local.launcher import (
+    GRACE_S,
+    Birth,
+    LocalProcess,
+    ProcessError,
+    birth_of,
+    end,
+    process_of,
+)
 from streamydb.local.logs import OUTPUT, rotate
 from streamydb.records.formats import UNREADABLE
 
@@ -150,6 +158,45 @@ def stop(
         if read(folder, name) == record:  # else another one was started since
             record_path(folder, name).unlink(missing_ok=True)
     return stopped
+
+
+def strays(folder: Path) -> list[ProcessRecord]:
+    """Return the processes that were started from this folder, or from one below it, and are no
+    longer recorded there: somebody has deleted it while they ran.
+
+    Each has the name of its log in its environment. Its children have that, too, but no session of
+    their own. In a container the same name is another file's.
+    """
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        try:
+            told = process.environ().get(OUTPUT)
+            if told is None or os.getsid(process.pid) != process.pid or _contained(process.pid):
+                continue
+            log = Path(process.cwd(), told)
+            if log.is_relative_to(folder.absolute()) and _unknown(log, process.pid):
+                birth, command = birth_of(process.pid), process.cmdline()
+                found.append(ProcessRecord(
+                    log.stem, process.pid, birth.created_s, command, str(log),
+                    round(birth.created_s * 1000), birth.since_boot,
+                ))  # fmt: skip
+        except (psutil.Error, OSError):  # another user's, or gone
+            continue
+    return found
+
+
+def _unknown(log: Path, pid: int) -> bool:
+    """Return True if the folder of a log records no such process."""
+    known = find(log.parent.parent, log.stem)
+    return known is None or known.pid != pid
+
+
+def _contained(pid: int) -> bool:
+    """Return True if a process sees other files under the same names."""
+    root = Path("/proc", str(pid), "root")
+    return root.exists() and not root.samefile("/")
 
 
 def log_path(folder: Path, name: str) -> Path:

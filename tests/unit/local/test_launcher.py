@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -292,6 +293,31 @@ def test_one_that_was_started_while_another_ended_is_found(
     assert processes.find(tmp_path, "pipeline") is not None
     assert processes.stop(tmp_path, "pipeline", 0)
     assert processes.find(tmp_path, "pipeline") is None
+
+
+def test_what_outlives_its_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its children are not, nor what is recorded, nor what runs under other names or files."""
+    monkeypatch.chdir(tmp_path)
+    home = Path("home")  # as the user names it
+    (bank, shop, other) = (home / name for name in ("bank", "shop", "bank-2"))
+    command = [sys.executable, "-c", PARENT, SLEEPS]
+    started = [processes.start(folder, "facade", command) for folder in (bank, shop, other)]
+    try:
+        assert processes.strays(home) == []
+        for folder in (bank, other):
+            shutil.rmtree(folder)
+        (stray,) = processes.strays(tmp_path / bank)
+        assert (stray.name, stray.pid) == ("facade", started[0].pid)
+        assert process_of(stray.pid, stray.birth)
+        assert {each.pid for each in processes.strays(home)} == {started[0].pid, started[2].pid}
+        monkeypatch.setattr(processes, "_contained", lambda _: True)
+        assert processes.strays(home) == []
+    finally:
+        for each in started:
+            end(each.name, each.pid, each.birth, 0)
+    assert processes.strays(home) == []
 
 
 @pytest.mark.parametrize("interrupted", ["streamydb.local.launcher.birth_of", WRITE])
