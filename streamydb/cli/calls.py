@@ -51,8 +51,13 @@ def deadline_ms(timeout_s: float) -> int:
     return time.time_ns() // 1_000_000 + min(ahead_ms, DEADLINE_AHEAD_MS_MAX // 2)
 
 
-def call(target: Target, transaction: Mapping[str, Any], timeout_s: float) -> Result:
+def call(
+    target: Target, transaction: Mapping[str, Any], timeout_s: float,
+    look: Callable[[], object] = lambda: None,
+) -> Result:
     """Append one transaction and wait for its result.
+
+    ``look``: see `ResultReader`.
 
     Raises:
         StreamyError: it was refused, not appended, or its result did not come in time.
@@ -60,7 +65,7 @@ def call(target: Target, transaction: Mapping[str, Any], timeout_s: float) -> Re
     """
     dated = {"deadline_ms": deadline_ms(timeout_s), **with_id(transaction)}
     payload = msgspec.json.encode(dated)  # before Kafka is asked for anything
-    return next(iter(call_many(target, [payload], timeout_s)))
+    return next(iter(call_many(target, [payload], timeout_s, look=look)))
 
 
 def read(target: Target, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
@@ -86,6 +91,7 @@ def call_many(
     transactions: Iterable[bytes | Mapping[str, Any]],
     timeout_s: float,
     appended: Callable[[], None] | None = None,
+    look: Callable[[], object] = lambda: None,
 ) -> Iterator[Result]:
     """Append transactions and yield their results in the order of appending.
 
@@ -103,7 +109,7 @@ def call_many(
     target.must_listen()
     patience_s = min(max(timeout_s, _PATIENCE_S_MIN), _PATIENCE_S_MAX)
     with (
-        ResultReader(settings, patience_s=patience_s) as results,
+        ResultReader(settings, patience_s=patience_s, look=look) as results,
         Producer(settings, validate=False) as producer,
     ):
         sent: deque[bytes] = deque()

@@ -76,28 +76,42 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
     Raises:
         Failure: it ended or failed (with the end of its log), or the time is up.
     """
-    from streamydb.local import launcher, logs, processes
-    from streamydb.local.folder import PIPELINE
-
-    place = target.place
-    log = processes.log_path(place.folder, PIPELINE)
+    from streamydb.local import launcher
 
     def running() -> PipelineStatus | None:
-        status = place.status()
+        status = require_pipeline(target, "did not start")
         phase.note(_progress(status))
-        if status.state in {"failed", "stopped"}:
-            reason = f": {status.error}" if status.error else ""
-            fail(f"the pipeline did not start{reason}\n{logs.end_of_log(log)}\n{_advice()}")
         return status if status.state == "running" else None
 
     status = launcher.wait_until(running, timeout_s, POLL_S)
     if status is None:
         fail(
-            f"the pipeline is not ready after {timeout_s:.0f} s ({_progress(place.status())}); it "
-            f"goes on in the background: look at `streamydb status`, give it more time with "
-            f"--timeout, or stop it with `streamydb down`.\n{logs.end_of_log(log)}"
+            f"the pipeline is not ready after {timeout_s:.0f} s "
+            f"({_progress(target.place.status())}); it goes on in the background: look at "
+            "`streamydb status`, give it more time with --timeout, or stop it with `streamydb "
+            f"down`.\n{_end_of_log(target)}"
         )
     return status
+
+
+def require_pipeline(target: Target, otherwise: str) -> PipelineStatus:
+    """Return the status of the pipeline, which runs or starts.
+
+    Raises:
+        Failure: it has ended (with the end of its log); ``otherwise``: what that means.
+    """
+    status = target.place.status()
+    if status.state in {"failed", "stopped"}:
+        reason = f": {status.error}" if status.error else ""
+        fail(f"the pipeline {otherwise}{reason}\n{_end_of_log(target)}\n{_advice()}")
+    return status
+
+
+def _end_of_log(target: Target) -> str:
+    from streamydb.local import logs, processes
+    from streamydb.local.folder import PIPELINE
+
+    return logs.end_of_log(processes.log_path(target.place.folder, PIPELINE))
 
 
 def _progress(status: PipelineStatus) -> str:
@@ -110,5 +124,5 @@ def _progress(status: PipelineStatus) -> str:
 
 
 def _advice() -> str:
-    """Say what to do about a pipeline that did not start."""
+    """Say what to do about a pipeline that has ended."""
     return "`streamydb doctor` names what is wrong with the installation and the topics."

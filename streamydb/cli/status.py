@@ -264,7 +264,7 @@ def _here(overview: Overview) -> str:
 
 def _state(said: PipelineStatus) -> str:
     """The pipeline's state, with its process, its part among others, and its error."""
-    text = said.state if said.pid is None else f"{said.state}, process {said.pid}"
+    text = f"{said.state}, process {said.pid}" if said.runs and said.pid else said.state
     if said.state == "running" and said.role is not None:
         text += f", {said.role} (epoch {said.epoch})"
     if said.state == "running" and said.role == "following":

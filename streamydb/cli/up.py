@@ -291,8 +291,13 @@ def _start_pipeline(
 
 
 def _first_transaction(target: Target, phases: Phases) -> Result:
-    """Run a transaction through the database and return its result."""
+    """Run a transaction through the database and return its result.
+
+    Raises:
+        Failure: none came, or the pipeline has ended.
+    """
     from streamydb.cli.calls import call
+    from streamydb.cli.launch import require_pipeline
 
     with phases.phase("First transaction") as phase:
         phase.note("waiting for its result")
@@ -300,7 +305,10 @@ def _first_transaction(target: Target, phases: Phases) -> Result:
             "updates": [{"op": "put", "key": HELLO_KEY, "value": "world"}],
             "reads": [HELLO_KEY],
         }
-        result = call(target, payload, FIRST_RESULT_S_MAX)
+        result = call(
+            target, payload, FIRST_RESULT_S_MAX,
+            lambda: require_pipeline(target, "ended before the first result"),
+        )  # fmt: skip
         phase.outcome = f"{result.status}, seq {result.seq}, reads {_compact(result.reads)}"
     return result
 

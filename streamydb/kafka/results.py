@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -23,6 +25,7 @@ REMEMBERED: Final = 100_000
 _POLL_S: Final = 0.05
 _BATCH: Final = 1_000
 _TIMEOUT_S: Final = 30.0
+_LOOK_S: Final = 1.0
 
 
 class ResultTimeoutError(StreamyError):
@@ -43,6 +46,7 @@ class ResultReader:
         settings: the database and the connection.
         remembered: how many results are kept for those who ask later.
         patience_s: how long Kafka may take to tell of the topic.
+        look: called every second while a result is waited for; what it raises ends the waiting.
 
     Attributes:
         error: what is wrong with the topic, or was with its last record.
@@ -53,11 +57,13 @@ class ResultReader:
     """
 
     def __init__(
-        self, settings: Settings, *, remembered: int = REMEMBERED, patience_s: float = _TIMEOUT_S
+        self, settings: Settings, *, remembered: int = REMEMBERED, patience_s: float = _TIMEOUT_S,
+        look: Callable[[], object] = lambda: None,
     ) -> None:
         """Take note of the end of the topic and start to follow it."""
         self._topic = TopicNames(settings.database).results
         self._remembered = remembered
+        self._look = look
         self._results: OrderedDict[tuple[int, int], Result] = OrderedDict()
         self._came = threading.Condition()
         self.error: str | None = None
@@ -76,7 +82,7 @@ class ResultReader:
         """
         place = (partition, offset)
         with self._came:
-            self._came.wait_for(lambda: place in self._results or self._stop.is_set(), timeout_s)
+            self._wait_for(place, timeout_s)
             found = self._results.get(place)
         if found is not None:
             return found
@@ -88,6 +94,17 @@ class ResultReader:
             f"{timeout_s:g} s{shown}; it may still come. Is the pipeline running (`streamydb "
             "status`)?"
         )
+
+    def _wait_for(self, place: tuple[int, int], timeout_s: float) -> None:
+        """Wait, with the lock held, until there is a result, this is closed, or the time is up."""
+
+        def ended() -> bool:
+            return place in self._results or self._stop.is_set()
+
+        deadline = time.monotonic() + timeout_s
+        while not ended() and (left := deadline - time.monotonic()) > 0:
+            if not self._came.wait_for(ended, min(left, _LOOK_S)):
+                self._look()
 
     def close(self) -> None:
         """End; those who still wait get a `ResultTimeoutError`. Further calls do nothing."""

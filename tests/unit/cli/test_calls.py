@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -12,10 +14,16 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app, calls
-from streamydb.cli.target import Target
+from streamydb.cli.common import Failure
+from streamydb.cli.options import Named
+from streamydb.cli.phases import Phases
+from streamydb.cli.target import Target, find_target
+from streamydb.cli.up import _first_transaction
 from streamydb.kafka import producer, results
 from streamydb.kafka.appends import Appended, encode
 from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.local.file_lock import write_whole
+from streamydb.local.folder import PipelineStatus
 from streamydb.records import Result, decode_result
 from streamydb.verify.oracle.core import Oracle
 
@@ -47,9 +55,9 @@ class Kafka:
                 yield places.pop(0)
         yield from places
 
-    def note(self, patience_s: float) -> Any:
-        """Note how long it may take to answer at all."""
-        self.patience_s = patience_s
+    def note(self, patience_s: float, look: Callable[[], object]) -> Any:
+        """Note how long it may take to answer at all, and what is looked at meanwhile."""
+        self.patience_s, self.look = patience_s, look
         return self
 
     def wait_at(self, partition: int, offset: int, _timeout_s: float) -> Result:
@@ -125,6 +133,25 @@ def test_a_verdict_that_does_not_come_can_be_asked_for_later(
     assert done.exit_code == 1
     told = "transaction mine: no result within 0 s. `streamydb explain` tells"
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("state", ["running", "failed"])
+def test_the_first_transaction_is_not_awaited_when_the_pipeline_has_ended(
+    state: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target = find_target(Named(home=tmp_path))
+    status = PipelineStatus(state=state, pid=os.getpid(), error="the disk is full")
+    write_whole(target.place.status_file, msgspec.json.encode(status))
+
+    def wait_at(partition: int, offset: int, _: float) -> Result:
+        kafka.look()
+        return Kafka.wait_at(kafka, partition, offset, 0)
+
+    kafka = executed(monkeypatch, 0)
+    monkeypatch.setattr(kafka, "wait_at", wait_at)
+    ended = "the pipeline ended before the first result: the disk is full\n"
+    with pytest.raises(Failure, match=ended) if state == "failed" else nullcontext():
+        assert _first_transaction(target, Phases()).seq == 1
 
 
 def test_an_interrupted_wait_names_what_is_in_the_log(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.kafka import admin, positions
+from streamydb.kafka import admin, positions, results
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.positions import look_at
@@ -63,6 +63,25 @@ def test_every_result_is_handed_over_once_to_all_who_wait(
     assert sorted(map(own_seq, found)) == list(range(1, len(ids) + 1))
     assert reader.duplicates <= repeated
     assert reader.error is None
+
+
+def test_who_waits_for_a_result_may_look_whether_one_can_still_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    kafka.create(NAMES.results, 1)
+    looks = iter([None, None, RuntimeError("it has ended")])
+
+    def look() -> None:
+        found = next(looks)
+        if found is not None:
+            raise found
+
+    monkeypatch.setattr(results, "_LOOK_S", 0.001)
+    with ResultReader(SETTINGS, look=look) as reader, pytest.raises(RuntimeError, match="ended"):
+        reader.wait_at(0, 0, 30)
+    assert next(looks, "all") == "all"
 
 
 @pytest.mark.parametrize("seed", range(60))
