@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamydb.cli.common import EXIT_USAGE, fail, read_settings, say
@@ -45,16 +46,19 @@ class Target(NamedTuple):
         from streamydb.kafka.connection import answer_of, listens, mistake_of
 
         if not listens(self.bootstrap):
+            named = self.settings.bootstrap is not None
+            own = "" if named else f"the embedded broker of {self.settings.home} does not run, and "
+            up = "streamydb up" if named else self.command("up")
             fail(
-                f"no Kafka at {self.bootstrap}; start it (`streamydb up`) or name another one "
-                "with --bootstrap"
+                f"{own}no Kafka at {self.bootstrap}; start it (`{up}`) or name another one with "
+                "--bootstrap"
             )
         answer = answer_of(self.connection)
         mistake = mistake_of(answer, self.connection)
         if mistake is not None:
             fail(f"what listens at {self.bootstrap} {mistake.what}: {mistake.fix}")
         if answer == "silent":
-            say(f"{self.bootstrap} takes connections, and is slow to answer: waiting for Kafka.")
+            _tell_slow(self.bootstrap)
 
     def must_exist(self) -> TopicDescription:
         """See to it that Kafka has the database; return what its log is like.
@@ -94,6 +98,12 @@ class Target(NamedTuple):
     def bootstrap(self) -> str:
         """Kafka's address."""
         return self.settings.bootstrap_servers
+
+
+@cache
+def _tell_slow(bootstrap: str) -> None:
+    """Say once in a command why nothing seems to happen."""
+    say(f"{bootstrap} takes connections, and is slow to answer: waiting for Kafka.")
 
 
 def find_target(named: Named, **more: object) -> Target:
