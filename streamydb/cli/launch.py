@@ -101,6 +101,8 @@ def require_pipeline(target: Target, otherwise: str) -> PipelineStatus:
         Failure: it has ended (with the end of its log); ``otherwise``: what that means.
     """
     status = target.place.status()
+    if status.state == "stopped" and status.pid is not None:
+        fail(f"the pipeline {otherwise}: it was told to stop meanwhile, as by `streamydb down`")
     if status.state in {"failed", "stopped"}:
         reason = f": {status.error}" if status.error else ""
         fail(f"the pipeline {otherwise}{reason}\n{_end_of_log(target)}\n{_advice()}")

@@ -135,9 +135,12 @@ def test_a_verdict_that_does_not_come_can_be_asked_for_later(
     assert told in done.stderr
 
 
-@pytest.mark.parametrize("state", ["running", "failed"])
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [("running", ""), ("failed", "the disk is full\n"), ("stopped", "it was told to stop")],
+)
 def test_the_first_transaction_is_not_awaited_when_the_pipeline_has_ended(
-    state: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    state: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     target = find_target(Named(home=tmp_path))
     status = PipelineStatus(state=state, pid=os.getpid(), error="the disk is full")
@@ -149,8 +152,8 @@ def test_the_first_transaction_is_not_awaited_when_the_pipeline_has_ended(
 
     kafka = executed(monkeypatch, 0)
     monkeypatch.setattr(kafka, "wait_at", wait_at)
-    ended = "the pipeline ended before the first result: the disk is full\n"
-    with pytest.raises(Failure, match=ended) if state == "failed" else nullcontext():
+    ended = f"the pipeline ended before the first result: {told}"
+    with pytest.raises(Failure, match=ended) if told else nullcontext():
         assert _first_transaction(target, Phases()).seq == 1
 
 
