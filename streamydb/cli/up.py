@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import fail, print_json, say
+from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
 from streamydb.cli.create import (
     Connect,
     Sync,
@@ -102,7 +102,9 @@ def up(
             stop_strays(target.place.folder, grace_of(target), phases)
             if _runs(target):
                 refuse_partitions(target)
-                _refuse_other_ways(target, master, port)
+                if port is not None:
+                    start_broker(target, port, phases)  # which refuses another port
+                _refuse_other_ways(target, master)
                 _go_on(target, front, phases, sync, connect=connect)
                 _tell_running(target, json)
                 return
@@ -125,17 +127,10 @@ def _alone(target: Target) -> AbstractContextManager[None]:
     ))  # fmt: skip
 
 
-def _refuse_other_ways(target: Target, master: str, port: int | None) -> None:
-    """Refuse options that a pipeline, or a broker, which runs was started without.
-
-    Raises:
-        BrokerError: the broker runs on another port.
-    """
-    from streamydb.local.broker import start_detached
+def _refuse_other_ways(target: Target, master: str) -> None:
+    """Refuse options that a pipeline which runs was started without."""
     from streamydb.local.folder import option_of
 
-    if port is not None and target.settings.bootstrap is None:
-        start_detached(target.settings.home, port=port)
     running = target.place.pipeline()
     if running is None:
         return
@@ -261,12 +256,18 @@ def start_broker(target: Target, port: int | None, phases: Phases) -> None:
     """Start the embedded broker unless another one is named or it runs.
 
     Raises:
-        Failure: nobody listens at the address that is named.
+        Failure: nobody listens at the address that is named, or a port is, too.
+        BrokerError: it does not start, or runs on another port.
     """
     from streamydb.local.broker import find_broker, start_detached
 
     settings = target.settings
     if settings.bootstrap is not None:
+        if port is not None:
+            fail(
+                f"--port is that of the embedded broker, and {target.database} is at "
+                f"{settings.bootstrap}: leave --port out", EXIT_USAGE,
+            )  # fmt: skip
         target.must_listen()
         return
     title = "Kafka broker" if find_broker(settings.home) is None else "Kafka broker (running)"

@@ -113,6 +113,10 @@ def test_another_port_of_a_broker_that_runs_is_refused(
 ) -> None:
     running = BrokerRecord(1, 0.0, "127.0.0.1:9", "log")
     monkeypatch.setattr(detached, "find_broker", lambda _: running)
-    code, said = Running(tmp_path, monkeypatch).up("--port", "8")
+    running_there = Running(tmp_path, monkeypatch)
+    code, said = running_there.up("--port", "8")
     assert code == 1
     assert "runs on 127.0.0.1:9, not on port 8" in said
+    code, said = running_there.up("--port", "8", "--bootstrap", "a:1")
+    assert code == 2
+    assert "--port is that of the embedded broker, and bank is at a:1" in said
