@@ -29,7 +29,7 @@ from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
 from streamydb.pipeline.exchange import Exchange, Given, task_number
 from streamydb.pipeline.routes import tokens
-from streamydb.pipeline.spool import NO_SPOOL, Spool
+from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
@@ -58,6 +58,13 @@ OUTPUT_SCHEMA: Final = f"{BLOCK_SCHEMA}, cpu_us BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
 _PART_BYTES: Final = 8 << 20
+
+_END: Final = -1
+"""The destination in the last row of a shard whose task goes on with what it has emitted.
+
+If the step fails, or its worker is killed, Spark closes what it hands over: for the function that
+reads it, this looks like an end.
+"""
 
 _FORMATTED_WHERE_EXECUTED: Final = 4_000
 """What a plan of so many transactions produces is formatted by the tasks that execute it: to divide
@@ -190,8 +197,8 @@ class ShardStep:
 
         ``life``: this start of the query. ``starter``: fills the store before the first step.
         ``ends``: what the log held at the start where the state's reading of it had ended.
-        ``at_once``: the tasks of all shards run at the same time, so none runs after another in
-        one process.
+        ``at_once``: the tasks of all shards run at the same time, each with an
+        `ExchangingExecutor`, so none runs after another in one process.
         """
         self._at_once = at_once
         self._ends = ends or {}
@@ -223,6 +230,7 @@ class ShardStep:
                 )
         if self._at_once:
             last.forget()
+            yield Row(token=token, dest=_END, seq=0, block=b"", ignored=0, resolves=None)
 
 
 class GatherStep:
@@ -337,11 +345,17 @@ class ExchangingExecutor:
                 yield self._records(open_output(read(block), self._config.database))
 
     def _granted(self, batches: Iterable[pa.RecordBatch]) -> Given:
-        """Return the blocks that the shard of this task has made, or references to them."""
+        """Return the blocks that the shard of this task has made, or references to them.
+
+        Raises:
+            SpoolError: these are not all.
+        """
         own = Given([])
         for batch in batches:
             dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
             own.blocks += zip(dests, blocks, strict=True)
+        if own.blocks and own.blocks.pop()[0] != _END:  # a shard may have had nothing to do
+            raise SpoolError("what the shard of this task has emitted is cut off")
         for _, block in own.blocks:
             header, _ = open_header(self._spool.read(block))
             if header["kind"] == "grant":

@@ -97,7 +97,10 @@ def build_query(
     executor = hosts.Executor(database, changes_partitions, modules, rulings, spool)
     explode = hosts.Explode(database, spool)
     starter = Starter(None if start is None else start.folder)
-    at_once = spool.folder is not None and 1 < shards <= task_slots(spark)
+    at_once = (
+        spool.folder is not None and database.grouping == "planner"
+        and 1 < shards <= task_slots(spark)
+    )  # fmt: skip
     step = hosts.ShardStep(
         database, str(config.local), life, starter, ends, spool, at_once=at_once
     )

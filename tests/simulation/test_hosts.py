@@ -6,6 +6,7 @@ import errno
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +45,12 @@ PARTITIONS = 2
 
 _EXCHANGED = 0.5
 """How often the tasks of all shards run at the same time, instead of one stage after another."""
+
+_CUT_OFF = 0.3
+"""How likely it is that a shard fails in the middle, and its task is tried again.
+
+What reads from a function that has failed sees an end.
+"""
 
 _WRITTEN_TWICE = 0.1
 """How likely it is that a task which is tried again has written before."""
@@ -154,15 +161,15 @@ class Hosted(sim.Cluster):
         shards = range(self.config.shards)
         inputs = self._shuffled(self._parsed(batch))
         made: list[_Rows] = [[] for _ in shards]
+        at_once = self.random.random() < _EXCHANGED and len(shards) > 1 and not self.single
         for number in self.random.sample(shards, len(shards)):
             with self._release():
-                made[number] = self._stateful(
-                    Stateful(self._step()), copies[number][0], number, inputs[number],
-                )
+                step = Stateful(self._step(at_once=at_once))
+                made[number] = self._stateful(step, copies[number][0], number, inputs[number])
             self._maybe_crash(calm=calm)
         grants = [row for rows in made for row in rows]
         self._resolving = max([self._resolving, *(-row["seq"] for row in grants)])
-        if self.random.random() < _EXCHANGED and len(shards) > 1 and not self.single:
+        if at_once:
             for rows in self._exchanged(made):
                 self._sink(rows, batch.number)
                 self._maybe_crash(calm=calm)
@@ -173,8 +180,7 @@ class Hosted(sim.Cluster):
                 self._maybe_crash(calm=calm)
         self._maybe_crash(calm=calm)
 
-    def _step(self) -> hosts.ShardStep:
-        at_once = len(self.written) % 2 == 0  # now and then
+    def _step(self, *, at_once: bool) -> hosts.ShardStep:
         return hosts.ShardStep(
             self.config, str(self.local), self.life, spool=self.spool, at_once=at_once
         )
@@ -247,30 +253,39 @@ class Hosted(sim.Cluster):
         """The records of all tasks, if each is that of its shard and they run at the same time.
 
         A task that would wait for another is broken off instead, and is tried again later. Some of
-        what it has written by then stays written.
+        what it has written by then stays written. Before, some tasks get a part of their input.
         """
-        rest = self.config, PARTITIONS, MODULES, self.rulings, self.spool
         found: list[_Rows] = []
         tasks = self.random.sample(range(len(made)), len(made))
+        for number in tasks:
+            if len(made[number]) > 1 and self.random.random() < _CUT_OFF:
+                some = made[number][: self.random.randrange(1, len(made[number]))]
+                with suppress(_WouldWaitError, SpoolError):  # what it would write, Spark drops
+                    self._give_and_take(number, some, [])
         for _ in range(4 * len(tasks) ** 2):
             if not tasks:
                 break
-            number = tasks.pop(0)
-            blocks = [{name: row[name] for name in _BLOCKS.names} for row in made[number]]
-            records: list[_Rows] = []
-            with mock.patch.object(hosts, "task_number", return_value=number):
-                try:
-                    executor = hosts.ExchangingExecutor(*rest)
-                    batches = executor(self._batches(blocks, _BLOCKS))
-                    records.extend(batch.to_pylist() for batch in batches)
-                except _WouldWaitError:
-                    tasks.append(number)
-                    if self.random.random() > _WRITTEN_TWICE:
-                        continue
+            number, records = tasks.pop(0), list[_Rows]()
+            try:
+                self._give_and_take(number, made[number], records)
+            except _WouldWaitError:
+                tasks.append(number)
+                if self.random.random() > _WRITTEN_TWICE:
+                    continue
             found += records
         assert not tasks, "tasks that wait for each other"
         self.random.shuffle(found)
         yield from found
+
+    def _give_and_take(self, number: int, granted: _Rows, found: list[_Rows]) -> None:
+        """Add the records of one of these tasks, until it fails."""
+        blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
+        executor = hosts.ExchangingExecutor(
+            self.config, PARTITIONS, MODULES, self.rulings, self.spool
+        )
+        with mock.patch.object(hosts, "task_number", return_value=number):
+            batches = executor(self._batches(blocks, _BLOCKS))
+            found.extend(batch.to_pylist() for batch in batches)
 
     def _sink(self, rows: _Rows, batch: int) -> None:
         for row in rows:

@@ -23,8 +23,9 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline import arrow_batches, hosts, spool
+from streamydb.pipeline.exchange import Exchange
 from streamydb.pipeline.routes import tokens
-from streamydb.pipeline.spool import Spool
+from streamydb.pipeline.spool import Spool, SpoolError
 from streamydb.procedures.modules import NO_MODULES
 from streamydb.records.rulings import NO_RULINGS, Fault, UnruledFaults
 from streamydb.sorter import planner
@@ -138,6 +139,8 @@ def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.Re
             rows = [(emitted.proc, emitted.seq, emitted.block)]
             at = emitted.proc if by == "partition" else number
             found[at].append(arrow_batches.block_rows(rows, 2))
+        if by == "shard":
+            found[number].append(arrow_batches.block_rows([(hosts._END, 0, b"")], 2))
     return found
 
 
@@ -199,6 +202,21 @@ def test_tasks_of_all_shards_may_execute_at_the_same_time(
     assert ("outputs-0" in given) is (whole < count)
     again = tasks.run(0, made[0])  # what others have given is still there
     assert rows(again) == rows(found[0])
+
+
+def test_a_task_gives_nothing_of_a_shard_that_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees an end of its input; what it then gave the other tasks would take for all."""
+    monkeypatch.setattr(outputs, "_TASK_ROWS", 1)
+    made, tasks = granted(20, by="shard"), Tasks(tmp_path, monkeypatch)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(Exchange, "_require_query", lambda _: pytest.fail("it waits for others"))
+        for end in range(1, len(made[0])):
+            with pytest.raises(SpoolError, match="is cut off"):
+                tasks.run(0, made[0][:end])
+    assert not [*(tmp_path / "7").glob("grants-*")]
+    assert rows(chain.from_iterable(tasks.run_both(made))) == executed(granted(20))
 
 
 @pytest.mark.parametrize("seed", range(40))
