@@ -52,7 +52,9 @@ def deadline_ms(timeout_s: float) -> int:
 
 
 def call(
-    target: Target, transaction: Mapping[str, Any], timeout_s: float,
+    target: Target,
+    transaction: Mapping[str, Any],
+    timeout_s: float,
     look: Callable[[], object] = lambda: None,
 ) -> Result:
     """Append one transaction and wait for its result.

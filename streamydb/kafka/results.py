@@ -57,7 +57,11 @@ class ResultReader:
     """
 
     def __init__(
-        self, settings: Settings, *, remembered: int = REMEMBERED, patience_s: float = _TIMEOUT_S,
+        self,
+        settings: Settings,
+        *,
+        remembered: int = REMEMBERED,
+        patience_s: float = _TIMEOUT_S,
         look: Callable[[], object] = lambda: None,
     ) -> None:
         """Take note of the end of the topic and start to follow it."""
