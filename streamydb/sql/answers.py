@@ -6,7 +6,6 @@ import base64
 import datetime as dt
 import decimal
 import math
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -118,6 +117,5 @@ def _children(kind: Any) -> list[Any]:
 
 
 def _text(name: Any) -> str:
-    if isinstance(name, str | uuid.UUID):
-        return str(name)
-    return msgspec.json.encode(json_value(name, None)).decode()
+    shown = json_value(name, None)
+    return shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()

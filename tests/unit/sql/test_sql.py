@@ -126,12 +126,13 @@ def test_types_become_json() -> None:
         map {'a': 'nan'::double} as m, 'ab'::blob as b, date '2026-01-31' as d,
         interval 2 days as i, 170141183460469231731687303715884105727 as h, null as n,
         [[value]] as ll, true as t, uuid '00000000-0000-0000-0000-000000000001' as u,
-        map {2: value} as mi, '"text"' as plain
+        map {2: value} as mi, '"text"' as plain,
+        map {date '2026-01-31': 1} as md
         from kv where key = 'n/001' group by value"""
     assert rows_of(run(job(text))) == (
         b'[[{"n":1},[{"n":1}],{"v":{"n":1},"d":1.50},{"a":"nan"},"YWI=","2026-01-31",'
         b'"2 days, 0:00:00",170141183460469231731687303715884105727,null,[[{"n":1}]],true,'
-        b'"00000000-0000-0000-0000-000000000001",{"2":{"n":1}},"\\"text\\""]]'
+        b'"00000000-0000-0000-0000-000000000001",{"2":{"n":1}},"\\"text\\"",{"2026-01-31":1}]]'
     )
 
 
