@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -83,12 +83,14 @@ def query(
     """Run a query.
 
     Raises:
-        InvalidParameterError: the prefix is longer than any key, or a parameter is no JSON.
+        InvalidParameterError: the prefix is longer than any key, the parameters are no list, or one
+            is no JSON.
         ClientError: it was refused, took too much, or its answer would be too large.
     """
     check_bound(prefix)
-    check_sql(sql, list(params))
-    make = partial(Query, sql, tuple(params), prefix, freshness)
+    values = listed(params, (str, bytes, Mapping))
+    check_sql(sql, values)
+    make = partial(Query, sql, tuple(values), prefix, freshness)
     found = yield from tried(session.retry(timeout_s), make)
     session.saw(found.seq)
     return found

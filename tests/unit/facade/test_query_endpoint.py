@@ -158,6 +158,10 @@ def test_the_client_asks(kind: Kind) -> None:
             client.query("select nothing from kv")
         with pytest.raises(InvalidParameterError):
             client.query("select 1", prefix="x" * 481)
+        odd: Any
+        for odd in ("n/1", b"n", {"key": "n/1"}):
+            with pytest.raises(InvalidParameterError, match="as a list"):
+                client.query("select value from kv where key = ?", odd)
 
 
 def test_the_client_for_coroutines_asks(kind: Kind) -> None:
