@@ -24,6 +24,7 @@ from streamydb.columns import sizes
 from streamydb.columns.blocks import open_block
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.table import Columns
+from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import values, weights
 from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
@@ -115,7 +116,8 @@ class GrantedBytes:
     """Adds up what the shards grant in one batch, to hold it against the bound of the plan.
 
     The system's own values (few, each of bounded size) are granted even to a transaction that meets
-    too much; they do not count.
+    too much; they do not count. Nor do those that have ended, if a transaction is alone: they do
+    not decide its verdict, and its changes have them as the values before.
     """
 
     def __init__(self, blobs: MemoryBlobs, *, single: bool = False) -> None:
@@ -142,9 +144,9 @@ class GrantedBytes:
         if header["kind"] == "single":
             grants = decode_list(header["grants"], Granted)
             self._parts.setdefault(shard, []).extend(grants)
-            sizes = [len(unpacked(grant.value)[0] or b"") for grant in grants]
-            if len(grants) > 1 and sum(sizes) > limits.BLOCK_BYTES_MAX:
-                raise Divergence(f"a block grants {sum(sizes)} bytes of values")
+            given = sum(len(unpacked(grant.value)[0] or b"") for grant in grants)
+            if len(grants) > 1 and given > limits.BLOCK_BYTES_MAX:
+                raise Divergence(f"a block grants {given} bytes of values")
         if header["kind"] == "results":
             told = Columns.unflatten(arrays).texts["value"].lengths().tolist()
             if len(told) > 1 and sum(told) > limits.BLOCK_BYTES_MAX:
@@ -159,6 +161,9 @@ class GrantedBytes:
             raise Divergence(f"a block grants {lengths.sum()} bytes of values")
         users = [not key.startswith(b"$") for key in slots.texts["key"].tolist()]
         lengths[lengths == _AS_INTEGERS] = 0
+        if header["alone"] and "times" in header:
+            now = int(Timeline.unpacked(header["times"]).ts[-1])
+            lengths[sizes.over_by(slots, now)] = 0
         self._total += int(lengths[users].sum()) if users else 0
         self._alone |= header["alone"]
         self._bounded &= header["bounded"]
