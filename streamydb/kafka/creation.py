@@ -84,9 +84,8 @@ def create(
     found = describe_topics(admin, [plan.name for plan in plans])
     refuse_differences(plans, found)
     missing = [plan for plan in plans if plan.name not in found]
-    _create_missing(admin, missing)
-    _await_metadata(admin, plans)
-    refuse_differences(plans, describe_topics(admin, [plan.name for plan in missing]))
+    _make(admin, missing)
+    _await_metadata(admin, [plan for plan in plans if plan.name in found])
     if not {names.transactions, names.changes} <= found.keys():
         log, changes = log_id(client_config, database), changes_begun(client_config, database)
         founded = None if names.transactions in found else partitions
@@ -154,8 +153,7 @@ def _note_alone(
     plans = plans_of(names, 1, 1, log.replication, min_insync, 1)
     plan = [plan for plan in plans if plan.name == names.founding]
     if names.founding not in cluster(admin).topics:
-        _create_missing(admin, plan)
-        _await_metadata(admin, plan)
+        _make(admin, plan)
     facts = Founding(log=log_id(client_config, database), partitions=1)
     record(client_config, database, facts)
 
@@ -189,7 +187,7 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
     plans = plans_of(names, log.partitions, shards, log.replication, min_insync, 1)
     plan = [plan for plan in plans if plan.name == names.feedback]
     if old or feedback is None:
-        _create_missing(admin, plan)
+        _make(admin, plan)
     _await_metadata(admin, plan)
 
 
@@ -220,8 +218,7 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     plans = plans_of(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
     topics = cluster(admin).topics
     missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
-    _create_missing(admin, missing)
-    _await_metadata(admin, missing)
+    _make(admin, missing)
     if missing and is_synced(client_config, database):
         set_sync(client_config, database, on=True)
     return [plan.name for plan in missing]
@@ -241,8 +238,7 @@ def add_connect(client_config: Mapping[str, str], database: str) -> str:
     if names.connect in found:
         refuse_differences([plan], found)
         return names.connect
-    _create_missing(admin, [plan])
-    _await_metadata(admin, [plan])
+    _make(admin, [plan])
     if is_synced(client_config, database):
         set_sync(client_config, database, on=True)
     return names.connect
@@ -278,8 +274,13 @@ def describe(client_config: Mapping[str, str], database: str) -> dict[str, Topic
     return describe_topics(admin, TopicNames(database).all(), offsets=True)
 
 
-def _create_missing(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
-    """Create topics; one that somebody else creates at the same time is compared afterwards."""
+def _make(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
+    """Create topics, and wait until they answer.
+
+    Raises:
+        TopicsError: one that somebody else has created meanwhile has other settings, or the cluster
+            refuses.
+    """
     if not missing:
         return
     new = [
@@ -296,6 +297,8 @@ def _create_missing(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
         "create",
         harmless=KafkaError.TOPIC_ALREADY_EXISTS,
     )
+    _await_metadata(admin, missing)
+    refuse_differences(missing, describe_topics(admin, [plan.name for plan in missing]))
 
 
 def _await_metadata(admin: ContactedAdmin, plans: list[TopicPlan]) -> None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
-from confluent_kafka.admin import (
-    NewTopic,
-)
+from confluent_kafka.admin import NewTopic
 
 from streamydb.kafka import (
+    TopicDescription,
     TopicNames,
     TopicProblem,
     TopicsError,
     add_connect,
     check,
     create,
+    creation,
     delete,
     mend,
 )
-from streamydb.kafka.admin import answers, change_settings
+from streamydb.kafka.admin import answers, change_settings, describe_topics
 from streamydb.kafka.changes import KafkaSource
-from streamydb.kafka.clients import BULK, administrator, appender
+from streamydb.kafka.clients import BULK, ContactedAdmin, administrator, appender
 from streamydb.kafka.connect import Copier
 from streamydb.kafka.connect.errors import ConnectError
 from streamydb.kafka.connect.topic import KafkaCopy, last_copied
@@ -134,9 +136,21 @@ def test_a_record_of_somebody_else_is_refused(bed: Bed) -> None:
         bed.copier().step(0.1)
 
 
-def test_a_topic_with_other_settings_is_refused(bed: Bed) -> None:
+@pytest.mark.parametrize("made", ["before", "meanwhile"])
+def test_a_topic_with_other_settings_is_refused(
+    made: str, bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin = administrator(bed.connection)
     answers(admin.create_topics([NewTopic(bed.names.connect, PARTITIONS, 1)]), "create")
+    wait_for(lambda: bool(describe_topics(admin, [bed.names.connect])), "the topic")
+    hidden = {bed.names.connect} if made == "meanwhile" else set[str]()
+
+    def seen(asked: ContactedAdmin, names: Iterable[str]) -> dict[str, TopicDescription]:
+        found = describe_topics(asked, [name for name in names if name not in hidden])
+        hidden.clear()
+        return found
+
+    monkeypatch.setattr(creation, "describe_topics", seen)
     with pytest.raises(TopicsError, match=r"cleanup\.policy: delete, asked"):
         add_connect(bed.connection, bed.database)
 
