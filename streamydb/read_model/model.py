@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from streamydb.errors import ConfigurationError
 from streamydb.limits import DATABASE_NAME
@@ -144,8 +145,11 @@ class ReadModel:
             StoreBusyError: too many snapshots stay open while the store grows.
             TypeError: it is no whole number.
         """
-        if at is not None and type(at) is not int:
-            raise TypeError(f"a snapshot is at a seq, a whole number, not at {at!r}")
+        given: Any = at
+        if given is not None:
+            if isinstance(given, bool) or not isinstance(given, Integral):
+                raise TypeError(f"a snapshot is at a seq, a whole number, not at {given!r}")
+            at = int(given)  # of NumPy's, as a column of a DataFrame has them
         environment = self.store.environment
         txn = environment.begin()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -203,18 +204,19 @@ def _starts(ends: ChangesEnds, base: SnapshotManifest | None) -> dict[int, int]:
     return starts
 
 
-def _resolved(ends: ChangesEnds, at: int | None) -> int:
+def _resolved(ends: ChangesEnds, at: Any) -> int:
     """The seq that is asked for; by default the newest."""
     if at is None:
         return ends.seq
-    if type(at) is not int:
+    if isinstance(at, bool) or not isinstance(at, Integral):
         raise SnapshotError(f"at={at!r}: give a seq, which is an int, or a datetime")
-    if not 0 <= at <= ends.seq:
+    seq = int(at)  # of NumPy's, as a column of a DataFrame has them
+    if not 0 <= seq <= ends.seq:
         raise SnapshotError(
-            f"seq {at} is not resolved: {ends.topic} is resolved up to seq {ends.seq}; wait until "
+            f"seq {seq} is not resolved: {ends.topic} is resolved up to seq {ends.seq}; wait until "
             "the pipeline is there, or ask for an older one"
         )
-    return at
+    return seq
 
 
 def _seq_at(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from streamydb.errors import (
@@ -57,6 +58,8 @@ def test_every_seq_of_the_past_can_be_read(model: ReadModel, topic: MemoryTopic)
     for odd in (True, 1.5, "1"):
         with pytest.raises(TypeError, match="a whole number, not at"):
             model.snapshot(cast("int", odd))
+    with model.snapshot(cast("int", np.int64(2))) as snapshot:  # of a DataFrame
+        assert type(snapshot.seq) is int
     with model.snapshot() as snapshot:
         assert snapshot.seq == 5
         assert snapshot.history("a") == [Version(3, 30, None, "id3"), Version(1, 10, b"1", "id1")]

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -91,6 +92,10 @@ def test_what_cannot_be_is_told_before_spark_is_started(asked: Any, tmp_path: Pa
             asked(tmp_path / bad)
     with pytest.raises(SnapshotError, match="seq 10 is not resolved"):
         asked(tmp_path, at="10")
+    with pytest.raises(SnapshotError, match="seq 10 is not resolved"):  # of a DataFrame
+        snapshots.require_possible(
+            Settings(database="bank"), tmp_path, cast("int", np.int64(10)), None
+        )
     for odd in (True, 2.5, "2"):
         with pytest.raises(SnapshotError, match="give a seq, which is an int, or a datetime"):
             snapshots.require_possible(Settings(database="bank"), tmp_path, cast("int", odd), None)
