@@ -63,7 +63,8 @@ _END: Final = -1
 """The destination in the last row of a shard whose task goes on with what it has emitted.
 
 If the step fails, or its worker is killed, Spark closes what it hands over: for the function that
-reads it, this looks like an end.
+reads it, this looks like an end. Before the first rows Spark has not handed over their schema, and
+without that PyArrow fails; so rows that are none at all are those of a shard with nothing to do.
 """
 
 _FORMATTED_WHERE_EXECUTED: Final = 4_000
