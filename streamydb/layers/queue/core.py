@@ -228,7 +228,10 @@ class QueueCore:
         return bool(made.returned)
 
     def peek(self, limit: int = 10) -> Flow[list[Waiting]]:
-        """Show the oldest items that were never claimed, without claiming them."""
+        """Show the oldest items that were never claimed, without claiming them.
+
+        None of them if the limit is less than 1, as in scans.
+        """
         shown = yield from read([self.prefix + "ends", self.prefix + "inbox"])
         ends = self._ends(shown[self.prefix + "ends"])
         ids: list[str] = []
@@ -239,7 +242,8 @@ class QueueCore:
             with told_by(key):
                 ids += (there or [])[skipped:]
             page, skipped = page + 1, 0
-        ids = list(dict.fromkeys(ids + self._arrived(shown[self.prefix + "inbox"])))[:limit]
+        ids = list(dict.fromkeys(ids + self._arrived(shown[self.prefix + "inbox"])))
+        ids = ids[: max(limit, 0)]
         items = yield from read([self._item(each) for each in ids], at=shown.seq)
         entries = [items.entries[self._item(each)] for each in ids]
         return [

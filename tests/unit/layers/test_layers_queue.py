@@ -57,6 +57,7 @@ def test_items_are_claimed_in_the_order_of_their_commits(host: MemoryHost, queue
     ids = [queue.enqueue(number) for number in range(5)]
     ids += queue.enqueue_many([5, 6])
     assert queue.depth() == Depth(7, 0)
+    assert queue.peek(0) == queue.peek(-1) == []
     shown = queue.peek(3)
     assert [(item.id, item.value) for item in shown] == list(zip(ids, range(3), strict=False))
     assert shown[0].seq < shown[1].seq
