@@ -132,8 +132,10 @@ class ChangeReader:
                 record = self._records.read(number, message.offset(), message.value())
                 if record is None:
                     continue
-                met = record.resolved if isinstance(record, Resolved) else record.source.seq - 1
-                self._first.setdefault(number, met)
+                if number not in self._first:
+                    self._first[number] = (
+                        record.resolved if isinstance(record, Resolved) else record.source.seq - 1
+                    )
                 if isinstance(record, Resolved) and self._begins_late(number, record.resolved):
                     late.add(number)  # what follows here comes again, after what lies before
                 else:

@@ -133,7 +133,7 @@ class Contact:
         self.ended: KafkaError | None = None
         self.also: Callable[[KafkaError], None] | None = None
         self._bootstrap = str(connection["bootstrap.servers"])
-        self._protocol = _protocol(connection)
+        self._setting = _setting(connection)
         self._user = connection.get("sasl.username")
         self._authorities = connection.get("ssl.ca.pem")
 
@@ -170,10 +170,10 @@ class Contact:
 
     def _doubted(self, told: str) -> None:
         """Note that the security protocol may be wrong; it is if Kafka answers without TLS."""
-        wrong = f"STREAMYDB_SECURITY_PROTOCOL (now {self._protocol})"
         if _NO_TLS in told and "kafka" in map(_answer_of, self._bootstrap.split(",")):
-            self.refusal = f"Kafka at {self._bootstrap} speaks no TLS there: correct {wrong}"
-        self.doubt = f"if Kafka runs, {wrong} may be wrong: {_first(told)}"
+            where = f"Kafka at {self._bootstrap}"
+            self.refusal = f"{where} speaks no TLS there: correct {self._setting}"
+        self.doubt = f"if Kafka runs, {self._setting} may be wrong: {_first(told)}"
 
     def _authentication(self) -> str:
         who = "this client" if self._user is None else f"user {self._user!r}"
@@ -254,18 +254,23 @@ def answer_of(connection: Mapping[str, Any]) -> Answer:
 
 def mistake_of(answer: Answer, connection: Mapping[str, Any]) -> Mistake | None:
     """Return why a client cannot be of use whose settings are these; None: it may be."""
-    now = f"STREAMYDB_SECURITY_PROTOCOL (now {_protocol(connection)})"
+    setting = _setting(connection)
     if answer == "tls":
-        fix = f"set {now} to SSL or SASL_SSL, or name another address with --bootstrap"
+        fix = f"set {setting} to SSL or SASL_SSL, or name another address with --bootstrap"
         return Mistake("speaks TLS, and is spoken to without", fix)
     if answer == "other":
-        fix = f"name Kafka's address with --bootstrap, or how it is spoken to with {now}"
+        fix = f"name Kafka's address with --bootstrap, or how it is spoken to with {setting}"
         return Mistake("does not answer as Kafka does", fix)
     return None
 
 
 def _protocol(connection: Mapping[str, Any]) -> str:
     return str(connection.get("security.protocol", "PLAINTEXT"))
+
+
+def _setting(connection: Mapping[str, Any]) -> str:
+    """Name the setting that says how Kafka is spoken to, and what it is now."""
+    return f"STREAMYDB_SECURITY_PROTOCOL (now {_protocol(connection)})"
 
 
 def _answer_of(address: str) -> Answer:

@@ -188,7 +188,8 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
     plan = [plan for plan in plans if plan.name == names.feedback]
     if old or feedback is None:
         _make(admin, plan)
-    _await_metadata(admin, plan)
+    else:
+        _await_metadata(admin, plan)
 
 
 def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = "") -> list[str]:

@@ -16,8 +16,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final, Protocol, Self
 
@@ -48,8 +48,7 @@ class CheckpointTakenError(ConfigurationError):
     """Another pipeline runs on the checkpoint."""
 
 
-@contextmanager
-def locked(checkpoint: Path) -> Iterator[HeldLock]:
+def locked(checkpoint: Path) -> AbstractContextManager[HeldLock]:
     """Lock a checkpoint folder, because two pipelines on one would destroy it.
 
     Raises:
@@ -57,8 +56,7 @@ def locked(checkpoint: Path) -> Iterator[HeldLock]:
         ConfigurationError: it has no locks.
     """
     refusal = _taken(str(checkpoint), "stop it first (`streamydb down`)")
-    with lock_at_once(checkpoint / _FOLDER, refusal) as held:
-        yield held
+    return lock_at_once(checkpoint / _FOLDER, refusal)
 
 
 class Objects(Protocol):
