@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streamydb.kafka.admin import answers, describe_topics
-from streamydb.kafka.clients import CHANGES, PARTITION_EOF, administrator, column_reader
+from streamydb.kafka.clients import (
+    BAD_COMPRESSION,
+    CHANGES,
+    PARTITION_EOF,
+    administrator,
+    column_reader,
+)
 from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, Topic, TopicSpan
 
 if TYPE_CHECKING:
@@ -40,6 +46,7 @@ HOPELESS: Final = {
     KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError._AUTHENTICATION,  # noqa: SLF001 - its public name
     KafkaError._FATAL,  # noqa: SLF001 - its public name
+    BAD_COMPRESSION,
 }
 """Errors that waiting does not mend."""
 

@@ -20,7 +20,13 @@ from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, ContactedAdmin, admin
 from streamydb.kafka.creation import changes_begun, log_id
 from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.topic_plans import LEFT_LOADING, RECORD_BYTES_MAX, STAMPS
+from streamydb.kafka.topic_plans import (
+    COMPRESSION,
+    LEFT_LOADING,
+    RECORD_BYTES_MAX,
+    STAMPS,
+    UNPACKED,
+)
 from streamydb.limits import PARTITIONS_MAX
 
 __all__ = [
@@ -184,6 +190,8 @@ def _check_settings(
     if largest < needed:
         what = f"max.message.bytes is {largest}: records within the limits would be refused"
         yield problem(what, "max.message.bytes", str(needed))
+    if is_log:
+        yield from _check_batches(topic, bootstrap)
     if settings.get("unclean.leader.election.enable") == "true":
         what = "unclean.leader.election.enable is true: acknowledged records may be lost"
         yield problem(what, "unclean.leader.election.enable", "false")
@@ -201,6 +209,29 @@ def _check_settings(
                     "can then no longer be rebuilt from the topic"
                 )
                 yield problem(what, limit, "-1", "warning")
+
+
+def _check_batches(topic: TopicDescription, bootstrap: str) -> Iterator[TopicProblem]:
+    """Check that no batch of the log can be larger, unpacked, than a pipeline can read."""
+
+    def problem(what: str, name: str, value: str) -> TopicProblem:
+        fix = _alter(bootstrap, topic.name, name, value)
+        return TopicProblem(topic.name, what, fix, "warning", (name, value))
+
+    packed = topic.settings.get(COMPRESSION, UNPACKED)
+    if packed != UNPACKED:
+        what = (
+            f"{COMPRESSION} is {packed}: the broker judges the size of packed batches, and one "
+            "record of some kilobytes that unpacks to hundreds of megabytes ends the pipeline"
+        )
+        yield problem(what, COMPRESSION, UNPACKED)
+    largest = int(topic.settings.get("max.message.bytes", RECORD_BYTES_MAX))
+    if largest > RECORD_BYTES_MAX:
+        what = (
+            f"max.message.bytes is {largest}: a record of that size is rejected, but the pipeline "
+            "needs the memory to read it"
+        )
+        yield problem(what, "max.message.bytes", str(RECORD_BYTES_MAX))
 
 
 def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iterator[TopicProblem]:

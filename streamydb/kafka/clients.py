@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader
 
 __all__ = [
+    "BAD_COMPRESSION",
     "BULK",
     "CHANGES",
     "CLOCK_SKEW_MS",
@@ -69,6 +70,7 @@ A search by time begins so much earlier: it reads a record twice rather than mis
 
 # Confluent names the errors of its own client, as against those of the broker, with an underscore.
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
+BAD_COMPRESSION = KafkaError._BAD_COMPRESSION  # noqa: SLF001
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
 PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
@@ -81,9 +83,15 @@ _READER: Final[Kind] = {
     "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
     "isolation.level": "read_uncommitted",
+    "receive.message.max.bytes": 2_147_483_647,
     "log_level": 0,
 }
-"""Every reader is assigned its partitions. It joins no group and commits nothing."""
+"""Every reader is assigned its partitions. It joins no group and commits nothing.
+
+It opens every batch that Spark's client opens. `receive.message.max.bytes` also bounds what
+librdkafka unpacks: with its default of 100 MB, a batch of zstd between 62 and 130 MB was read by
+one of the two only. Java's arrays have the bound that it has now.
+"""
 
 FOLLOWING: Final[Kind] = {
     "fetch.wait.max.ms": 100,

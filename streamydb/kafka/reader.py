@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.kafka.clients import PARTITION_EOF, WHOLE_TOPICS, reader
+from streamydb.kafka.clients import BAD_COMPRESSION, PARTITION_EOF, WHOLE_TOPICS, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
 
 if TYPE_CHECKING:
@@ -43,6 +43,20 @@ _WIDER = 8
 
 class ReadingError(RuntimeError):
     """A topic could not be read; the message names topic and broker and says what to do."""
+
+
+class PackedError(ReadingError):
+    """A batch of records cannot be unpacked, now or later."""
+
+    def __init__(self, topic: str, partition: int, offset: int, told: str) -> None:
+        """Name its place; ``told``: librdkafka's words, which name the codec by its number."""
+        super().__init__(
+            f"{topic}, partition {partition}, offset {offset}: the batch that begins there cannot "
+            f"be unpacked ({told}; codec 1 is gzip, 2 snappy, 3 lz4, 4 zstd). It is damaged, or "
+            "larger than 2 GB unpacked. `streamydb doctor` names the setting that keeps such "
+            "batches out of the log; what helps with one that is in it stands in "
+            "docs/operations.md, 'A large record'"
+        )
 
 
 class TopicMissingError(ReadingError):
@@ -123,7 +137,8 @@ class TopicReader:
         """The next records of all assigned partitions, each partition's in order; may be empty.
 
         Raises:
-            ReadingError: this user may not read them (any more), or the client has ended.
+            ReadingError: this user may not read them (any more), the client has ended, or a batch
+                cannot be unpacked.
         """
         first = self._consumer.poll(timeout_s)
         if first is None:
@@ -142,6 +157,9 @@ class TopicReader:
                 positions[number] = max(positions[number], _known(message.offset()))
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._forbidden()
+            elif error.code() == BAD_COMPRESSION:
+                place = _known(message.partition()), _known(message.offset())
+                raise PackedError(self.topic, *place, error.str())
             elif error.fatal():
                 raise self._unreachable(error)
         return records

@@ -134,6 +134,10 @@ def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:
     """Run the pipeline; return the process's exit code."""
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments, submitted=submitted)
+        if config.large_record.exists():
+            from streamydb.pipeline.large_records import with_room
+
+            config = with_room(config)
         launch = launched(config)
         from streamydb.pipeline.main import run  # takes half a second, in which Spark starts
 

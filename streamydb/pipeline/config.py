@@ -23,7 +23,8 @@ class PipelineConfig:
     ``procedures``: folders and files with the code of stored procedures, on every executor.
     ``start``: a state or a backup that a new checkpoint begins with.
     ``store``: the URL of a checkpoint in an object store, of which ``checkpoint`` is then a local
-    copy.
+    copy. ``poll_records``: how many records of the log Kafka's client unpacks at once;
+    None: as many as usual.
     """
 
     settings: Settings
@@ -38,11 +39,20 @@ class PipelineConfig:
     procedures: tuple[Path, ...] = ()
     start: Path | None = None
     store: str | None = None
+    poll_records: int | None = None
 
     @property
     def location(self) -> str:
         """The checkpoint's folder, or its URL."""
         return self.store or str(self.checkpoint)
+
+    @property
+    def large_record(self) -> Path:
+        """The file that names a record which has ended the JVM (see `pipeline.large_records`).
+
+        Of a checkpoint in a store there is only a copy here, which every start makes anew.
+        """
+        return (self.local if self.store else self.checkpoint) / "large-record.json"
 
 
 def default_local(home: Path | None = None) -> Path:

@@ -144,6 +144,13 @@ class Jvm:
             "on where it was and does the unfinished batch again"
         )
 
+    @property
+    def lacked_memory(self) -> bool:
+        """True if it has ended because Java's heap was used up, or perhaps the machine's memory."""
+        process = self.process
+        code = None if process is None else process.poll()
+        return code in (_OUT_OF_MEMORY, -signal.SIGKILL, _SIGNALLED + signal.SIGKILL)
+
     def kill(self) -> None:
         """End the JVM and all workers below it at once; a session may be in the making."""
         _hush_connections()

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamydb.kafka.connection import is_transient
 from streamydb.pipeline.failures import explain, failure_of
 from streamydb.pipeline.jvm import JvmEndedError
+from streamydb.pipeline.large_records import heap_is_used_up, note
 from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
@@ -23,6 +24,9 @@ __all__ = ["after_jvm", "wait"]
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
 _JVM_END_S = 3.0
+_SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolExecutor@")
+"""Spark's words when its JVM was told to end; the last: it takes no task any more."""
+
 
 
 def after_jvm(parts: Parts, error: Exception) -> int:
@@ -39,6 +43,8 @@ def after_jvm(parts: Parts, error: Exception) -> int:
         log.warning("stopped: %s", why)
         parts.status.update(state="stopped")
         return 0
+    if parts.jvm.lacked_memory and (large := note(parts.config)) is not None:
+        why = f"{why}. {large[0].upper()}{large[1:]}"
     log.error("%s", why)
     parts.status.update(state="failed", error=why)
     return 1
@@ -108,6 +114,8 @@ def _failed(running: RunningQuery, parts: Parts) -> int:
         raise JvmEndedError(ended)
     config = parts.config
     why = explain(messages, (config.checkpoint, *_spark_folders(running.query), config.local))
+    if heap_is_used_up(messages):
+        why = note(config) or why
     parts.status.update(state="failed", error=why[:4000])
     log.error("%s", why)
     return 1
@@ -122,4 +130,4 @@ def _spark_folders(query: StreamingQuery) -> list[Path]:
 
 def _by_shutdown(message: str) -> bool:
     """Return True if a query failed because its JVM was told to end."""
-    return "SparkContext was shut down" in message or "stopped SparkContext" in message
+    return any(told in message for told in _SHUTDOWNS)

@@ -165,6 +165,8 @@ def _input(
         # Several tasks then read a partition; the sorter puts their pieces in order of offset.
         limits["maxRecordsPerPartition"] = str(_PIECE_RECORDS)
         limits["kafka.max.partition.fetch.bytes"] = str(_PIECE_FETCH_BYTES)
+    if config.poll_records is not None:
+        limits["kafka.max.poll.records"] = str(config.poll_records)
     if start is not None:
         limits["startingOffsets"] = start.starting_offsets(names.transactions)
     transactions = _source(spark, config, names.transactions, limits)

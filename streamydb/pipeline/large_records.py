@@ -1,0 +1,200 @@
+"""Give Spark the memory for a record that is larger, unpacked, than a batch of the log may be.
+
+Kafka's client unpacks a record before anybody can judge it, and Spark copies it some times, so such
+a record ends a JVM whose heap is too small. A log that is made by this release takes none
+(`kafka.topic_plans.UNPACKED`), but one of an earlier release may have some. When the JVM has ended,
+`note` looks for them in what it was reading. The next start has the room for the largest, and gives
+it a verdict at its position, as every other replay of the log does.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from streamydb.errors import StreamyError
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import ReadingError, TopicReader
+from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
+from streamydb.limits import max_offsets
+from streamydb.local.file_lock import write_whole
+from streamydb.local.resources import spark_defaults
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.repair import begins_of, offsets_of
+from streamydb.records.formats import UNREADABLE
+
+__all__ = ["LargeRecord", "heap_is_used_up", "heap_mb", "largest", "note", "with_room"]
+
+log = logging.getLogger("streamydb.pipeline")
+
+_HEAPS: Final = ("spark.driver.memory", "spark.executor.memory")
+_COPIES: Final = 6
+"""So many times the record's size is added to the heap: Kafka's client and Spark copy it."""
+
+_GATHERED_BYTES: Final = 64 << 20
+"""So many bytes of records are gathered at once while large ones may be among them."""
+
+_POLLED_RECORDS_MAX: Final = 20_000
+_UNITS: Final = {"": 1 / (1 << 20), "k": 1 / 1024, "m": 1, "g": 1024, "t": 1 << 20}
+_USED_UP: Final = re.compile(
+    r"OutOfMemoryError|Java heap space|Requested array size|Cannot grow BufferHolder|"
+    r"ExecutorLostFailure"
+)
+_SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
+
+
+class LargeRecord(msgspec.Struct, frozen=True):
+    """A record of the log that is larger than a batch may be.
+
+    Attributes:
+        partition: where it is.
+        offset: likewise.
+        size: of its value, in bytes.
+        ends: how many JVMs have ended at it.
+    """
+
+    partition: int
+    offset: int
+    size: int
+    ends: int = 1
+
+
+def with_room(config: PipelineConfig) -> PipelineConfig:
+    """Return a configuration with room for the record that has ended the JVM of an earlier start.
+
+    Once it has been read, the configuration is as usual again.
+    """
+    record = _known(config)
+    if record is None:
+        config.large_record.unlink(missing_ok=True)
+        return config
+    settings = _spark_settings(config, record)
+    log.warning(
+        "room for the record at partition %d, offset %d of the log, which has %s bytes unpacked: "
+        "a heap of %s", record.partition, record.offset, f"{record.size:,}", settings[_HEAPS[0]],
+    )  # fmt: skip
+    polled = max(1, min(_POLLED_RECORDS_MAX, _GATHERED_BYTES // record.size))
+    return replace(config, spark_conf={**config.spark_conf, **settings}, poll_records=polled)
+
+
+def heap_mb(record: LargeRecord, given: str) -> int:
+    """Return the heap that passes a record on; ``given``: the one that Spark would have."""
+    return _megabytes(given) + (_COPIES * record.ends * record.size >> 20)
+
+
+def heap_is_used_up(messages: Iterable[str]) -> bool:
+    """Return True if a query failed because a JVM, perhaps an executor's, had too little memory."""
+    return any(map(_USED_UP.search, messages))
+
+
+def note(config: PipelineConfig) -> str | None:
+    """Note the largest record that the JVM was reading when it ended; say what will be done.
+
+    None: there is no large one, or Kafka does not tell.
+    """
+    topic = TopicNames(config.settings.database).transactions
+    try:
+        found = largest(config.settings.client_config(), topic, _read(config.checkpoint, topic))
+    except (StreamyError, ReadingError, KafkaException) as error:
+        log.info("whether a large record was being read is not known: %s", error)
+        return None
+    if found is None:
+        return None
+    before = _known(config)
+    if before is not None and (before.partition, before.offset) == (found.partition, found.offset):
+        found = msgspec.structs.replace(found, ends=before.ends + 1)
+    write_whole(config.large_record, msgspec.json.encode(found))
+    given = {**spark_defaults(), **config.spark_conf}["spark.driver.memory"]
+    needed = heap_mb(found, given)
+    return (
+        f"the record at partition {found.partition}, offset {found.offset} of {topic} has "
+        f"{found.size:,} bytes unpacked, more than the JVM could pass on with a heap of {given}. "
+        f"Start the pipeline again: it gives Spark a heap of {needed:,} MB until that record is "
+        f"rejected{_by_hand(config, needed)}. `streamydb doctor` names the setting that keeps "
+        "others out (docs/operations.md, 'A large record')"
+    )
+
+
+def largest(
+    connection: Mapping[str, str], topic: str, read: Mapping[int, int]
+) -> LargeRecord | None:
+    """Return the largest record among the next ones of a log, if a batch may not be so large.
+
+    Nothing but its size is taken of a record.
+
+    Args:
+        connection: settings of confluent-kafka.
+        topic: the log.
+        read: up to which offset each partition was read.
+
+    Raises:
+        ReadingError: Kafka does not answer.
+    """
+    records = (
+        LargeRecord(record.partition(), record.offset(), len(record))
+        for record in _next_records(connection, topic, read)
+        if len(record) > RECORD_BYTES_MAX
+    )
+    return max(records, key=lambda record: record.size, default=None)
+
+
+def _next_records(
+    connection: Mapping[str, str], topic: str, read: Mapping[int, int]
+) -> Iterator[Any]:
+    """Yield the records that the next micro-batch may read, and some more."""
+    most = max_offsets(2)
+    with TopicReader(connection, topic) as reader:
+        spans = reader.spans()
+        starts = {number: max(span.low, read.get(number, 0)) for number, span in spans.items()}
+        ends = {
+            number: min(span.high, starts[number] + most) for number, span in spans.items()
+        }
+        reader.assign(starts)
+        for batch in reader.until(ends):
+            yield from batch
+
+
+def _known(config: PipelineConfig) -> LargeRecord | None:
+    """Return the record that was noted, unless it has been read."""
+    try:
+        found = msgspec.json.decode(config.large_record.read_bytes(), type=LargeRecord)
+    except (OSError, *UNREADABLE):
+        return None
+    topic = TopicNames(config.settings.database).transactions
+    read = _read(config.checkpoint, topic).get(found.partition, 0)
+    return found if read <= found.offset else None
+
+
+def _spark_settings(config: PipelineConfig, record: LargeRecord) -> dict[str, str]:
+    """Return Spark's settings for a start that is to pass a record on.
+
+    Arrow's batches are bounded in bytes: 500 such records would be gigabytes.
+    """
+    given = {**spark_defaults(), **config.spark_conf}
+    heaps = {name: f"{heap_mb(record, given[name])}m" for name in _HEAPS}
+    return {**heaps, "spark.sql.execution.arrow.maxBytesPerBatch": str(_GATHERED_BYTES)}
+
+
+def _read(checkpoint: Path, topic: str) -> dict[int, int]:
+    """Up to which offsets the batches that were done have read, by partition."""
+    done = [path.name for path in (checkpoint / "query" / "commits").glob("*")]
+    last = max((int(name) for name in done if name.isdigit()), default=-1)
+    return offsets_of(checkpoint, last).get(topic) or begins_of(checkpoint).get(topic, {})
+
+
+def _by_hand(config: PipelineConfig, needed: int) -> str:
+    """Say what `spark-submit` must be given, as it starts the JVM before us."""
+    return f" (here: `spark-submit --driver-memory {needed}m`)" if config.master is None else ""
+
+
+def _megabytes(text: str) -> int:
+    """Return a size as Spark reads it, in megabytes; one without a unit is in bytes."""
+    found = _SIZE.fullmatch(text.strip())
+    return int(int(found[1]) * _UNITS[found[2].lower()]) if found else 0
