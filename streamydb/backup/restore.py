@@ -6,7 +6,8 @@ same seqs, versions and commit timestamps, and writes the same results; what is 
 comes after them. Times are kept by having the topic take the producer's while it is loaded; until
 all is there, this also keeps pipelines off. Where the old log has a gap (a control record of a
 Kafka transaction), a marker that says nothing fills it; and if there are several partitions, one
-last marker in each closes the part that was restored.
+last marker in each closes the part that was restored. A record that is too large for a new log
+gets a stand-in (`backup.stand_in`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import LogSource, Piece, advance
+from streamydb.backup.stand_in import fitting
 from streamydb.backup.state import About
 from streamydb.kafka import Founding, TopicNames, TopicProblem, add_shared, log_id, mend, record
 from streamydb.kafka.appender import TopicAppender
@@ -163,7 +165,7 @@ def lines(
         for offset, append_ms, key, value in piece.rows():
             for gap in range(at, offset):
                 yield Line(gap, time or append_ms, None, filler)
-            yield Line(offset, append_ms, key, value)
+            yield Line(offset, append_ms, key, fitting(key, value))
             at, time = offset + 1, append_ms
     for gap in range(at, state.position):
         yield Line(gap, time or 1, None, filler)

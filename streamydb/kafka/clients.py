@@ -148,7 +148,7 @@ It stays below `max.message.bytes` of the topics, so that what passes here passe
 """
 
 LOG: Final[Kind] = {
-    "compression.type": "lz4",
+    "compression.type": "none",  # the broker would unpack it (`topic_plans.UNPACKED`)
     "partitioner": "murmur2_random",  # as Java's clients: a key means the same partition
     "batch.size": _REQUEST_BYTES_MAX,
     "message.max.bytes": _REQUEST_BYTES_MAX,

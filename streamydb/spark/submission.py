@@ -38,7 +38,7 @@ _POSITION: Final = ("topic", "partition", "offset")
 _SINK: Final = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
-    "kafka.compression.type": "lz4",
+    "kafka.compression.type": "none",  # the broker would unpack it
     "kafka.linger.ms": "5",
 }
 

@@ -1,0 +1,63 @@
+"""Stand-ins for records of an old log that no new log takes (pure).
+
+A log takes no batch above `RECORD_BYTES_MAX`, unpacked; one of an earlier release took more, if it
+was packed. Such a record is rejected as too large, whatever it says. Its stand-in gets the same
+verdict, and the same dead letter: that shows the id and the first bytes of the record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import product
+from typing import Final
+
+import msgspec
+
+from streamydb.backup.errors import BackupError
+from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, DEPTH_MAX, TRANSACTION_BYTES_MAX
+from streamydb.records.depth import outermost_field
+from streamydb.records.rejection import Rejection, explain
+
+__all__ = ["FITTING_BYTES_MAX", "fitting"]
+
+FITTING_BYTES_MAX: Final = 1_048_000
+"""Key and value of a record that fits into a batch of the largest size."""
+
+_MORE_BYTES: Final = 64
+_TEXT_ENDS: Final = (b"", b'"', b'\\"')
+_FIELD_ENDS: Final = (b"", b":0", b"0", b'"":0')
+"""Bytes that end a text, and a field, that the first bytes of a record leave open."""
+
+
+def fitting(key: bytes | None, value: bytes | None) -> bytes | None:
+    """Return the value of a record, or that of its stand-in if a new log does not take it.
+
+    Raises:
+        BackupError: it needs one, and there is none with its id.
+    """
+    room = FITTING_BYTES_MAX - len(key or b"")
+    if value is None or len(value) <= room:
+        return value
+    found = explain(value)
+    if not isinstance(found, Rejection) or found.id is None:
+        return value[:room]  # it has no id either, as it breaks off
+    return _named(value, found.id)
+
+
+def _named(value: bytes, name: str) -> bytes:
+    """Return a value with the id and the first bytes of another one, just too large.
+
+    A hash tells two records with one id apart.
+    """
+    digest = hashlib.blake2b(value).hexdigest()
+    rest = b"," + msgspec.json.encode({"id": name, "digest": digest})[1:-1]
+    heads = (value[: DEAD_LETTER_PAYLOAD_BYTES_MAX + more] for more in range(_MORE_BYTES))
+    nestings = range(DEPTH_MAX + 1)
+    for head, text, depth, field in product(heads, _TEXT_ENDS, nestings, _FIELD_ENDS):
+        begun = head + text + b"}" * depth + field + rest
+        if outermost_field(begun + b"}", "id") == name:
+            return begun.ljust(TRANSACTION_BYTES_MAX) + b"}"
+    raise BackupError(
+        f"the transaction {name!r} has {len(value):,} bytes, a new log takes {FITTING_BYTES_MAX:,},"
+        " and no shorter record has its id and its beginning: please report it"
+    )
