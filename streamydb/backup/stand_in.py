@@ -23,7 +23,8 @@ __all__ = ["FITTING_BYTES_MAX", "fitting"]
 FITTING_BYTES_MAX: Final = 1_048_000
 """Key and value of a record that fits into a batch of the largest size."""
 
-_MORE_BYTES: Final = 64
+_SMALLEST_ROOM: Final = 1_040_000
+_MORE_BYTES: Final = 16
 _TEXT_ENDS: Final = (b"", b'"', b'\\"')
 _FIELD_ENDS: Final = (b"", b":0", b"0", b'"":0')
 """Bytes that end a text, and a field, that the first bytes of a record leave open."""
@@ -47,16 +48,20 @@ def fitting(key: bytes | None, value: bytes | None) -> bytes | None:
 def _named(value: bytes, name: str) -> bytes:
     """Return a value with the id and the first bytes of another one, just too large.
 
-    A hash tells two records with one id apart.
+    Blanks fill it. Their number, of the record's hash, tells two records with one id apart.
     """
-    digest = hashlib.blake2b(value).hexdigest()
-    rest = b"," + msgspec.json.encode({"id": name, "digest": digest})[1:-1]
+    digest = int.from_bytes(hashlib.blake2b(value, digest_size=8).digest())
+    size = TRANSACTION_BYTES_MAX + 1 + digest % (_SMALLEST_ROOM - TRANSACTION_BYTES_MAX)
+    whole = value[:DEAD_LETTER_PAYLOAD_BYTES_MAX].rstrip()
+    if outermost_field(whole, "id") == name:  # what follows is blank, too
+        return whole.ljust(size)
+    rest = b"," + msgspec.json.encode({"id": name})[1:-1]
     heads = (value[: DEAD_LETTER_PAYLOAD_BYTES_MAX + more] for more in range(_MORE_BYTES))
     nestings = range(DEPTH_MAX + 1)
     for head, text, depth, field in product(heads, _TEXT_ENDS, nestings, _FIELD_ENDS):
         begun = head + text + b"}" * depth + field + rest
         if outermost_field(begun + b"}", "id") == name:
-            return begun.ljust(TRANSACTION_BYTES_MAX) + b"}"
+            return begun.ljust(size - 1) + b"}"
     raise BackupError(
         f"the transaction {name!r} has {len(value):,} bytes, a new log takes {FITTING_BYTES_MAX:,},"
         " and no shorter record has its id and its beginning: please report it"

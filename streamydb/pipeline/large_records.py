@@ -102,7 +102,7 @@ def note(config: PipelineConfig) -> str | None:
     topic = TopicNames(config.settings.database).transactions
     try:
         found = largest(config.settings.client_config(), topic, _read(config.checkpoint, topic))
-    except (StreamyError, ReadingError, KafkaException) as error:
+    except (StreamyError, ReadingError, KafkaException, OSError) as error:
         log.info("whether a large record was being read is not known: %s", error)
         return None
     if found is None:

@@ -202,6 +202,8 @@ def _find(config: PipelineConfig) -> _Found:
     problems = [problem for problem in found if problem.severity == "error"]
     if problems:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
+    for problem in found:
+        log.warning("%s", problem)
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
     _tell_made(add_shared(client, settings.database, config.name), names, config.name)

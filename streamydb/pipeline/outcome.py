@@ -28,7 +28,6 @@ _SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolE
 """Spark's words when its JVM was told to end; the last: it takes no task any more."""
 
 
-
 def after_jvm(parts: Parts, error: Exception) -> int:
     """Report that the JVM has died, which causes every other error; return the exit code.
 

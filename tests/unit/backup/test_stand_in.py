@@ -25,6 +25,7 @@ RECORDS = {
     "an id that is none": json.dumps(put(5, LARGE)).encode(),
     "no object": json.dumps([LARGE]).encode(),
     "an id with a quote": json.dumps(put('a"b\u00e9', LARGE)).encode(),
+    "blanks": json.dumps(put("blank", "x")).encode().ljust(2_000_000),
     "no text": b"\xff" * 2_000_000,
     "cut off": json.dumps(put("half", LARGE)).encode()[:-2],
 }
@@ -64,8 +65,6 @@ def test_what_fits_stays(key: bytes | None) -> None:
     assert fitting(key, b"x" * room) == b"x" * room
     assert fitting(key, b"x" * (room + 1)) == b"x" * room
     assert fitting(key, None) is None
-
-
 
 
 @pytest.mark.parametrize("shift", range(90))

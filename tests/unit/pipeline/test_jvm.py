@@ -44,6 +44,18 @@ def test_how_it_ended_is_told_in_words(code: str, told: str) -> None:
     assert "start the pipeline again" in said
 
 
+@pytest.mark.parametrize(("code", "lacked"), [
+    ("import os; os.kill(os.getpid(), 9)", True), ("raise SystemExit(137)", True),
+    ("raise SystemExit(52)", True), ("raise SystemExit(3)", False),
+    ("import os; os.kill(os.getpid(), 15)", False),
+])  # fmt: skip
+def test_ends_for_want_of_memory_are_known(code: str, *, lacked: bool) -> None:
+    jvm = Known(code)
+    assert jvm.ended(30) is not None
+    assert jvm.lacked_memory is lacked
+    assert not Jvm().lacked_memory
+
+
 def test_one_that_lives_has_not_ended() -> None:
     jvm = Known("import time; time.sleep(60)")
     assert jvm.ended() is None

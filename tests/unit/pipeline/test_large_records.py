@@ -1,0 +1,143 @@
+"""Room for a record that has ended the JVM: what is noted, and what the next start is given."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from streamydb.kafka.reader import ReadingError
+from streamydb.pipeline import large_records
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.large_records import LargeRecord, heap_is_used_up, heap_mb, note, with_room
+from streamydb.settings import Settings
+
+MB = 1 << 20
+RECORD = LargeRecord(1, 7, 300 * MB)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PipelineConfig:
+    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
+    return PipelineConfig(settings, tmp_path / "checkpoint", "local[2]", tmp_path / "local")
+
+
+def commit(config: PipelineConfig, batch: int, offset: int) -> None:
+    """Write the files of a batch that has read partition 1 of the log up to an offset."""
+    query = config.checkpoint / "query"
+    for folder in ("offsets", "commits"):
+        (query / folder).mkdir(parents=True, exist_ok=True)
+    told = f'v1\n{{}}\n{{"bank.transactions":{{"0":3,"1":{offset}}}}}\n'
+    (query / "offsets" / str(batch)).write_text(told)
+    (query / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def noted(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, found: LargeRecord) -> str:
+    """Have a record be found where the JVM has ended; return what is said."""
+    monkeypatch.setattr(large_records, "largest", lambda *_: found)
+    said = note(config)
+    assert said is not None
+    return said
+
+
+def test_the_next_start_has_the_heap_until_the_record_was_read(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(config, 0, 5)
+    said = noted(config, monkeypatch, RECORD)
+    assert "partition 1, offset 7 of bank.transactions has 314,572,800 bytes unpacked" in said
+    assert "a heap of 3,848 MB" in said
+    roomy = with_room(config)
+    assert roomy.spark_conf == {
+        "spark.driver.memory": "3848m", "spark.executor.memory": "3848m",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * MB),
+    }  # fmt: skip
+    assert roomy.poll_records == 1
+    commit(config, 1, 7)
+    assert with_room(config).poll_records == 1
+    commit(config, 2, 8)
+    assert with_room(config) == config
+    assert not config.large_record.exists()
+
+
+def test_a_record_that_ends_the_jvm_again_gets_more(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "a heap of 3,848 MB" in noted(config, monkeypatch, RECORD)
+    assert "a heap of 5,648 MB" in noted(config, monkeypatch, RECORD)
+    assert "a heap of 3,848 MB" in noted(config, monkeypatch, replace_offset(RECORD, 9))
+
+
+def replace_offset(record: LargeRecord, offset: int) -> LargeRecord:
+    return msgspec.structs.replace(record, offset=offset)
+
+
+@pytest.mark.parametrize(("given", "heap"), [
+    ("2g", 3_848), ("512m", 2_312), ("4096M", 5_896), ("1048576k", 2_824), ("1t", 1_050_376),
+    (" 3 GB ", 4_872), (str(2 << 30), 3_848), ("much", 1_800),
+])  # fmt: skip
+def test_what_is_given_is_read_as_spark_reads_it(given: str, heap: int) -> None:
+    assert heap_mb(RECORD, given) == heap
+
+
+def test_a_given_heap_is_the_least(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = replace(config, spark_conf={"spark.driver.memory": "8g", "spark.x": "1"})
+    assert "with a heap of 8g" in noted(given, monkeypatch, RECORD)
+    roomy = with_room(given).spark_conf
+    assert (roomy["spark.driver.memory"], roomy["spark.x"]) == ("9992m", "1")
+
+
+def test_smaller_ones_are_polled_together(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted(config, monkeypatch, LargeRecord(0, 3, 2 * MB))
+    assert with_room(config).poll_records == 32
+
+
+def test_spark_submit_is_told_its_option(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted = replace(config, master=None)
+    assert "`spark-submit --driver-memory 3848m`" in noted(submitted, monkeypatch, RECORD)
+    assert "spark-submit" not in noted(config, monkeypatch, RECORD)
+
+
+def test_the_note_of_a_checkpoint_in_a_store_lies_beside_its_copy(config: PipelineConfig) -> None:
+    assert config.large_record.parent == config.checkpoint
+    assert replace(config, store="s3a://b/c").large_record.parent == config.local
+
+
+def test_nothing_is_noted_without_a_large_record_or_without_kafka(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(large_records, "largest", lambda *_: None)
+    assert note(config) is None
+
+    def silent(*_: object) -> None:
+        raise ReadingError("the broker did not answer")
+
+    monkeypatch.setattr(large_records, "largest", silent)
+    with caplog.at_level(logging.INFO):
+        assert note(config) is None
+    assert "did not answer" in caplog.text
+    assert not config.large_record.exists()
+
+
+def test_a_torn_note_is_none(config: PipelineConfig) -> None:
+    config.checkpoint.mkdir()
+    config.large_record.write_bytes(b'{"partition":1,')
+    assert with_room(config) == config
+    assert not config.large_record.exists()
+
+
+@pytest.mark.parametrize(("message", "is_so"), [
+    ("Lost task 0.0: java.lang.OutOfMemoryError: Java heap space", True),
+    ("ExecutorLostFailure (executor 1 exited): Remote RPC client disassociated", True),
+    ("Cannot grow BufferHolder by size 2147483632", True),
+    ("UnruledFaults: our own code failed", False), ("", False),
+])  # fmt: skip
+def test_failures_of_memory_are_known(message: str, *, is_so: bool) -> None:
+    assert heap_is_used_up(["outermost", message]) is is_so
