@@ -80,6 +80,7 @@ CASES: Final[dict[int, str]] = {
     44: "SIGTERM while starting, catching up, twice, in a long batch",
     45: "The broker is lost while a pipeline, facade or read model starts",
     46: "A facade restarts, slowly, within a client's timeout",
+    49: "A record of some kilobytes that unpacks to hundreds of megabytes",
 }
 """The numbers and short titles of the list of faults."""
 

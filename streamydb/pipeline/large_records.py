@@ -30,13 +30,16 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.repair import begins_of, offsets_of
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["LargeRecord", "heap_is_used_up", "heap_mb", "largest", "note", "with_room"]
+__all__ = ["LargeRecord", "heap_is_used_up", "largest", "note", "with_room"]
 
 log = logging.getLogger("streamydb.pipeline")
 
 _HEAPS: Final = ("spark.driver.memory", "spark.executor.memory")
 _COPIES: Final = 6
-"""So many times the record's size is added to the heap: Kafka's client and Spark copy it."""
+"""So many times the record's size is added to the heap: Kafka's client and Spark copy it.
+
+A JVM that ends at the record all the same has the next one get as much again.
+"""
 
 _GATHERED_BYTES: Final = 64 << 20
 """So many bytes of records are gathered at once while large ones may be among them."""
@@ -57,13 +60,13 @@ class LargeRecord(msgspec.Struct, frozen=True):
         partition: where it is.
         offset: likewise.
         size: of its value, in bytes.
-        ends: how many JVMs have ended at it.
+        heap_mb: the heap that shall pass it on; 0: none is known.
     """
 
     partition: int
     offset: int
     size: int
-    ends: int = 1
+    heap_mb: int = 0
 
 
 def with_room(config: PipelineConfig) -> PipelineConfig:
@@ -84,11 +87,6 @@ def with_room(config: PipelineConfig) -> PipelineConfig:
     return replace(config, spark_conf={**config.spark_conf, **settings}, poll_records=polled)
 
 
-def heap_mb(record: LargeRecord, given: str) -> int:
-    """Return the heap that passes a record on; ``given``: the one that Spark would have."""
-    return _megabytes(given) + (_COPIES * record.ends * record.size >> 20)
-
-
 def heap_is_used_up(messages: Iterable[str]) -> bool:
     """Return True if a query failed because a JVM, perhaps an executor's, had too little memory."""
     return any(map(_USED_UP.search, messages))
@@ -97,22 +95,20 @@ def heap_is_used_up(messages: Iterable[str]) -> bool:
 def note(config: PipelineConfig) -> str | None:
     """Note the largest record that the JVM was reading when it ended; say what will be done.
 
-    None: there is no large one, or Kafka does not tell.
+    None: there is no large one, or nobody tells.
     """
     topic = TopicNames(config.settings.database).transactions
+    given = _given(config)[_HEAPS[0]]
     try:
         found = largest(config.settings.client_config(), topic, _read(config.checkpoint, topic))
+        if found is None:
+            return None
+        needed = _megabytes(given) + (_COPIES * found.size >> 20)
+        noted = msgspec.structs.replace(found, heap_mb=needed)
+        write_whole(config.large_record, msgspec.json.encode(noted))
     except (StreamyError, ReadingError, KafkaException, OSError) as error:
         log.info("whether a large record was being read is not known: %s", error)
         return None
-    if found is None:
-        return None
-    before = _known(config)
-    if before is not None and (before.partition, before.offset) == (found.partition, found.offset):
-        found = msgspec.structs.replace(found, ends=before.ends + 1)
-    write_whole(config.large_record, msgspec.json.encode(found))
-    given = {**spark_defaults(), **config.spark_conf}["spark.driver.memory"]
-    needed = heap_mb(found, given)
     return (
         f"the record at partition {found.partition}, offset {found.offset} of {topic} has "
         f"{found.size:,} bytes unpacked, more than the JVM could pass on with a heap of {given}. "
@@ -177,9 +173,14 @@ def _spark_settings(config: PipelineConfig, record: LargeRecord) -> dict[str, st
 
     Arrow's batches are bounded in bytes: 500 such records would be gigabytes.
     """
-    given = {**spark_defaults(), **config.spark_conf}
-    heaps = {name: f"{heap_mb(record, given[name])}m" for name in _HEAPS}
+    given = _given(config)
+    heaps = {name: f"{max(record.heap_mb, _megabytes(given[name]))}m" for name in _HEAPS}
     return {**heaps, "spark.sql.execution.arrow.maxBytesPerBatch": str(_GATHERED_BYTES)}
+
+
+def _given(config: PipelineConfig) -> dict[str, str]:
+    """Return Spark's settings as a start has them."""
+    return {**spark_defaults(), **config.spark_conf}
 
 
 def _read(checkpoint: Path, topic: str) -> dict[int, int]:
