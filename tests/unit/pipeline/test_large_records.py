@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamydb.kafka.reader import ReadingError
 from streamydb.pipeline import large_records
@@ -18,10 +21,14 @@ MB = 1 << 20
 RECORD = LargeRecord(1, 7, 300 * MB)
 
 
+def in_folder(folder: Path) -> PipelineConfig:
+    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
+    return PipelineConfig(settings, folder / "checkpoint", "local[2]", folder / "local")
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> PipelineConfig:
-    settings = Settings(database="bank", bootstrap="127.0.0.1:1")
-    return PipelineConfig(settings, tmp_path / "checkpoint", "local[2]", tmp_path / "local")
+    return in_folder(tmp_path)
 
 
 def commit(config: PipelineConfig, batch: int, offset: int) -> None:
@@ -136,3 +143,29 @@ def test_a_torn_note_is_none(config: PipelineConfig) -> None:
 ])  # fmt: skip
 def test_failures_of_memory_are_known(message: str, *, is_so: bool) -> None:
     assert heap_is_used_up(["outermost", message]) is is_so
+
+
+STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.integers(2 * MB, 900 * MB)))
+
+
+@given(given_mb=st.integers(256, 9_999), steps=STEPS)
+def test_a_start_has_room_exactly_while_a_noted_record_is_ahead(
+    given_mb: int, steps: list[tuple[bool, int, int]]
+) -> None:
+    """JVMs end at records and batches are committed, in any order; each time, it starts again."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        spark = {"spark.driver.memory": f"{given_mb}m"}
+        usual = replace(in_folder(Path(folder)), spark_conf=spark)
+        started, read, ahead, heap = usual, 0, -1, given_mb
+        for batch, (ends, offset, size) in enumerate(steps):
+            if ends and offset >= read:
+                noted(started, patch, LargeRecord(1, offset, size))
+                ahead, heap = offset, heap + (6 * size >> 20)
+            else:
+                read = max(read, offset)
+                commit(usual, batch, read)
+            started = with_room(usual)
+            if ahead < read:
+                ahead, heap = -1, given_mb
+            assert started.spark_conf["spark.driver.memory"] == f"{heap}m"
+            assert (started.poll_records is None) == (started == usual) == (ahead < 0)
