@@ -16,14 +16,14 @@ _CHUNK: Final = 50_000
 _QUEUED_MAX: Final = 400_000
 _FLUSH_S_MAX: Final = 120.0
 _BULK: Final[dict[str, Any]] = {
-    "compression.type": "lz4",
+    "compression.type": "none",  # as our own appenders: the broker would unpack it
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
 }
-_PROMPT: Final[dict[str, Any]] = {**_BULK, "linger.ms": 0, "compression.type": "none"}
+_PROMPT: Final[dict[str, Any]] = {**_BULK, "linger.ms": 0}
 
 
 class Appender:

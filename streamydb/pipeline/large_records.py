@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import psutil
 from confluent_kafka import KafkaException
 
 from streamydb.errors import StreamyError
@@ -113,8 +114,8 @@ def note(config: PipelineConfig) -> str | None:
         f"the record at partition {found.partition}, offset {found.offset} of {topic} has "
         f"{found.size:,} bytes unpacked, more than the JVM could pass on with a heap of {given}. "
         f"Start the pipeline again: it gives Spark a heap of {needed:,} MB until that record is "
-        f"rejected{_by_hand(config, needed)}. `streamydb doctor` names the setting that keeps "
-        "others out (docs/operations.md, 'A large record')"
+        f"rejected{_by_hand(config, needed)}{_lacking(needed)}. `streamydb doctor` names the "
+        "setting that keeps others out (docs/operations.md, 'A large record')"
     )
 
 
@@ -193,6 +194,17 @@ def _read(checkpoint: Path, topic: str) -> dict[int, int]:
 def _by_hand(config: PipelineConfig, needed: int) -> str:
     """Say what `spark-submit` must be given, as it starts the JVM before us."""
     return f" (here: `spark-submit --driver-memory {needed}m`)" if config.master is None else ""
+
+
+def _lacking(needed: int) -> str:
+    """Say that this machine has not so much memory, and what helps then."""
+    total = psutil.virtual_memory().total >> 20
+    if needed < total:
+        return ""
+    return (
+        f"; this machine has {total:,} MB, so start it on a larger one, or begin a database "
+        "without that record (`streamydb fork`)"
+    )
 
 
 def _megabytes(text: str) -> int:

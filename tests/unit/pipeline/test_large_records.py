@@ -6,6 +6,7 @@ import logging
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,17 @@ def test_what_is_given_is_read_as_spark_reads_it(
     assert f"a heap of {heap:,} MB" in noted(other, monkeypatch, RECORD)
     roomy = with_room(other).spark_conf
     assert (roomy["spark.driver.memory"], roomy["spark.x"]) == (f"{heap}m", "1")
+
+
+def test_a_machine_with_too_little_memory_is_named(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = SimpleNamespace(total=4_000 * MB)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    assert "streamydb fork" not in noted(config, monkeypatch, RECORD)
+    again = noted(with_room(config), monkeypatch, RECORD)
+    assert "this machine has 4,000 MB" in again
+    assert "`streamydb fork`" in again
 
 
 def test_smaller_ones_are_polled_together(
