@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.reader import ReadingError, TopicReader
+from streamydb.kafka.reader import PackedError, ReadingError, TopicReader
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
 from streamydb.limits import max_offsets
 from streamydb.local.file_lock import write_whole
@@ -107,6 +107,8 @@ def note(config: PipelineConfig) -> str | None:
         needed = _megabytes(given) + (_COPIES * found.size >> 20)
         noted = msgspec.structs.replace(found, heap_mb=needed)
         write_whole(config.large_record, msgspec.json.encode(noted))
+    except PackedError as error:
+        return str(error)
     except (StreamyError, ReadingError, KafkaException, OSError) as error:
         log.info("whether a large record was being read is not known: %s", error)
         return None

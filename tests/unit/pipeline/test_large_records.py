@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.kafka.reader import ReadingError
+from streamydb.kafka.reader import PackedError, ReadingError
 from streamydb.pipeline import large_records
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.large_records import LargeRecord, heap_is_used_up, note, with_room
@@ -138,6 +138,16 @@ def test_nothing_is_noted_without_a_large_record_or_without_kafka(
         assert note(config) is None
     assert "did not answer" in caplog.text
     assert not config.large_record.exists()
+
+
+def test_a_batch_that_nobody_can_unpack_is_named(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def packed(*_: object) -> None:
+        raise PackedError("bank.transactions", 1, 7, "codec 0x4")
+
+    monkeypatch.setattr(large_records, "largest", packed)
+    assert "bank.transactions, partition 1, offset 7: the batch" in (note(config) or "")
 
 
 def test_a_torn_note_is_none(config: PipelineConfig) -> None:
