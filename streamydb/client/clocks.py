@@ -1,0 +1,79 @@
+"""Clocks that differ: this machine's, the brokers', and the commit times that follow the brokers'.
+
+A deadline is compared with a commit time, so whoever makes one must know the brokers' clock. Each
+verdict tells it: the broker stamped the record between the moment of sending and that of the
+answer. `Correction` keeps this machine's clock within what was told, in both directions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["Correction", "clocks_told", "duration", "moment"]
+
+
+class Correction:
+    """The difference between another clock and this machine's, as far as it is known. Thread-safe.
+
+    Args:
+        wall_ms: this machine's time of day, in ms since 1970.
+
+    Attributes:
+        behind_ms: how far this machine is behind the other clock; negative: ahead of it.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        """Trust this machine's clock, until a stamp says otherwise."""
+        self.behind_ms = 0
+        self._wall_ms = wall_ms
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        """Return what the other clock says now."""
+        return self._wall_ms() + self.behind_ms
+
+    def learn(self, stamp_ms: int, sent_ms: int | None) -> None:
+        """Take a stamp of the other clock, which has just come.
+
+        Args:
+            stamp_ms: what the other clock said.
+            sent_ms: this machine's time before the stamp was made; None: nobody knows. Then the
+                stamp may be old, and only says that the other clock is not behind it.
+        """
+        with self._lock:
+            least = stamp_ms - self._wall_ms()
+            most = None if sent_ms is None else max(least, stamp_ms - sent_ms)
+            known = max(self.behind_ms, least)
+            self.behind_ms = known if most is None else min(known, most)
+
+
+def moment(time_ms: int) -> str:
+    """Return a time for people, in UTC; one of a wild clock, after the year 9999, as it is."""
+    try:
+        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms after 1970"
+    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration(time_ms: int) -> str:
+    """Return a length of time for people, as hours, minutes and seconds."""
+    minutes, seconds = divmod(abs(time_ms) / 1_000, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (hours + minutes > 0)
+    return " ".join([*parts, f"{seconds:.0f} s" if parts else f"{seconds:g} s"])
+
+
+def clocks_told(whose: str, clock_ms: int, commit_ms: int) -> str:
+    """Say what a clock and a commit time were at one moment, and how far they are apart.
+
+    ``whose``: as "this machine's".
+    """
+    ahead_ms = clock_ms - commit_ms
+    side = "ahead of" if ahead_ms > 0 else "behind"
+    return (
+        f"The commit time was {moment(commit_ms)} when {whose} clock said {moment(clock_ms)}: "
+        f"{duration(ahead_ms)} {side} it."
+    )
