@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
-__all__ = ["Correction", "clocks_told", "duration", "moment"]
+__all__ = ["Correction"]
 
 
 class Correction:
@@ -47,33 +46,3 @@ class Correction:
             most = None if sent_ms is None else max(least, stamp_ms - sent_ms)
             known = max(self.behind_ms, least)
             self.behind_ms = known if most is None else min(known, most)
-
-
-def moment(time_ms: int) -> str:
-    """Return a time for people, in UTC; one of a wild clock, after the year 9999, as it is."""
-    try:
-        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return f"{time_ms} ms after 1970"
-    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def duration(time_ms: int) -> str:
-    """Return a length of time for people, as hours, minutes and seconds."""
-    minutes, seconds = divmod(abs(time_ms) / 1_000, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    parts = [f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (hours + minutes > 0)
-    return " ".join([*parts, f"{seconds:.0f} s" if parts else f"{seconds:g} s"])
-
-
-def clocks_told(whose: str, clock_ms: int, commit_ms: int) -> str:
-    """Say what a clock and a commit time were at one moment, and how far they are apart.
-
-    ``whose``: as "this machine's".
-    """
-    ahead_ms = clock_ms - commit_ms
-    side = "ahead of" if ahead_ms > 0 else "behind"
-    return (
-        f"The commit time was {moment(commit_ms)} when {whose} clock said {moment(clock_ms)}: "
-        f"{duration(ahead_ms)} {side} it."
-    )

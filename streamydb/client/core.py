@@ -25,7 +25,6 @@ from typing import Final, TypeGuard
 from msgspec import UNSET
 
 from streamydb.client.aborts import abort
-from streamydb.client.clocks import clocks_told
 from streamydb.client.errors import ClientError, ClosedError, OutcomeUnknownError, RequestError
 from streamydb.client.problems import TransactionUnknownError, problem, refusal
 from streamydb.client.reads import check_text, tried
@@ -37,6 +36,7 @@ from streamydb.errors import UNTIMELY
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 from streamydb.records.deadline import redated
+from streamydb.records.times import clocks_told
 
 __all__ = ["ask", "execute"]
 

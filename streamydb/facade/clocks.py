@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from streamydb.client.clocks import Correction, duration, moment
+from streamydb.client.clocks import Correction
+from streamydb.records.times import duration, moment
 
 __all__ = ["AHEAD_MS_MAX", "Clocks", "LogClock", "wall_ms"]
 

@@ -7,7 +7,6 @@ from typing import Final, TypeAlias
 
 from litestar import Response, get, post
 
-from streamydb.client.clocks import clocks_told
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.facade import parameters as q
@@ -32,6 +31,7 @@ from streamydb.facade.writes import PendingWrite, TransactionWriter, location, v
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 from streamydb.records.deadline import redated
+from streamydb.records.times import clocks_told
 
 __all__ = [
     "decided", "execute", "executed", "get_transaction", "post_transaction", "send_transaction",

@@ -7,6 +7,7 @@ costs no ticks. All of it in virtual time: a clock is a number, and nothing wait
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import itertools
 import json
 import re
@@ -17,12 +18,13 @@ import httpx
 import pytest
 
 from streamydb.client import Options
-from streamydb.client.clocks import Correction, clocks_told, duration, moment
+from streamydb.client.clocks import Correction
 from streamydb.client.errors import ClientError
 from streamydb.client.session import Session
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.clocks import LogClock
 from streamydb.facade.ticks import Ticker
+from streamydb.records.times import clocks_told, duration, moment
 from streamydb.testing import MemoryHost
 from streamydb.testing.memory import MemoryDatabase
 
@@ -279,6 +281,10 @@ def test_times_for_people() -> None:
         "0 s", "1.5 s", "1 min 1 s", "2 h 0 min 0 s",
     ]  # fmt: skip
     assert moment(START) == "2023-11-14T22:13:20.000Z"
+    day = dt.timedelta(days=1)
+    for n in range(0, 2_932_896, 97):
+        at = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + n * day
+        assert moment(86_400_000 * n + 7) == f"{at:%Y-%m-%d}T00:00:00.007Z"
     assert moment(1 << 62) == f"{1 << 62} ms after 1970"
     assert clocks_told("my", START + 1_000, START).endswith("1 s ahead of it.")
     assert clocks_told("my", START, START + 1_000).endswith("1 s behind it.")
