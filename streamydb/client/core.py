@@ -110,7 +110,7 @@ def execute(
 
 def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
     """Return the outcome of a request, or its fault; learn the commit time that it tells."""
-    sent_ms = session.wall_ms() if isinstance(request, Send) else None
+    sent_ms = None if isinstance(request, Ask) else session.wall_ms()
     try:
         outcome: Result | Pending = yield from perform(request)
     except ClientError as error:
