@@ -12,7 +12,7 @@ from simulator.cluster import Cluster, WrittenRecord
 from simulator.digests import wrong_digests
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
-from simulator.workflows import Divergence, check_flows
+from simulator.workflows import Divergence, OutputIdentity, check_flows
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.key_processor.locking.gatherer import GatherState
@@ -84,33 +84,37 @@ def judge(
         raise Divergence(wrong)
 
 
-def _identity(topic: str, value: bytes | None) -> tuple[str, int, int]:
-    """(topic, seq, index) of an output that is not a tombstone."""
+_NONE: Final[OutputIdentity] = ("", 0, 0, b"")
+
+
+def _identity(topic: str, key: bytes | None, value: bytes | None) -> OutputIdentity:
+    """The identity of an output that is not a tombstone."""
     found = msgspec.json.decode(value or b"{}")
     if topic == "transactions":
         _, seq, index = found["id"].split("/")
-        return topic, int(seq), int(index)
+        return topic, int(seq), int(index), b""
     if topic == "streams":
-        return topic, found["seq"], found["index"]
+        return topic, found["seq"], found["index"], b""
     if topic == "changes":
-        return topic, found["source"]["seq"], found["transaction"]["total_order"]
-    return topic, found.get("duplicate", found)["seq"], 0
+        number = found["transaction"]["total_order"]
+        return topic, found["source"]["seq"], number, key or b""
+    return topic, found.get("duplicate", found)["seq"], 0, b""
 
 
 def _first_writes(
     written: list[WrittenRecord], outcome: SeedOutcome
-) -> dict[tuple[str, int, int], OutputRecord]:
+) -> dict[OutputIdentity, OutputRecord]:
     """Every output once; what was written again must be the same to the byte."""
-    first: dict[tuple[str, int, int], OutputRecord] = {}
-    identity = ("", 0, 0)
+    first: dict[OutputIdentity, OutputRecord] = {}
+    identity = _NONE
     for record in written:
         if record.value is not None and record.value.startswith(b'{"resolved"'):
             continue
         topic = TOPICS[record.topic]
         if record.value is None:
-            identity = ("tombstones", identity[1], identity[2])
+            identity = ("tombstones", *identity[1:])
         else:
-            identity = _identity(topic, record.value)
+            identity = _identity(topic, record.key, record.value)
         output = OutputRecord(topic, record.key, record.value)
         if identity in first:
             outcome.repeated += 1
@@ -121,15 +125,15 @@ def _first_writes(
 
 
 def _same_outputs(
-    first: dict[tuple[str, int, int], OutputRecord], expected: list[OutputRecord]
+    first: dict[OutputIdentity, OutputRecord], expected: list[OutputRecord]
 ) -> None:
     wanted = {}
-    identity = ("", 0, 0)
+    identity = _NONE
     for output in expected:
         if output.value is None:
-            identity = ("tombstones", identity[1], identity[2])
+            identity = ("tombstones", *identity[1:])
         else:
-            identity = _identity(output.topic, output.value)
+            identity = _identity(output.topic, output.key, output.value)
         wanted[identity] = output
     for name, output in wanted.items():
         if name not in first:
@@ -174,7 +178,7 @@ def _never_early(written: list[WrittenRecord], last: int) -> None:
             told.append((record.batch, msgspec.json.decode(value)["resolved"]))
         elif value and (record.topic, record.key, value) not in seen:
             seen.add((record.topic, record.key, value))
-            seq = _identity(TOPICS[record.topic], value)[1]
+            seq = _identity(TOPICS[record.topic], record.key, value)[1]
             firsts[seq] = max(firsts.get(seq, -1), record.batch)
     latest = [-1] * (last + 1)
     for seq in range(1, last + 1):

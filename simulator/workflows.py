@@ -19,7 +19,10 @@ from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["FLOW_TEXTS", "Divergence", "FlowCalls", "check_flows"]
+__all__ = ["FLOW_TEXTS", "Divergence", "FlowCalls", "OutputIdentity", "check_flows"]
+
+OutputIdentity = tuple[str, int, int, bytes]
+"""(topic, seq, index, key) of an output; the key is only told of changes."""
 
 
 class Divergence(AssertionError):  # noqa: N818 - what a reader calls it
@@ -138,7 +141,7 @@ class FlowCalls:
 
 
 def check_flows(
-    log: SimulatedLog, first: Mapping[tuple[str, int, int], OutputRecord],
+    log: SimulatedLog, first: Mapping[OutputIdentity, OutputRecord],
     state: Mapping[str, tuple[bytes, int]],
 ) -> None:
     """Every follow-up was executed exactly once, in the order in which it was made.
@@ -149,7 +152,7 @@ def check_flows(
     """
     made = {
         msgspec.json.decode(output.value or b"")["id"]: output.value
-        for (topic, _, _), output in sorted(first.items())
+        for (topic, *_), output in sorted(first.items())
         if topic == "transactions"
     }
     for records in log.partitions.values():
@@ -159,7 +162,7 @@ def check_flows(
                 if made.get(name) != record.value:
                     raise Divergence(f"a follow-up that nobody made: {record.value!r}")
     done: dict[str, int] = {}
-    for (topic, seq, _), output in sorted(first.items()):
+    for (topic, seq, *_), output in sorted(first.items()):
         if topic != "results" or output.key is None or output.key.decode() not in made:
             continue
         code = msgspec.json.decode(output.value or b"")["code"]
@@ -177,10 +180,10 @@ def check_flows(
     _batches_in_order(made, done, _entries(first))
 
 
-def _entries(first: Mapping[tuple[str, int, int], OutputRecord]) -> dict[int, str]:
+def _entries(first: Mapping[OutputIdentity, OutputRecord]) -> dict[int, str]:
     """Return the procedure that each transaction called, by what it returned; by seq."""
     found = {}
-    for (topic, seq, _), output in first.items():
+    for (topic, seq, *_), output in first.items():
         if topic == "results":
             result = msgspec.json.decode(output.value or b"")
             found[seq] = str(result.get("returned"))

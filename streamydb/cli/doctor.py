@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
@@ -16,7 +15,6 @@ from streamydb.cli.target import Target, find_target
 from streamydb.errors import StreamyError
 
 PYTHON_MIN = (3, 11)
-SKEW_MS_MAX = 2_000
 STALE_S_MAX = 60.0
 _BROKER_S = 5.0
 _PACKAGES = ("pyspark", "pandas", "pyarrow", "numpy", "numba", "protobuf", "grpcio", "lmdb")
@@ -151,24 +149,27 @@ def _topics(target: Target) -> Iterator[Finding]:
 
 def _clock(target: Target) -> Finding:
     """The broker's clock against ours, by the append time of the youngest transaction."""
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    from streamydb.kafka import TopicNames, describe
-    from streamydb.kafka.clients import administrator
-
-    name = TopicNames(target.database).transactions
-    partitions = describe(target.connection, target.database)[name].partitions
-    newest_record = OffsetSpec.max_timestamp()
-    asked = {TopicPartition(name, q): newest_record for q in range(partitions)}
-    admin = administrator(target.connection)
-    futures = admin.list_offsets(asked)
-    newest = max(future.result(10).timestamp for future in futures.values())
-    ahead = newest - time.time_ns() // 1_000_000
-    if ahead > SKEW_MS_MAX:
-        what = f"a broker's clock was {ahead} ms ahead of this machine's"
-        return Finding("clock", "warn", what, "synchronise the clocks (NTP); order is not affected")
+    warning = commit_warning(target)
+    if warning is not None:
+        fix = "synchronise the clocks (NTP); the way back is ClockSkew in docs/operations.md"
+        return Finding("clock", "warn", warning, fix)
     return Finding("clock", "ok", "no append time lies in the future")
+
+
+def commit_warning(target: Target) -> str | None:
+    """Return a warning if commit times are ahead of this machine's clock; None if they are not.
+
+    Raises:
+        StreamyError: Kafka does not answer.
+    """
+    from streamydb.kafka import TopicNames
+    from streamydb.kafka.admin import cluster, count_partitions
+    from streamydb.kafka.clients import administrator
+    from streamydb.kafka.clock import log_time
+
+    admin, name = administrator(target.connection), TopicNames(target.database).transactions
+    partitions = range(count_partitions(cluster(admin).topics.get(name)))
+    return log_time(admin, name, partitions).warning()
 
 
 def _pipeline(target: Target) -> Finding:

@@ -10,6 +10,7 @@ import typer
 from streamydb.cli.common import EXIT_NO, print_json, stdout
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import Target, find_target
+from streamydb.errors import StreamyError
 from streamydb.local.folder import PipelineStatus, age_s
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Overview(msgspec.Struct):
     """The pipeline's log file, if it was started by `up`."""
     connect: Copy | None
     """The copy for Kafka Connect; None if there is none, or that is not known."""
+    time: str | None = None
+    """A warning, if commit times are ahead of this machine's clock: until when they stand still."""
 
 
 def status(
@@ -107,6 +110,7 @@ def describe(target: Target, *, here: bool = False) -> Overview:
         ended=ended(target.place.folder),
         log=record.log if record is not None else None,
         connect=None if here or broker != "answers" else _copy(target),
+        time=None if here or records is None else _time(target),
     )
 
 
@@ -147,6 +151,16 @@ def pipelines_elsewhere(target: Target) -> list[Seen] | None:
         found = seen(target.connection, target.database, own)
         return [one for one in found if one.pipeline not in own]
     except (ReadingError, TopicsError):
+        return None
+
+
+def _time(target: Target) -> str | None:
+    """Say if commit times are ahead of this machine's clock."""
+    from streamydb.cli.doctor import commit_warning
+
+    try:
+        return commit_warning(target)
+    except StreamyError:
         return None
 
 
@@ -225,6 +239,7 @@ def _table(overview: Overview) -> Table:
         *(("elsewhere", one) for one in overview.elsewhere or ()),
         *((f"pipeline {name}", _state(other)) for name, other in overview.others.items()),
         ("alarm", said.alarm),
+        ("time", overview.time),
         ("facade", overview.http),
         *((name, f"ended; see {log}, then run `streamydb up`") for name, log in
           overview.ended.items()),

@@ -139,7 +139,9 @@ class Attempt:
             updates=[self._update(key, data) for key, data in self._writes.items()],
             deadline_ms=self._session.deadline_ms(),
         )
-        yield from execute(self._session, txn, fresh=True)
+        yield from execute(
+            self._session, txn, fresh=True, dated=self._session.deadline_ms
+        )
 
     def _update(self, key: str, data: bytes | None) -> dict[str, Any]:
         if data is None:

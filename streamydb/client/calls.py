@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +194,11 @@ def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
         call={**fields, **{name: keys for name, keys in parts.items() if keys}},
         deadline_ms=session.deadline_ms(wanted.timeout_s),
     )
-    fresh = wanted.txn_id is None
-    return (yield from execute(session, txn, wanted.timeout_s, fresh=fresh))
+    sent = execute(
+        session, txn, wanted.timeout_s, fresh=wanted.txn_id is None,
+        dated=partial(session.deadline_ms, wanted.timeout_s),
+    )  # fmt: skip
+    return (yield from sent)
 
 
 def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:

@@ -8,6 +8,10 @@ A copy that comes to the log after the deadline is not executed, but one before 
 too long ago for the database to remember. So that refusal is the verdict of the transaction only if
 there was no other copy; else the verdict of the id is looked for among the results.
 
+Nobody knows by how much this machine's clock differs from the brokers' before the first verdict. So
+a deadline that the client has made itself may be past, or too far ahead. A transaction of which
+there was no other copy is sent again then, with a deadline that follows from the verdict.
+
 The verdict that a transaction lacks locks ends nothing: whoever meets it, a facade too, sends the
 next attempt, and that one may commit. So who asks goes on to the verdict of the last attempt.
 """
@@ -22,7 +26,7 @@ from msgspec import UNSET
 
 from streamydb.client.aborts import abort
 from streamydb.client.errors import ClientError, ClosedError, OutcomeUnknownError, RequestError
-from streamydb.client.problems import TransactionUnknownError, refusal
+from streamydb.client.problems import TransactionUnknownError, problem, refusal
 from streamydb.client.reads import check_text, tried
 from streamydb.client.requests import Ask, Flow, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session
@@ -31,19 +35,26 @@ from streamydb.constraints.locks import following, relocked
 from streamydb.errors import UNTIMELY
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
+from streamydb.records.deadline import redated
+from streamydb.records.times import clocks_told
 
 __all__ = ["ask", "execute"]
+
+_DATES_MAX: Final = 3
+"""How many deadlines a transaction is given at most."""
 
 _SETTLE_S: Final = 10.0
 """How long the verdict of a transaction is looked for whose deadline has passed, at least."""
 
 
 def execute(
-    session: Session, txn: Prepared, timeout_s: float | None = None, *, fresh: bool = False
+    session: Session, txn: Prepared, timeout_s: float | None = None, *, fresh: bool = False,
+    dated: Callable[[], int] | None = None,
 ) -> Flow[Committed]:
     """Send a transaction until there is a verdict, or no time left.
 
-    ``fresh``: nobody has sent it before.
+    ``fresh``: nobody has sent it before. ``dated``: returns a deadline by what the session knows
+    now; None: the deadline is the caller's.
 
     One that lacks the locks of a unique constraint is sent again with them; what is sent then
     follows from the verdict, its id too.
@@ -57,33 +68,32 @@ def execute(
         OutcomeUnknownError: it may be in the log.
         ClientError: it is not in the log.
     """
-    retry = session.retry(timeout_s)
+    retry, first = session.retry(timeout_s), txn
     request: Send | Ask = Send(*txn, retry.wait_s())
-    uncertain, alone, attempts = False, fresh, 1
+    uncertain, alone, attempts, dates = False, fresh, 1, 1
     while True:
-        fault: ClientError | None = None
         sought, position = txn.id, None
-        try:
-            outcome = yield from perform(request)
-        except ClientError as error:
-            fault = error
-            if _is_untimely(error):
-                session.saw(0, error.members.get("ts_ms", 0))
-            if _is_untimely(error) and not alone:
-                return (yield from _settled(session, txn, retry, error))
-            uncertain = uncertain or error.uncertain
-        else:
-            if isinstance(outcome, Result):
-                again = _again(txn, request, outcome)
-                if again is None or attempts >= LOCK_ATTEMPTS_MAX:
-                    if outcome.code in UNTIMELY and not alone:
-                        return (yield from _settled(session, txn, retry, None))
-                    return _conclude(session, outcome)
-                txn, attempts = again, attempts + 1
+        outcome = yield from _tried(session, request)
+        fault = outcome if isinstance(outcome, ClientError) else None
+        if isinstance(outcome, Result):
+            again = _again(txn, request, outcome)
+            if again is None or attempts >= LOCK_ATTEMPTS_MAX:
+                return _conclude(session, outcome)
+            txn, attempts = again, attempts + 1
+            request = Send(*txn, retry.wait_s())
+            continue
+        if fault is not None and _is_untimely(fault):
+            if not alone:
+                return (yield from _settled(session, txn, retry, fault))
+            again = None if dates >= _DATES_MAX else _redated(first, dated, fault)
+            if again is not None and again != first and retry.left_s():
+                txn, first, dates = again, again, dates + 1
                 request = Send(*txn, retry.wait_s())
                 continue
+        if isinstance(outcome, Pending):
             uncertain = True
             sought, position = outcome.id or txn.id, outcome.position
+        uncertain = uncertain or (fault is not None and fault.uncertain)
         alone = alone and not uncertain
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None
         if pause is not None:
@@ -96,6 +106,20 @@ def execute(
         asks = late or position is not None
         wait_s = retry.wait_s()
         request = Ask(sought, position, wait_s) if asks else Send(*txn, wait_s)
+
+
+def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
+    """Return the outcome of a request, or its fault; learn the commit time that it tells."""
+    sent_ms = None if isinstance(request, Ask) else session.wall_ms()
+    try:
+        outcome: Result | Pending = yield from perform(request)
+    except ClientError as error:
+        return _with_clocks(session, error, sent_ms) if _is_untimely(error) else error
+    if isinstance(outcome, Result):
+        if outcome.code in UNTIMELY:
+            return _refused(session, outcome, sent_ms)
+        session.saw(0, _commit_ms(outcome), sent_ms)
+    return outcome
 
 
 def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
@@ -122,7 +146,7 @@ def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | Non
 
 
 def _settled(
-    session: Session, txn: Prepared, retry: Retry, fault: ClientError | None
+    session: Session, txn: Prepared, retry: Retry, fault: ClientError
 ) -> Flow[Committed]:
     """Find the verdict of a transaction one of whose copies came after the deadline.
 
@@ -132,8 +156,10 @@ def _settled(
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
         found = yield from _found(txn, wait, wait.left_s)
-    except ClientError as error:
-        raise OutcomeUnknownError(*txn) from (fault or error)
+    except ClientError:
+        raise OutcomeUnknownError(*txn) from fault
+    if found.code in UNTIMELY:
+        raise fault
     return _conclude(session, found)
 
 
@@ -188,6 +214,41 @@ def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Res
             sought, position = named, None
 
 
+def _refused(session: Session, result: Result, sent_ms: int | None) -> RequestError:
+    """Return the error of a copy that came after the deadline, or too long before it."""
+    session.saw(result.seq)
+    fault = refusal(result.code or "", None, result.id)
+    fault.members["ts_ms"] = result.ts_ms
+    return _with_clocks(session, fault, sent_ms)
+
+
+def _redated(
+    txn: Prepared, dated: Callable[[], int] | None, fault: RequestError
+) -> Prepared | None:
+    """Return a transaction with another deadline; None if it is the caller's, or nothing is known.
+    """
+    if dated is None or "ts_ms" not in fault.members:
+        return None
+    return Prepared(txn.id, redated(txn.payload, dated()))
+
+
+def _with_clocks(session: Session, fault: RequestError, sent_ms: int | None) -> RequestError:
+    """Learn the commit time of a copy that was refused; return its error with the clocks."""
+    commit_ms, clock_ms = fault.members.get("ts_ms"), session.wall_ms()
+    if not isinstance(commit_ms, int):
+        return fault
+    session.saw(0, commit_ms, sent_ms)
+    told = clocks_told("this machine's", clock_ms, commit_ms)
+    members = {**fault.members, "clock_ms": clock_ms}
+    detail = f"{fault.detail} {told}"
+    return problem(fault.slug, fault.status, detail, fault.retry_after_s, members)
+
+
+def _commit_ms(result: Result) -> int:
+    """The commit time of the record that a result is of."""
+    return result.ts_ms if result.duplicate is UNSET else result.duplicate.ts_ms
+
+
 def _may_pass(fault: ClientError) -> bool:
     """Return True if sending again may help."""
     return fault.retriable or fault.uncertain or isinstance(fault, TransactionUnknownError)
@@ -200,8 +261,7 @@ def _is_untimely(fault: ClientError) -> TypeGuard[RequestError]:
 
 def _conclude(session: Session, result: Result) -> Committed:
     """Return or raise what a verdict means."""
-    again = result.duplicate
-    session.saw(result.seq, result.ts_ms if again is UNSET else again.ts_ms)
+    session.saw(result.seq, _commit_ms(result))
     if result.status == "committed":
         return committed(result)
     if result.status == "aborted":

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from streamydb.client.clocks import Correction
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
@@ -85,7 +86,7 @@ class Session:
         new_id: ids of transactions.
         wall_ms: the time of day, in ms since 1970.
         seq: the highest seq that this client has seen.
-        behind_ms: how far the time of day is behind the last commit time that it has seen.
+        correction: how far the time of day is from the commit times that it has seen.
     """
 
     options: Options = field(default_factory=Options)
@@ -94,21 +95,34 @@ class Session:
     new_id: Callable[[], str] = new_id
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     seq: int = 0
-    behind_ms: int = 0
+    correction: Correction = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def saw(self, seq: int, ts_ms: int = 0) -> None:
-        """Remember that something as of a seq was seen, and its commit time, if that is known."""
+    def __post_init__(self) -> None:
+        """Correct the time of day."""
+        self.correction = Correction(self.wall_ms)
+
+    @property
+    def behind_ms(self) -> int:
+        """The time that the time of day is behind commit times; negative: ahead of them."""
+        return self.correction.behind_ms
+
+    def saw(self, seq: int, ts_ms: int = 0, sent_ms: int | None = None) -> None:
+        """Remember that something as of a seq was seen.
+
+        ``ts_ms``: its commit time, if that is known. ``sent_ms``: the time of day when it was sent,
+        if that was now and this is the verdict of what was sent.
+        """
         with self._lock:
             self.seq = max(self.seq, seq)
-            if ts_ms:
-                self.behind_ms = max(0, ts_ms - self.wall_ms())
+        if ts_ms:
+            self.correction.learn(ts_ms, sent_ms)
 
     def deadline_ms(self, timeout_s: float | None = None) -> int:
         """Return the deadline of a transaction that is tried for so long from now on."""
         wait_s = self.options.timeout_s if timeout_s is None else timeout_s
         ahead_ms = int(1_000 * min(wait_s + MARGIN_S + self.options.clock_skew_s, _AHEAD_S))
-        return self.wall_ms() + self.behind_ms + ahead_ms
+        return self.correction.now_ms() + ahead_ms
 
     def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:
         """Return which state a read shall show.

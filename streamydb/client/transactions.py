@@ -144,10 +144,13 @@ class Builder:
     an unknown outcome is safe: it is one transaction, however often it is sent.
     """
 
-    def __init__(self, txn_id: str, deadline_ms: int | None = None) -> None:
-        """Begin empty."""
+    def __init__(
+        self, txn_id: str, deadline_ms: int | None = None, *, fresh: bool = False
+    ) -> None:
+        """Begin empty; ``fresh``: nobody else has the id."""
         self.id = txn_id
         self.deadline_ms = deadline_ms
+        self.is_fresh = fresh
         self._checks: list[Fields] = []
         self._reads: list[ReadItem] = []
         self._updates: list[Fields] = []
@@ -230,7 +233,8 @@ class Builder:
         return self._update("next_id", key)
 
     def prepare(self) -> Prepared:
-        """Return its bytes; raises as the function `prepare`."""
+        """Return its bytes, which may be sent from now on; raises as the function `prepare`."""
+        self.is_fresh = False
         return prepare(
             self.id, checks=self._checks, reads=self._reads, updates=self._updates,
             deadline_ms=self.deadline_ms,

@@ -4,12 +4,15 @@ A constraint holds for every write after its declaration. So once all data of a 
 declaration keep it, all data keep it for good, and the constraint is *valid* (PostgreSQL's NOT
 VALID and VALIDATE CONSTRAINT). A unique constraint also needs an index key for each value: those of
 older values are made by writing such values again, unchanged, at the versions that were seen. One
-with an end is written with the time that it has left, by this machine's clock.
+with an end is written with the time that it has left: by commit times, as the last verdict told
+them. That is exact but for the time that a transaction takes.
+
+A key that has an end goes without a transaction. So while a key that must stay has one from before
+the constraint, `required` does not hold for good, and is violated.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -133,6 +136,8 @@ def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
 
 def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
     fault = rule.fault(entry.value)
+    if fault is None and rule.required and entry.expires_ms is not None:
+        fault = "required"
     if fault is not None:
         yield Violation(rule.name, entry.key, entry.version, fault)
 
@@ -182,10 +187,14 @@ def _index_key(rule: Constraint, entry: Entry) -> str | None:
 
 def _write_again(client: Client, lacking: Mapping[str, Entry]) -> None:
     """Write values again, unchanged, with their index keys."""
+    now_ms = 0
+    if any(entry.expires_ms is not None for entry in lacking.values()):
+        client.transaction()  # its verdict tells the commit time
+        now_ms = client.session.correction.now_ms()
     client.transaction(
         checks=[{"key": entry.key, "version": entry.version} for entry in lacking.values()],
         updates=[
-            {"op": "put", "key": entry.key, "value": entry.value, **_left(entry)}
+            {"op": "put", "key": entry.key, "value": entry.value, **_left(entry, now_ms)}
             for entry in lacking.values()
         ],
         locks=list(lacking),
@@ -212,8 +221,11 @@ def _indexed_alone(client: Client, rule: Constraint, entry: Entry, at: int) -> b
     raise ConflictError(f"{entry.key} changed in each of {_ROUNDS_MAX} rounds; verify again later")
 
 
-def _left(entry: Entry) -> dict[str, int]:
-    """The field of a put that lets a key end when it was to end; none if it has no end."""
+def _left(entry: Entry, now_ms: int) -> dict[str, int]:
+    """The field of a put that lets a key end when it was to end; none if it has no end.
+
+    ``now_ms``: the commit time now.
+    """
     if entry.expires_ms is None:
         return {}
-    return {"ttl_ms": max(1, entry.expires_ms - time.time_ns() // 1_000_000)}
+    return {"ttl_ms": max(1, entry.expires_ms - now_ms)}

@@ -1,7 +1,7 @@
 """Following the changes: one unbroken sequence made of as many streams as it takes.
 
 A stream tells now and then up to which seq everything has been given. After a cut, the next one
-begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
+begins there, and what was received already is dropped by (seq, number, key): no gap, no repetition.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Watching:
         self._session = session
         self._wanted = wanted
         self._received = 0
-        self._place = (0, 0)
+        self._place, self._keys = (0, 0), set[str]()
         self._ready: deque[Change | Progress] = deque()
         self._open = self._started = False
 
@@ -141,13 +141,25 @@ class Watching:
         """Keep what has not been received before."""
         for event in events:
             if isinstance(event, Change):
-                place = (event.seq, event.number)
-                if place > self._place and event.seq > self._received:
-                    self._place = place
+                if event.seq > self._received and self._is_new(event):
                     self._ready.append(event)
             elif isinstance(event, Progress) and event.seq > self._received:
                 self._received = event.seq
                 self._ready.append(event)
+
+    def _is_new(self, change: Change) -> bool:
+        """Note a change; return False for one that was received before.
+
+        Keys that end at one seq may share a number: those of the last place are remembered.
+        """
+        place = (change.seq, change.number)
+        if place < self._place or (place == self._place and change.key in self._keys):
+            return False
+        if place > self._place:
+            self._place = place
+            self._keys.clear()
+        self._keys.add(change.key)
+        return True
 
     def _given(self) -> Change | None:
         """Take the next change that is ready, and the progress on both sides of it."""

@@ -241,7 +241,8 @@ class DirectTransport:
             txn, otherwise = parse(payload), self._services.writer.deadline_ms()
             dated = timely(payload, txn, None, otherwise)
             wait = Preference(False, request.timeout_s)
-            pending, result = await executed(self._services, txn_id, dated, wait)
+            own = not txn.deadline
+            pending, result = await executed(self._services, txn_id, dated, wait, own=own)
             if result is None:
                 raise pending.problem()
             return result

@@ -22,7 +22,7 @@ from streamydb.facade.bounds import Limiter
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.problems import ProblemError, told_of
-from streamydb.records import Change, Resolved
+from streamydb.records import Change, ChangeName, Resolved, change_name
 
 __all__ = ["Feed", "Merger", "change_event"]
 
@@ -59,7 +59,7 @@ class Merger:
     def __init__(self, partitions: int, since: int) -> None:
         """Expect the changes after seq `since`."""
         self._resolved = [since] * partitions
-        self._open: list[dict[tuple[int, int], ChangeEvent]] = [{} for _ in range(partitions)]
+        self._open: list[dict[ChangeName, ChangeEvent]] = [{} for _ in range(partitions)]
         self._held = [0] * partitions
         self.done = since
 
@@ -69,10 +69,10 @@ class Merger:
         """Take the next record of a partition; return a batch if that resolves something."""
         if isinstance(record, Resolved):
             return self._resolve(partition, record.resolved)
-        event = change_event(key or b"", record)
-        place = (event.seq, event.number)
-        if event.seq > self.done and place not in self._open[partition]:
-            self._open[partition][place] = event
+        name = change_name(key, record)
+        if name.seq > self.done and name not in self._open[partition]:
+            event = change_event(name.key, record)
+            self._open[partition][name] = event
             self._held[partition] += len(event.data) + _OVERHEAD_BYTES
         return None
 
@@ -90,9 +90,9 @@ class Merger:
         self.done = done
         events: list[ChangeEvent] = []
         for number, waiting in enumerate(self._open):
-            ready = [place for place in waiting if place[0] <= done]
-            for place in ready:
-                event = waiting.pop(place)
+            ready = [name for name in waiting if name.seq <= done]
+            for name in ready:
+                event = waiting.pop(name)
                 self._held[number] -= len(event.data) + _OVERHEAD_BYTES
                 events.append(event)
         return ChangeBatch(done, tuple(sorted(events)))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
+from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.commit_columns import hash_of
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
@@ -80,7 +81,7 @@ class KafkaLog:
         self._starts: dict[int, int] = {}
         self._newest = 0  # ahead of what the index has, which takes in a batch later
         self._published = Looks(self._look_at_published)
-        self._behind_ms = 0
+        self._clock = LogClock()
         self._skipped = 0
 
     async def start(self) -> None:
@@ -143,10 +144,12 @@ class KafkaLog:
         if producer is None:
             raise LogFaultError("not started")
         self._check_fault()
-        loop = asyncio.get_running_loop()
+        loop, sent_ms = asyncio.get_running_loop(), self._clock.local_ms()
         future: asyncio.Future[LogPosition] = loop.create_future()
 
         def delivered(appended: Appended | None, error: AppendError | None) -> None:
+            if appended is not None:
+                self._clock.appended(appended.timestamp_ms, sent_ms)
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, appended, error)
 
@@ -165,7 +168,11 @@ class KafkaLog:
 
     def time_ms(self) -> int:
         """Return the log's time; see `TransactionLog`."""
-        return time.time_ns() // 1_000_000 + self._behind_ms
+        return self._clock.now_ms()
+
+    def clocks(self) -> Clocks:
+        """Return what the clocks say; see `TransactionLog`."""
+        return self._clock.clocks()
 
     def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
         """Return a result that was seen lately; see `TransactionLog`."""
@@ -271,7 +278,7 @@ class KafkaLog:
         if batch:
             seq, ts_ms = newest_in(batch)
             self._newest = max(self._newest, seq)
-            self._behind_ms = max(0, ts_ms - time.time_ns() // 1_000_000)
+            self._clock.decided(ts_ms)
         return batch
 
     def _count_skipped(self, count: int, batch: ResultBatch) -> None:

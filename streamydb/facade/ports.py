@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 from streamydb.errors import StreamyError
+from streamydb.facade.clocks import Clocks
 from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
@@ -240,10 +241,14 @@ class TransactionLog(Protocol):
         """
 
     def time_ms(self) -> int:
-        """Return the time of the log now (ms): this clock's, set forward by what commits are ahead.
+        """Return the time of the log now (ms): the newest commit time, or that of the brokers'
+        clock, if it is later.
 
         A commit that comes later may be before it.
         """
+
+    def clocks(self) -> Clocks:
+        """Return what this machine's clock, commit times and the brokers' clock say."""
 
     def decided(self) -> Decided:
         """Return how far the results go that were seen."""

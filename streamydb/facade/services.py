@@ -170,6 +170,14 @@ def _show(services: Services) -> None:
     show("queries", "Queries in SQL", lambda: services.queries.running.total)
     show("streams", "Event streams", lambda: services.streams.total)
     show("body_bytes", "Bytes of bodies held", lambda: services.bodies.held)
+    show(
+        "commit_ahead_seconds", "The newest commit time less this machine's clock",
+        lambda: services.log.clocks().ahead_ms / 1000,
+    )  # fmt: skip
+    show(
+        "commit_still_seconds", "How long commit times stand still",
+        lambda: services.log.clocks().still_ms / 1000,
+    )  # fmt: skip
     show("ticks", "Transactions that let time go on", lambda: services.ticker.appended)
     show("feed_seq", "Last seq of the change feed", lambda: services.feed.latest)
     services.metrics.counts("Results of the database that were seen", services.log.counts)

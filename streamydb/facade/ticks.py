@@ -5,6 +5,10 @@ that shows a key whose end has come, and nothing after it, appends a tick. Each 
 itself, at moments that differ by chance, so mostly there is one of them; more do no harm.
 
 What has ended is absent for every transaction in any case: ticks are for those who only read.
+
+After a broker's clock was ahead, commit times stand still until it has come there again, and a tick
+does not move them. The clock of the log knows that by the stamps of the ticks themselves; a tick
+that did not reach the end it was for is not repeated at once in any case.
 """
 
 from __future__ import annotations
@@ -32,11 +36,12 @@ class Ticker:
 
     Attributes:
         appended: how many it has appended.
+        vain: how many of them, up to now, did not reach the end that they were for.
     """
 
     def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
         """Look at ``model``, append to ``log``."""
-        self.appended = 0
+        self.appended = self.vain = 0
         self._model = model
         self._log = log
         self._settings = settings
@@ -51,9 +56,11 @@ class Ticker:
         while least_s:
             await asyncio.sleep(pause_s * self._chance.uniform(0.8, 1.2))
             try:
-                if await self._is_due():
-                    await self._tick()
-                pause_s = least_s
+                due = await self._is_due()
+                if due:
+                    self.vain = 0 if await self._tick() else self.vain + 1
+                longer_s = least_s * 2.0 ** (self.vain if due else 0)
+                pause_s = min(longer_s, max(_PAUSE_S_MAX, least_s))
             except Exception as error:  # noqa: BLE001 - whatever it is: ticks must not end
                 if pause_s == least_s:
                     _LOG.warning("a tick failed with %s; it is tried again", type(error).__name__)
@@ -74,8 +81,11 @@ class Ticker:
         with self._model.snapshot() as snapshot:
             return snapshot.first_end()
 
-    async def _tick(self) -> None:
-        """Append a transaction without updates, and wait until it is decided."""
+    async def _tick(self) -> bool:
+        """Append a transaction without updates, and wait until it is decided.
+
+        Return True if its commit time reached the end that it was for.
+        """
         txn_id = f"tick-{uuid.uuid4()}"
         deadline_ms = self._log.time_ms() + int(1_000 * self._settings.deadline_s)
         record = {"id": txn_id, "deadline_ms": deadline_ms, "updates": []}
@@ -83,4 +93,5 @@ class Ticker:
             position = await self._log.append(txn_id, msgspec.json.encode(record))
         self.appended += 1
         async with asyncio.timeout(self._settings.verdict_timeout_s):
-            await self._log.result(txn_id, position)
+            result = await self._log.result(txn_id, position)
+        return self._end is None or result.ts_ms >= self._end

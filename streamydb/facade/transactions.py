@@ -27,9 +27,11 @@ from streamydb.facade.services import (
     json_response,
     services_of,
 )
-from streamydb.facade.writes import PendingWrite, location, verdict_body
+from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
+from streamydb.records.deadline import redated
+from streamydb.records.times import clocks_told
 
 __all__ = [
     "decided", "execute", "executed", "get_transaction", "post_transaction", "send_transaction",
@@ -46,6 +48,9 @@ _GET_PROBLEMS: Final = (
     "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "overloaded",
     "log-unavailable", "not-ready",
 )  # fmt: skip
+_DATES_MAX: Final = 3
+"""How many deadlines a transaction is given at most."""
+
 _Conclude: TypeAlias = Callable[[Result], tuple[int, dict[str, str]]]
 
 
@@ -139,37 +144,58 @@ async def decided(
     """
     txn = parse(payload)
     authorise(txn, client_of(request))
-    otherwise = services.writer.deadline_ms()
-    payload = timely(payload, txn, deadline_ms(headers_of(request)), otherwise)
+    given = deadline_ms(headers_of(request))
+    own = given is None and not txn.deadline
+    payload = timely(payload, txn, given, services.writer.deadline_ms())
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
-        pending, result = await executed(services, txn_id, payload, wanted)
+        pending, result = await executed(services, txn_id, payload, wanted, own=own)
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members["id"] = result.id
         if result.code in UNTIMELY:
-            refusal.members["ts_ms"] = result.ts_ms
+            clock_ms = services.log.clocks().local_ms
+            told = clocks_told("the facade's", clock_ms, result.ts_ms)
+            refusal.detail = f"{refusal.detail} {told}"
+            refusal.members |= {"ts_ms": result.ts_ms, "facade_clock_ms": clock_ms}
             refusal.headers["Location"] = location(pending.txn_id, None)
         raise refusal
     return pending, result
 
 
 async def executed(
-    services: Services, txn_id: str, payload: bytes, wanted: Preference
+    services: Services, txn_id: str, payload: bytes, wanted: Preference, *, own: bool
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs.
 
     Attempts after the first follow from the verdicts, so that a client which sends the same again
-    gets the same.
+    gets the same. ``own``: the deadline is this facade's; if the brokers' clock is another than was
+    known, the transaction gets another one.
     """
     writer = services.writer
     attempt = (txn_id, payload)
     for number in range(LOCK_ATTEMPTS_MAX):
-        pending = await writer.append(*attempt)
-        result = await writer.verdict(pending, wanted)
+        pending, result = await _dated(writer, attempt, wanted, own=own)
         again = None if result is None else relocked(*attempt, result)
         if again is None or number == LOCK_ATTEMPTS_MAX - 1:
             break
         attempt = again
+    return pending, result
+
+
+async def _dated(
+    writer: TransactionWriter, attempt: tuple[str, bytes], wanted: Preference, *, own: bool
+) -> tuple[PendingWrite, Result | None]:
+    """Append a transaction and wait for its verdict; with new deadlines if it is untimely.
+
+    What was refused as untimely was not executed, and left its id free.
+    """
+    txn_id, payload = attempt
+    for number in range(_DATES_MAX):
+        pending = await writer.append(txn_id, payload)
+        result = await writer.verdict(pending, wanted)
+        if result is None or result.code not in UNTIMELY or not own or number == _DATES_MAX - 1:
+            break
+        payload = redated(payload, writer.deadline_ms())
     return pending, result
 
 

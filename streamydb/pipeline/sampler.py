@@ -6,21 +6,24 @@ stays as it was. These gauges go on. They are set only while the metrics are ser
 
 from __future__ import annotations
 
-import time
+import logging
 from typing import Final, Self
 
 from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry, Gauge
 
 from streamydb.errors import StreamyError
-from streamydb.kafka.admin import HIGHEST, LATEST, cluster, count_partitions, list_offsets
+from streamydb.kafka.admin import LATEST, cluster, count_partitions, list_offsets
 from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.clock import log_time
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.background import Background
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 
 __all__ = ["SAMPLE_S", "LogSampler"]
+
+_LOG = logging.getLogger("streamydb.pipeline")
 
 SAMPLE_S: Final = 5.0
 """How often Kafka is asked."""
@@ -34,6 +37,7 @@ class LogSampler(Background):
         super().__init__("streamydb-sampler")
         self._settings = settings
         self._names = TopicNames(settings.database)
+        self._is_ahead = False
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"streamydb_{name}", text, registry=registry)
@@ -83,8 +87,14 @@ class LogSampler(Background):
         self._ends.set(totals[self._names.transactions])
         self._dead.set(totals[self._names.deadletters])
         log = self._names.transactions
-        newest = list_offsets(admin, log, counts[log], HIGHEST).values()
-        stamp_s = max((part.timestamp for part in newest), default=-1) / 1000
-        if stamp_s > 0:
-            self._newest.set(stamp_s)
-            self._skew.set(stamp_s - time.time())
+        told = log_time(admin, log, counts[log])
+        if told.newest_ms:
+            self._newest.set(told.newest_ms / 1000)
+            self._skew.set(told.ahead_ms / 1000)
+        self._complain(told.warning())
+
+    def _complain(self, warning: str | None) -> None:
+        """Log that the log is ahead of this machine's clock, once as long as it is."""
+        if warning is not None and not self._is_ahead:
+            _LOG.warning("%s; see ClockSkew in docs/operations.md", warning)
+        self._is_ahead = warning is not None

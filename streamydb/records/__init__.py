@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from streamydb.records.change import (
     Change,
+    ChangeName,
     ChangeOrigin,
     ChangeTransaction,
     Resolved,
+    change_name,
     decode_change,
     encode_change,
     encode_resolved,
@@ -65,6 +67,7 @@ __all__ = [
     "Append",
     "Call",
     "Change",
+    "ChangeName",
     "ChangeOrigin",
     "ChangeTransaction",
     "Check",
@@ -89,6 +92,7 @@ __all__ = [
     "Update",
     "canonical",
     "canonical_number",
+    "change_name",
     "dead_letter",
     "dead_letter_key",
     "deadline_span",

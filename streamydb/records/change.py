@@ -6,7 +6,7 @@ records say how far the changes are complete.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -34,6 +34,18 @@ class ChangeTransaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     data_collection_order: int
 
 
+class ChangeName(NamedTuple):
+    """The identity of a change: what has one name is one change, and has equal bytes.
+
+    ``number``: `transaction.total_order`. The key is a part of it: the number of a removal by time
+    is a hash of its key, which two keys may share.
+    """
+
+    seq: int
+    number: int
+    key: bytes
+
+
 class Change(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One write: created, updated or deleted, with the values before and after.
 
@@ -47,6 +59,11 @@ class Change(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     source: ChangeOrigin
     transaction: ChangeTransaction
     expires_ms: int | UnsetType = UNSET
+
+
+def change_name(key: bytes | None, change: Change) -> ChangeName:
+    """The identity of a change with its record key."""
+    return ChangeName(change.source.seq, change.transaction.total_order, key or b"")
 
 
 class Resolved(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-__all__ = ["deadline_span", "identity", "with_deadline"]
+__all__ = ["deadline_span", "identity", "redated", "with_deadline"]
 
 _NAME = "deadline_ms"
 _QUOTED = b'"deadline_ms"'
@@ -41,6 +41,12 @@ def identity(raw: bytes) -> bytes:
     """The bytes by which the payload of a valid transaction with a deadline is compared."""
     start, end = deadline_span(raw)
     return raw[:start] + b"0" * (end - start) + raw[end:]
+
+
+def redated(payload: bytes, deadline_ms: int) -> bytes:
+    """A valid transaction's payload with another deadline, if it has one."""
+    start, end = deadline_span(payload)
+    return payload if start == end else b"%s%d%s" % (payload[:start], deadline_ms, payload[end:])
 
 
 def with_deadline(payload: bytes, deadline_ms: int) -> bytes:

@@ -82,7 +82,8 @@ def is_removal(number: int) -> bool:
 def removal_number(key: bytes) -> int:
     """Return the number of a key's removal by time among the changes of a seq.
 
-    No transaction has so many writes of its own. Two keys have one number as good as never.
+    No transaction has so many writes of its own. Two keys may have one number: who looks for
+    repetitions compares the keys as well (`records.change.ChangeName`).
     """
     digest = hashlib.blake2b(key, digest_size=8).digest()
     return _FIRST_REMOVAL + int.from_bytes(digest, "big") % _REMOVALS

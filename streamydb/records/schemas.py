@@ -36,6 +36,11 @@ from streamydb.records.schema_parts import (
 from streamydb.records.transaction_schema import transaction
 
 _PLACE: Final = object_of({"partition": COUNT, "offset": COUNT})
+_ORDER: Final[Schema] = {
+    **SEQ,
+    "description": "Its place among its transaction's changes, from 1; of a key that has ended a "
+    "hash of the key, which two keys may share. seq, total_order and key are a change's identity.",
+}
 _FAILED: Final = object_of(
     {
         "check": {"enum": ["assert", "check", "update", "constraint", "lock", "range"]},
@@ -117,7 +122,9 @@ def _change() -> Schema:
             "after": ANY,
             "ts_ms": TIME,
             "source": source,
-            "transaction": object_of({"id": ID, "total_order": SEQ, "data_collection_order": SEQ}),
+            "transaction": object_of(
+                {"id": ID, "total_order": _ORDER, "data_collection_order": SEQ}
+            ),
         },
         {"expires_ms": {**TIME, "description": "The commit time (ms) from which on it is absent."}},
     )

@@ -45,9 +45,9 @@ def read_changes(
 ) -> DataFrame:
     """Every write of every committed transaction, once.
 
-    Columns: key, seq and index (the transaction, and which of its changes from 1), ts (commit
-    time), op (c, u, d), before and after (JSON text, null: absent), txn_id, expires_ms (the commit
-    time at which the key ends, null: it does not).
+    Columns: key, seq and index (the transaction, and which of its changes from 1; keys that end at
+    one seq may share an index), ts (commit time), op (c, u, d), before and after (JSON text, null:
+    absent), txn_id, expires_ms (the commit time at which the key ends, null: it does not).
 
     A batch has whole transactions: those up to the last seq that is resolved. A stream gives the
     changes of a key in order, and leaves out repetitions by a small state per partition of the
@@ -70,7 +70,7 @@ def read_changes(
         limit = offsets_json(ends.topic, {n: span.high for n, span in ends.spans.items()})
         found = events(spark, place, {"endingOffsets": limit})
         made = found.where(~f.col("resolved") & (f.col("seq") <= ends.seq))
-        made = made.dropDuplicates(["seq", "index"])
+        made = made.dropDuplicates(["seq", "index", "key"])
     made = made.withColumn("expires_ms", f.nullif("expires_ms", f.lit(0)))
     shown = made.withColumn("ts", f.timestamp_millis("ts_ms")).select(*_SHOWN)
     if schema is None:
@@ -174,6 +174,7 @@ def _fresh(
 
     found = pd.concat(list(parts)).sort_values("offset", kind="stable")
     seen = SeenRecords(*state.get) if state.exists else SeenRecords()
-    mask = seen.fresh(zip(found["seq"], found["index"], found["resolved"], strict=True))
+    names = (found[column].tolist() for column in ("seq", "index", "key", "resolved"))
+    mask = seen.fresh(zip(*names, strict=True))
     state.update((seen.resolved, seen.pack()))
     yield found[mask].drop(columns=["resolved", "offsets"])

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
+from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.feed import change_event
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.ports import (
@@ -50,6 +51,7 @@ class MemoryLog:
         looks: how often the end was asked for.
         gaps: how often the next record was asked for.
         searches: how often results were searched for.
+        clock: the clocks as a facade knows them; the database's own is the broker's.
     """
 
     def __init__(self, database: MemoryDatabase) -> None:
@@ -65,6 +67,7 @@ class MemoryLog:
         self.headers: list[dict[str, bytes]] = []
         self.results: list[Result] = []
         self.index = ResultIndex(1 << 24)
+        self.clock = LogClock(self._broker_ms)
 
     async def start(self) -> None:
         """Connect."""
@@ -81,11 +84,14 @@ class MemoryLog:
         headers: Mapping[str, bytes] | None = None,
     ) -> LogPosition:
         """Append a record and, unless that is stopped, execute it."""
+        sent_ms = self.clock.local_ms()
         await self._pass()
         self.records.append(payload)
         self.headers.append(dict(headers or {}))
         position = LogPosition(0, len(self.records) - 1)
-        self.stamps[position.offset] = self.time_ms()
+        stamp_ms = self._database.clock()
+        self.stamps[position.offset] = max(self._database.now_ms, stamp_ms)
+        self.clock.appended(stamp_ms, sent_ms)
         self._database.run()
         if self.unknowing:
             raise AppendUnknownError("no answer")
@@ -140,7 +146,11 @@ class MemoryLog:
 
     def time_ms(self) -> int:
         """Return the time."""
-        return max(self._database.now_ms, self._database.clock())
+        return self.clock.now_ms()
+
+    def clocks(self) -> Clocks:
+        """Return what the clocks say."""
+        return self.clock.clocks()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return how many results were seen."""
@@ -153,6 +163,9 @@ class MemoryLog:
     def fault(self) -> str | None:
         """Return what is wrong."""
         return "Kafka does not answer" if self.refusing else None
+
+    def _broker_ms(self) -> int:
+        return self._database.clock()
 
     async def _pass(self) -> None:
         if self.stalled is not None:
@@ -232,6 +245,7 @@ class MemoryDatabase:
         if record.topic == "results" and record.value is not None:
             result = decode_result(record.value)
             self.log.index.add(result, record.value)
+            self.log.clock.decided(result.ts_ms)
             self.log.results.append(result)
         elif record.topic == "streams":
             self.changes.streams.put(record.key or b"", record.value or b"")

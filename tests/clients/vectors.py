@@ -37,6 +37,14 @@ _UNKNOWN: Final = {"problem": "transaction-unknown"}
 _PASSED: Final = {"problem": "deadline-passed", "code": "deadline-passed"}
 
 
+_HOURS: Final = 7_200_000
+_TOO_FAR: Final = {
+    "problem": "invalid-transaction", "code": "deadline-too-far", "ts_ms": _START_MS - _HOURS,
+}
+_TOO_LATE: Final = {**_PASSED, "ts_ms": _START_MS + _HOURS}
+"""Clocks that differ by two hours."""
+
+
 def _verdict(status: str, code: str, *failed: dict[str, Any]) -> dict[str, Any]:
     return {"verdict": {"status": status, "code": code, "failed": list(failed)}}
 
@@ -99,6 +107,17 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "a copy asked for": {
         "call": "verdict", "answers": [_PENDING, _verdict("rejected", "deadline-passed"), _OK],
     },
+    "a clock ahead": {"call": "put", "answers": [_TOO_FAR, _OK]},
+    "a clock behind": {"call": "transaction", "answers": [_TOO_LATE, _OK]},
+    "a clock that jumps": {"call": "put", "answers": [_TOO_FAR, _TOO_LATE, _OK]},
+    "a clock that jumps for ever": {"call": "put", "answers": [_TOO_FAR, _TOO_LATE, _TOO_FAR]},
+    "a clock ahead, lost": {"call": "put", "answers": [_LOST, _TOO_FAR, _TOO_FAR]},
+    "a clock ahead, a deadline of the caller's": {"call": "send", "answers": [_TOO_FAR, _TOO_FAR]},
+    "a clock behind, told by a verdict": {
+        "call": "put",
+        "answers": [{"verdict": {"status": "rejected", "code": "deadline-passed", "failed": [],
+                                 "ts_ms": _START_MS + 90_500}}, _OK],
+    },
     "read": {"call": "get", "answers": [_LOST, {"problem": "read-model-behind"}, {"read": 5}]},
     "read in vain": {"call": "get", "answers": [{"problem": "not-ready", "takes": 8}] * 20},
     "read, forbidden": {"call": "get", "answers": [{"problem": "forbidden"}]},
@@ -139,6 +158,11 @@ class _Script(httpx.BaseTransport):
         content = _content(answer, named + answer.get("attempt", ""))
         return httpx.Response(answer.get("plain", 0) or _status(answer), **content)
 
+    def deadlines(self) -> list[int]:
+        """The deadlines of the bodies, by this machine's clock."""
+        found = (json.loads(body or "{}").get("deadline_ms") for body in self._bodies)
+        return [each - _START_MS for each in found if each is not None]
+
     def pause(self, seconds: float) -> None:
         """Let time pass."""
         self.pauses.append(round(seconds, 6))
@@ -167,7 +191,7 @@ def _content(answer: dict[str, Any], named: str) -> dict[str, Any]:
     if "problem" in answer:
         headers["Content-Type"] = "application/problem+json"
         body = {"type": f"/problems/{answer['problem']}", "status": _status(answer), "detail": "-"}
-        body |= {"code": answer["code"]} if "code" in answer else {}
+        body |= {name: answer[name] for name in ("code", "ts_ms") if name in answer}
     elif "pending" in answer:
         headers["Location"] = f"/v1/transactions/{named}?record={answer['pending']}"
     elif "verdict" in answer:
@@ -197,10 +221,14 @@ def played(case: dict[str, Any]) -> dict[str, Any]:
     try:
         outcome: Any = calls[case["call"]]()
     except RequestError as error:
-        outcome = f"{error.slug} {error.code or ''}".rstrip()
+        told = error.detail if "clock_ms" in error.members else ""
+        outcome = f"{error.slug} {error.code or ''} {told}".rstrip()
     except ClientError as error:
         outcome = type(error).__name__
-    return {"requests": script.requests, "pauses": script.pauses, "outcome": outcome}
+    return {
+        "requests": script.requests, "pauses": script.pauses, "deadlines": script.deadlines(),
+        "outcome": outcome,
+    }  # fmt: skip
 
 
 def main() -> None:

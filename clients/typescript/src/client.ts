@@ -115,14 +115,15 @@ export class Client {
   /** Execute a transaction; throws `AbortedError` if it aborted. */
   async transaction(transaction: Transaction, options: TransactionOptions = {}): Promise<Committed> {
     const id = options.id ?? this.session.newId();
-    const deadlineMs = options.deadlineMs ?? this.session.deadlineMs(options.timeoutS);
-    const txn = prepare(this.#context(options), id, transaction, deadlineMs);
-    return execute(this.#context(options), txn, options.timeoutS, options.id === undefined);
+    const dated = () => this.prepare(transaction, { ...options, id });
+    const redated = options.deadlineMs === undefined ? dated : undefined;
+    return execute(this.#context(options), dated(), options.timeoutS, options.id === undefined, redated);
   }
 
   /** Begin a transaction that is put together call by call, then committed. */
   atomic(options: Pick<TransactionOptions, "id" | "deadlineMs"> = {}): Atomic {
-    return new Atomic(this, options.id ?? this.session.newId(), options.deadlineMs);
+    const fresh = options.id === undefined;
+    return new Atomic(this, options.id ?? this.session.newId(), options.deadlineMs, fresh);
   }
 
   /** Return a transaction's bytes, to be sent with `send`. */
@@ -135,6 +136,11 @@ export class Client {
   /** Send a prepared transaction; however often that is done, it is executed once. */
   send(txn: Prepared, options: CallOptions = {}): Promise<Committed> {
     return execute(this.#context(options), txn, options.timeoutS, false);
+  }
+
+  /** @internal Send a transaction whose deadline is made here; `fresh`: nobody has sent it before. */
+  sendDated(dated: () => Prepared, options: CallOptions, fresh: boolean): Promise<Committed> {
+    return execute(this.#context(options), dated(), options.timeoutS, fresh, dated);
   }
 
   /**
@@ -186,6 +192,7 @@ export class Atomic {
     client: Client,
     readonly id: string,
     public deadlineMs: number | undefined,
+    private fresh = false,
   ) {
     this.#client = client;
   }
@@ -257,10 +264,15 @@ export class Atomic {
 
   /** Execute it; throws as `Client.transaction`. */
   async commit(options: CallOptions = {}): Promise<Committed> {
-    this.deadlineMs ??= this.#client.session.deadlineMs(options.timeoutS);
     const parts = { checks: this.#checks, reads: this.#reads, updates: this.#updates };
-    const txn = this.#client.prepare(parts, { id: this.id, deadlineMs: this.deadlineMs });
-    return this.#client.send(txn, options);
+    const { id, fresh, deadlineMs } = this;
+    this.fresh = false;
+    if (deadlineMs !== undefined) return this.#client.send(this.#client.prepare(parts, { id, deadlineMs }), options);
+    const dated = () => {
+      this.deadlineMs = this.#client.session.deadlineMs(options.timeoutS);
+      return this.#client.prepare(parts, { id, deadlineMs: this.deadlineMs });
+    };
+    return this.#client.sendDated(dated, options, fresh);
   }
 
   #update(update: Update): this {

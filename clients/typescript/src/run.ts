@@ -104,8 +104,9 @@ export class View {
       ([key, value]): Update =>
         value === undefined ? { op: "delete", key } : { op: "put", key, value, ...this.#ends.get(key) },
     );
-    const txn = prepare(this.#context, session.newId(), { checks, updates }, session.deadlineMs());
-    await execute(this.#context, txn, undefined, true);
+    const id = session.newId();
+    const dated = () => prepare(this.#context, id, { checks, updates }, session.deadlineMs());
+    await execute(this.#context, dated(), undefined, true, dated);
   }
 
   /** @internal Allow nothing more: the function has ended. */

@@ -88,7 +88,7 @@ const AHEAD_S = DEADLINE_AHEAD_MS_MAX / 2_000;
 export class Session {
   /** The highest seq that this client has seen. */
   seq = 0;
-  /** How far the time of day is behind the last commit time that it has seen. */
+  /** How far the time of day is behind commit times, as far as that is known; negative: ahead of them. */
   behindMs = 0;
 
   constructor(
@@ -96,10 +96,19 @@ export class Session {
     readonly surroundings: Surroundings,
   ) {}
 
-  /** Remember that something as of a seq was seen, and its commit time, if that is known. */
-  saw(seq: number, tsMs = 0): void {
+  /**
+   * Remember that something as of a seq was seen, and its commit time, if that is known.
+   *
+   * `sentMs`: the time of day when it was sent, if that was now and this is the verdict of what was
+   * sent. The commit time lies between then and now, by the brokers' clock. Else it may be old, and
+   * only says that the brokers' clock is not behind it.
+   */
+  saw(seq: number, tsMs = 0, sentMs?: number): void {
     this.seq = Math.max(this.seq, seq);
-    if (tsMs) this.behindMs = Math.max(0, tsMs - this.surroundings.wallMs());
+    if (!tsMs) return;
+    const least = tsMs - this.surroundings.wallMs();
+    const most = sentMs === undefined ? Infinity : Math.max(least, tsMs - sentMs);
+    this.behindMs = Math.min(Math.max(this.behindMs, least), most);
   }
 
   /** The deadline of a transaction that is tried for so long from now on. */

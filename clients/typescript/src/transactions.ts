@@ -14,6 +14,7 @@ import {
   ClientError,
   type FailedCheck,
   OutcomeUnknownError,
+  problem,
   RequestError,
   refusal,
   UnexpectedAnswerError,
@@ -55,6 +56,8 @@ interface Pending {
 
 /** How long the verdict of a transaction is looked for whose deadline has passed, at least. */
 const SETTLE_S = 10;
+/** How many deadlines a transaction is given at most. */
+const DATES_MAX = 3;
 
 /** Return a transaction's bytes. */
 export function prepare(
@@ -92,42 +95,47 @@ export function checkNumbers(value: unknown, id?: string): void {
  *
  * One that lacks the locks of a unique constraint is sent again with them. When the time has
  * passed, nothing is sent any more: an attempt at the very end only looks for the verdict, if there
- * may be one. `fresh`: nobody has sent it before.
+ * may be one. `fresh`: nobody has sent it before. `redated`: makes it anew, with a deadline by what
+ * the session knows now, for the case that this machine's clock differs from the brokers';
+ * undefined: the deadline is the caller's.
  */
 export async function execute(
   context: Context,
   prepared: Prepared,
   timeoutS: number | undefined,
   fresh: boolean,
+  redated?: () => Prepared,
 ): Promise<Committed> {
   const { session } = context;
   const retry = session.retry(timeoutS);
-  let txn = prepared;
+  let first = prepared;
+  let txn = first;
   let perform = () => send(context, txn, retry.waitS());
   let asked: string | undefined;
   let uncertain = false;
   let alone = fresh;
   let attempts = 1;
+  let dates = 1;
   for (;;) {
     let fault: ClientError | undefined;
     let [sought, position]: [string, string | undefined] = [txn.id, undefined];
-    const outcome = await perform().catch((error: unknown) => {
-      if (!(error instanceof ClientError)) throw error;
-      return error;
-    });
+    const outcome = await learned(context, asked === undefined, perform);
     if (outcome instanceof ClientError) {
       fault = outcome;
-      if (fault instanceof RequestError && isUntimely(fault.code)) {
-        session.saw(0, Number(fault.members["ts_ms"] ?? 0));
+      if (isLate(fault)) {
         if (!alone) return settled(context, txn, retry, fault);
+        const again = dates < DATES_MAX && "ts_ms" in fault.members ? redated?.() : undefined;
+        if (again !== undefined && again.payload !== first.payload && retry.leftS()) {
+          first = txn = again;
+          [asked, dates] = [undefined, dates + 1];
+          perform = () => send(context, txn, retry.waitS());
+          continue;
+        }
       }
       uncertain ||= fault.uncertain;
     } else if (isResult(outcome)) {
       const again = await following(context, txn, asked, outcome);
-      if (again === undefined || attempts >= LOCK_ATTEMPTS_MAX) {
-        if (isUntimely(outcome.code) && !alone) return settled(context, txn, retry);
-        return conclude(context, outcome);
-      }
+      if (again === undefined || attempts >= LOCK_ATTEMPTS_MAX) return conclude(context, outcome);
       [txn, asked, attempts] = [again, undefined, attempts + 1];
       perform = () => send(context, txn, retry.waitS());
       continue;
@@ -148,6 +156,62 @@ export async function execute(
     perform = () =>
       asked === undefined ? send(context, txn, retry.waitS()) : look(context, id, at, retry.waitS());
   }
+}
+
+/** The outcome of a request, or its fault; the commit time that it tells is learned. `sends`: it sends. */
+async function learned(
+  context: Context,
+  sends: boolean,
+  perform: () => Promise<Result | Pending>,
+): Promise<Result | Pending | ClientError> {
+  const { session } = context;
+  const sentMs = sends ? session.surroundings.wallMs() : undefined;
+  let outcome: Result | Pending;
+  try {
+    outcome = await perform();
+  } catch (error) {
+    if (!(error instanceof ClientError)) throw error;
+    return isLate(error) ? withClocks(context, error, sentMs) : error;
+  }
+  if (!isResult(outcome)) return outcome;
+  if (isUntimely(outcome.code)) {
+    session.saw(outcome.seq);
+    const fault = refusal(outcome.code ?? "", undefined, outcome.id ?? undefined);
+    return withClocks(context, fault, sentMs, outcome.ts_ms);
+  }
+  session.saw(0, commitMs(outcome), sentMs);
+  return outcome;
+}
+
+/** Learn the commit time of a copy that was refused; return its error with the clocks. */
+function withClocks({ session }: Context, fault: RequestError, sentMs?: number, tsMs?: number): RequestError {
+  const commitMs = tsMs ?? Number(fault.members["ts_ms"] ?? 0);
+  if (!commitMs) return fault;
+  const clockMs = session.surroundings.wallMs();
+  session.saw(0, commitMs, sentMs);
+  const members = { ...fault.members, ts_ms: commitMs, clock_ms: clockMs };
+  const detail = `${fault.detail} ${clocksTold(clockMs, commitMs)}`;
+  return problem(fault.type, fault.status, detail, members, fault.retryAfterS);
+}
+
+/** Say what this machine's clock and a commit time were at one moment, and how far they are apart. */
+function clocksTold(clockMs: number, commitMs: number): string {
+  const aheadS = Math.abs(clockMs - commitMs) / 1_000;
+  const [hours, minutes, seconds] = [Math.trunc(aheadS / 3_600), Math.trunc(aheadS / 60) % 60, aheadS % 60];
+  const parts = [...(hours ? [`${hours} h`] : []), ...(hours || minutes ? [`${minutes} min`] : [])];
+  const length = [...parts, `${parts.length ? seconds.toFixed(0) : seconds} s`].join(" ");
+  const side = clockMs > commitMs ? "ahead of" : "behind";
+  return `The commit time was ${moment(commitMs)} when this machine's clock said ${moment(clockMs)}: ${length} ${side} it.`;
+}
+
+function moment(timeMs: number): string {
+  const date = new Date(timeMs);
+  return Number.isNaN(date.getTime()) ? `${timeMs} ms after 1970` : date.toISOString();
+}
+
+/** The commit time of the record that a result is of. */
+function commitMs(result: Result): number {
+  return (result.duplicate ?? result).ts_ms;
 }
 
 /**
@@ -172,7 +236,7 @@ async function settled(
   context: Context,
   txn: Prepared,
   retry: Retry,
-  fault?: ClientError,
+  fault: ClientError,
 ): Promise<Committed> {
   const wait = context.session.retry(Math.max(retry.leftS(), SETTLE_S));
   let result: Result;
@@ -180,8 +244,9 @@ async function settled(
     result = await found(context, txn, wait, () => wait.leftS());
   } catch (error) {
     if (!(error instanceof ClientError)) throw error;
-    throw unknown(context, txn, fault ?? error);
+    throw unknown(context, txn, fault);
   }
+  if (isUntimely(result.code)) throw fault;
   return conclude(context, result);
 }
 
@@ -279,6 +344,11 @@ function isUntimely(code: string | null | undefined): boolean {
   return (UNTIMELY as readonly (string | null | undefined)[]).includes(code);
 }
 
+/** A copy was refused that came after the deadline, or too long before it. */
+function isLate(fault: ClientError): fault is RequestError {
+  return fault instanceof RequestError && isUntimely(fault.code);
+}
+
 /** Sending again may help. */
 function mayPass(fault: ClientError): boolean {
   const missing = fault instanceof RequestError && fault.is("transaction-unknown");
@@ -287,7 +357,7 @@ function mayPass(fault: ClientError): boolean {
 
 /** Return or throw what a verdict means. */
 function conclude({ session }: Context, result: Result): Committed {
-  session.saw(result.seq, (result.duplicate ?? result).ts_ms);
+  session.saw(result.seq, commitMs(result));
   const { id, seq, reads, ranges = [], returned = null } = result;
   if (result.status === "committed") {
     const repeated = result.duplicate !== undefined;

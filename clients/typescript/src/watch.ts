@@ -2,7 +2,7 @@
  * Following the changes: one unbroken sequence made of as many streams as it takes.
  *
  * A stream tells now and then up to which seq everything has been given. After a cut, the next one
- * begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
+ * begins there, and what was received already is dropped by (seq, number, key): no gap, no repetition.
  */
 
 import { ClientError, ClosedError, UnexpectedAnswerError } from "./errors.js";
@@ -32,6 +32,7 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
   readonly #closed = new ClosedError("The watch is closed.");
   #received = 0;
   #place: readonly [number, number] = [0, 0];
+  readonly #keys = new Set<string>();
   #ready: Event[] = [];
   #stream: AsyncGenerator<Event[], void, void> | undefined;
   #started: Promise<void> | undefined;
@@ -155,13 +156,25 @@ export class Watch<T = Json> implements AsyncIterableIterator<Change<T>> {
         }
         continue;
       }
-      const [seq, number] = this.#place;
-      const later = event.seq > seq || (event.seq === seq && event.number > number);
-      if (later && event.seq > this.#received) {
-        this.#place = [event.seq, event.number];
-        this.#ready.push(event);
-      }
+      if (event.seq > this.#received && this.#isNew(event)) this.#ready.push(event);
     }
+  }
+
+  /**
+   * Note a change; false for one that was received before. Keys that end at one seq may share a
+   * number: those of the last place are remembered.
+   */
+  #isNew({ seq, number, key }: Change): boolean {
+    const [lastSeq, lastNumber] = this.#place;
+    const later = seq > lastSeq || (seq === lastSeq && number > lastNumber);
+    const same = seq === lastSeq && number === lastNumber;
+    if (!later && (!same || this.#keys.has(key))) return false;
+    if (later) {
+      this.#place = [seq, number];
+      this.#keys.clear();
+    }
+    this.#keys.add(key);
+    return true;
   }
 
   /** Take the next change that is ready, and the progress on both sides of it. */

@@ -13,6 +13,7 @@ interface Answer {
   plain?: number;
   problem?: keyof typeof PROBLEMS;
   code?: string;
+  ts_ms?: number;
   retry_after?: number;
   pending?: string;
   verdict?: object;
@@ -24,6 +25,8 @@ interface Case {
   answers: Answer[];
   requests: unknown[][];
   pauses: number[];
+  /** Of the bodies, less the time of day. */
+  deadlines: number[];
   outcome: unknown;
 }
 
@@ -41,7 +44,7 @@ function responseOf(answer: Answer, asked: string): Response {
   if (answer.problem) {
     headers.set("Content-Type", "application/problem+json");
     ({ status } = PROBLEMS[answer.problem]);
-    body = { type: `/problems/${answer.problem}`, status, detail: "-", code: answer.code };
+    body = { type: `/problems/${answer.problem}`, status, detail: "-", code: answer.code, ts_ms: answer.ts_ms };
   } else if (answer.pending) {
     status = 202;
     headers.set("Location", `/v1/transactions/${id}?record=${answer.pending}`);
@@ -53,7 +56,7 @@ function responseOf(answer: Answer, asked: string): Response {
   return new Response(JSON.stringify(body), { status, headers });
 }
 
-async function played(one: Case): Promise<Pick<Case, "requests" | "pauses" | "outcome">> {
+async function played(one: Case): Promise<Pick<Case, "requests" | "pauses" | "deadlines" | "outcome">> {
   const requests: unknown[][] = [];
   const pauses: number[] = [];
   const bodies: string[] = [];
@@ -99,16 +102,21 @@ async function played(one: Case): Promise<Pick<Case, "requests" | "pauses" | "ou
     outcome = await calls[one.call]();
   } catch (error) {
     if (!(error instanceof ClientError)) throw error;
-    outcome = error instanceof RequestError ? `${error.type} ${error.code ?? ""}`.trimEnd() : error.name;
+    const told = error instanceof RequestError && error.members["clock_ms"] ? error.detail : "";
+    outcome = error instanceof RequestError ? `${error.type} ${error.code ?? ""} ${told}`.trimEnd() : error.name;
   }
-  return { requests, pauses, outcome };
+  const deadlines = bodies.flatMap((body) => {
+    const { deadline_ms } = JSON.parse(body) as { deadline_ms?: number };
+    return deadline_ms === undefined ? [] : [deadline_ms - START_MS];
+  });
+  return { requests, pauses, deadlines, outcome };
 }
 
 test("there are cases", () => assert.ok(Object.keys(CASES).length > 25));
 
 for (const [name, one] of Object.entries(CASES)) {
   test(name, async () => {
-    const { requests, pauses, outcome } = one;
-    assert.deepEqual(await played(one), { requests, pauses, outcome });
+    const { requests, pauses, deadlines, outcome } = one;
+    assert.deepEqual(await played(one), { requests, pauses, deadlines, outcome });
   });
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -247,7 +248,7 @@ class AsyncClient:
                 timeout of its first `commit` needs.
         """
         named = self.session.new_id() if txn_id is None else txn_id
-        return AsyncAtomic(self, named, deadline_ms)
+        return AsyncAtomic(self, named, deadline_ms, fresh=txn_id is None)
 
     async def transaction(
         self,
@@ -275,12 +276,14 @@ class AsyncClient:
             ClientError: it is not in the log.
         """
         named = self.session.new_id() if txn_id is None else txn_id
+
+        ends_ms = self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms
         txn = prepare(
             named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
-            deploy=deploy, constrain=constrain, locks=locks,
-            deadline_ms=self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms,
-        )
-        return await self._send(txn, timeout_s, fresh=txn_id is None)
+            deploy=deploy, constrain=constrain, locks=locks, deadline_ms=ends_ms,
+        )  # fmt: skip
+        dated = partial(self.session.deadline_ms, timeout_s) if deadline_ms is None else None
+        return await self._send(txn, timeout_s, fresh=txn_id is None, dated=dated)
 
     async def call(
         self,
@@ -338,11 +341,13 @@ class AsyncClient:
         return await self._send(txn, timeout_s)
 
     async def _send(
-        self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False
+        self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False,
+        dated: Callable[[], int] | None = None,
     ) -> Committed:
-        """Send a transaction; ``fresh``: nobody has sent it before."""
+        """Send a transaction; ``fresh`` and ``dated``: see `core.execute`."""
+        sent = core.execute(self.session, txn, timeout_s, fresh=fresh, dated=dated)
         try:
-            return await self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
+            return await self._run(sent)
         except OutcomeUnknownError as error:
             raise self._answerable(error) from error.__cause__
 

@@ -26,17 +26,26 @@ class AsyncAtomic(Builder):
     """
 
     def __init__(
-        self, client: AsyncClient, txn_id: str, deadline_ms: int | None = None
+        self, client: AsyncClient, txn_id: str, deadline_ms: int | None = None,
+        *, fresh: bool = False,
     ) -> None:
-        """Begin empty."""
-        super().__init__(txn_id, deadline_ms)
+        """Begin empty; ``fresh``: nobody else has the id."""
+        super().__init__(txn_id, deadline_ms, fresh=fresh)
         self._client = client
 
     async def commit(self, *, timeout_s: float | None = None) -> Committed:
         """Execute it; raises as `AsyncClient.transaction`."""
-        if self.deadline_ms is None:
+        fresh, own = self.is_fresh, self.deadline_ms is None
+
+        def dated() -> int:
             self.deadline_ms = self._client.session.deadline_ms(timeout_s)
-        return await self._client.send(self.prepare(), timeout_s=timeout_s)
+            return self.deadline_ms
+
+        if own:
+            dated()
+        return await self._client._send(  # noqa: SLF001 - of this package
+            self.prepare(), timeout_s, fresh=fresh, dated=dated if own else None
+        )
 
 
 class AsyncView:

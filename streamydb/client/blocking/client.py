@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -250,7 +251,7 @@ class Client:
                 timeout of its first `commit` needs.
         """
         named = self.session.new_id() if txn_id is None else txn_id
-        return Atomic(self, named, deadline_ms)
+        return Atomic(self, named, deadline_ms, fresh=txn_id is None)
 
     def transaction(
         self,
@@ -278,19 +279,14 @@ class Client:
             ClientError: it is not in the log.
         """
         named = self.session.new_id() if txn_id is None else txn_id
+
+        ends_ms = self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms
         txn = prepare(
-            named,
-            asserts=asserts,
-            checks=checks,
-            reads=reads,
-            updates=updates,
-            call=call,
-            deploy=deploy,
-            constrain=constrain,
-            locks=locks,
-            deadline_ms=self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms,
-        )
-        return self._send(txn, timeout_s, fresh=txn_id is None)
+            named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
+            deploy=deploy, constrain=constrain, locks=locks, deadline_ms=ends_ms,
+        )  # fmt: skip
+        dated = partial(self.session.deadline_ms, timeout_s) if deadline_ms is None else None
+        return self._send(txn, timeout_s, fresh=txn_id is None, dated=dated)
 
     def call(
         self,
@@ -356,10 +352,18 @@ class Client:
         """Send a prepared transaction; however often that is done, it is executed once."""
         return self._send(txn, timeout_s)
 
-    def _send(self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False) -> Committed:
-        """Send a transaction; ``fresh``: nobody has sent it before."""
+    def _send(
+        self,
+        txn: Prepared,
+        timeout_s: float | None,
+        *,
+        fresh: bool = False,
+        dated: Callable[[], int] | None = None,
+    ) -> Committed:
+        """Send a transaction; ``fresh`` and ``dated``: see `core.execute`."""
+        sent = core.execute(self.session, txn, timeout_s, fresh=fresh, dated=dated)
         try:
-            return self._run(core.execute(self.session, txn, timeout_s, fresh=fresh))
+            return self._run(sent)
         except OutcomeUnknownError as error:
             raise self._answerable(error) from error.__cause__
 

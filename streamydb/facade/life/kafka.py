@@ -28,9 +28,11 @@ from streamydb.kafka.digests import beside
 from streamydb.kafka.names import TopicNames
 from streamydb.records import (
     Change,
+    ChangeName,
     Resolved,
     Result,
     Transaction,
+    change_name,
     decode,
     decode_change,
     decode_marker,
@@ -201,7 +203,7 @@ class _Search:
         """Find what it wrote, and when everything up to it was written."""
         seq, topic = self._result.seq, self._names.changes
         resolved: dict[int, ToldResolved] = {}
-        seen: set[int] = set()
+        seen: set[ChangeName] = set()
         unread = ""
         partitions = len(spans(self._consumer, topic))
         for message in self._since(topic, self._written_ms - _BEFORE_MS):
@@ -215,11 +217,10 @@ class _Search:
             if isinstance(change, Resolved) and change.resolved >= seq:
                 resolved.setdefault(number, ToldResolved(change.resolved, stamp))
             elif isinstance(change, Change) and change.source.seq == seq:
-                index = change.transaction.total_order
-                if index not in seen and not is_removal(index):
-                    seen.add(index)
-                    key = (message.key() or b"").decode()
-                    told = ToldChange(key, change, number, message.offset(), stamp)
+                name = change_name(message.key(), change)
+                if name not in seen and not is_removal(name.number):
+                    seen.add(name)
+                    told = ToldChange(name.key.decode(), change, number, message.offset(), stamp)
                     self.found.changes.append(told)
             if len(resolved) == partitions:
                 break

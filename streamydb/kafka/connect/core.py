@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from streamydb.records import Change, Resolved
+from streamydb.records import Change, ChangeName, Resolved, change_name
 from streamydb.records.connect import ConnectPlace, connect_key, connect_value
 
 __all__ = ["CopiedRecord", "PartitionCopy"]
@@ -43,7 +43,7 @@ class PartitionCopy:
         self._partition = partition
         self._place = place
         self.resolved = place.seq
-        self._waiting: dict[tuple[int, int], _Waiting] = {}
+        self._waiting: dict[ChangeName, _Waiting] = {}
 
     def take(
         self, offset: int, key: bytes | None, record: Change | Resolved
@@ -51,23 +51,23 @@ class PartitionCopy:
         """Take the next record of the partition; return what can be copied now."""
         if isinstance(record, Resolved):
             return self._resolve(offset, record.resolved)
-        name = (record.source.seq, record.transaction.total_order)
-        if record.source.seq > self._place.seq:
-            self._waiting.setdefault(name, _Waiting(offset, (key or b"").decode(), record))
+        name = change_name(key, record)
+        if name.seq > self._place.seq:
+            self._waiting.setdefault(name, _Waiting(offset, name.key.decode(), record))
         return []
 
     def _resolve(self, offset: int, seq: int) -> list[CopiedRecord]:
         """Copy what waits up to a seq."""
         self.resolved = max(self.resolved, seq)
-        ready = sorted(name for name in self._waiting if name[0] <= seq)
+        ready = sorted(name for name in self._waiting if name.seq <= seq)
         if not ready:
             return []
         changes = [self._waiting.pop(name) for name in ready]
         # From the resolved record on, so that the next one to begin knows how far it is.
         position = min((each.offset for each in self._waiting.values()), default=offset)
         copied: list[CopiedRecord] = []
-        for (number, _), change in zip(ready, changes, strict=True):
-            self._place = ConnectPlace(self._place.topic, position, number)
+        for name, change in zip(ready, changes, strict=True):
+            self._place = ConnectPlace(self._place.topic, position, name.seq)
             copied += self._copied(change)
         return copied
 

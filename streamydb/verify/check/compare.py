@@ -1,7 +1,8 @@
 """Compares the outputs that were read with the expected ones (pure: no Kafka, no clock).
 
 Outputs may come in any order of partitions and any number of times; each is identified by
-(seq, index) and must have exactly the expected bytes every time. On top of that the change feed
+(seq, index), a removal by time by its key as well, as its index is a hash of that. It must have
+exactly the expected bytes every time. On top of that the change feed
 has rules along each partition: the changes of one key stay in one partition, in order of seq; a
 tombstone follows each delete; nothing up to a resolved seq appears for the first time after it.
 """
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
 from streamydb.verify.check.evidence import Evidence
 from streamydb.verify.check.expected import Expected
@@ -48,6 +50,10 @@ class _Last(NamedTuple):
     seq: int
     partition: int
     value: bytes | None
+
+
+def _name(seq: int, index: int, key: bytes) -> OutputName:
+    return OutputName("change", seq, index, hash(key) if is_removal(index) else 0)
 
 
 class Comparison:
@@ -130,11 +136,12 @@ class Comparison:
         seq, index = change.source.seq, change.transaction.total_order
         if change.op == "d":
             self._deletes[key] = self._deletes.get(key, 0) + 1
-        place = self._position(seq, index)
+        name = _name(seq, index, key)
+        place = self._position(name)
         if place < 0:
             self.evidence.outside("changes", counts, seq, output)
         elif hash((key, value)) != self.expected.changes[place]:
-            self.evidence.differs("changes", counts, OutputName("change", seq, index), output)
+            self.evidence.differs("changes", counts, name, output)
         elif self._seen_changes[place]:
             counts.duplicates += 1
         else:
@@ -142,13 +149,13 @@ class Comparison:
             counts.matched += 1
             self._apply(output, key, change)
 
-    def _position(self, seq: int, index: int) -> int:
-        """Find the change (seq, index) in `expected.changes`; -1 if it is not expected."""
+    def _position(self, name: OutputName) -> int:
+        """Find a change in `expected.changes`; -1 if it is not expected."""
+        _, seq, index, key_hash = name
         if not 0 < seq <= self.expected.transactions or index < 1:
             return -1
-        removal = self.expected.removals.get((seq, index))
-        if removal is not None:
-            return removal
+        if is_removal(index):
+            return self.expected.removals.get((seq, index, key_hash), -1)
         start, end = self.expected.starts[seq - 1], self.expected.starts[seq]
         return start + index - 1 if index <= end - start else -1
 
@@ -254,13 +261,13 @@ class Comparison:
         from bisect import bisect_right
 
         seen, starts = self._seen_changes, self.expected.starts
-        removals = {place: number for (_, number), place in self.expected.removals.items()}
+        removals = {place: name for name, place in self.expected.removals.items()}
         self.report.changes.missing = seen.count(0)
         at = seen.find(0)
         while at >= 0:
             seq = bisect_right(starts, at)
-            index = removals.get(at, at - starts[seq - 1] + 1)
-            if not self.evidence.absent("changes", OutputName("change", seq, index)):
+            place = removals.get(at, (seq, at - starts[seq - 1] + 1, 0))
+            if not self.evidence.absent("changes", OutputName("change", *place)):
                 return
             at = seen.find(0, at + 1)
 

@@ -42,8 +42,8 @@ class Expected:
     Attributes:
         results: per seq (index seq - 1), the digest of its result record.
         starts: per seq, the number of changes of all earlier ones; one more entry at the end.
-        changes: digests of all changes, in order of (seq, index).
-        removals: where in these the removals by time are, by seq and number.
+        changes: digests of all changes, in order of (seq, index); removals come last.
+        removals: where in these the removals by time are, by seq, number and hash of the key.
         dead: seq -> digest of its dead letter.
     """
 
@@ -52,7 +52,7 @@ class Expected:
         self.results = array("q")
         self.starts = array("q", [0])
         self.changes = array("q")
-        self.removals: dict[tuple[int, int], int] = {}
+        self.removals: dict[tuple[int, int, int], int] = {}
         self.dead: dict[int, int] = {}
         self._seqs: dict[int, array[int]] = {}
         self._offsets: dict[int, array[int]] = {}
@@ -80,7 +80,7 @@ class Expected:
         for change in own:
             self.changes.append(hash(change))
         for key, value in removals:
-            self.removals[seq, removal_number(key)] = len(self.changes)
+            self.removals[seq, removal_number(key), hash(key)] = len(self.changes)
             self.changes.append(hash((key, value)))
         self.starts.append(len(self.changes))
         if dead is not None:

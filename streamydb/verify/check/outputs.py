@@ -1,4 +1,4 @@
-"""Records of the output topics, and what names them: a seq, and an index among the changes."""
+"""Records of the output topics, and what names them: a seq, an index among the changes, a key."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ class Output(NamedTuple):
 
 
 class OutputName(NamedTuple):
-    """Names one output whose expected bytes are wanted: kind, seq, index (0 but for changes)."""
+    """Names one output whose expected bytes are wanted.
+
+    ``index``: 0 but for changes. ``key_hash``: of a removal by time, whose index another may share.
+    """
 
     kind: str
     seq: int
     index: int  # type: ignore[assignment]  # a field, not the method of tuples
+    key_hash: int = 0
 
 
 def result_seq(value: bytes | None) -> int:

@@ -272,9 +272,9 @@ def _expected_records(
             for topic, key, value in oracle.apply(raw, partition, offset, ts_ms):
                 if topic not in kinds or value is None:
                     continue
-                index = 0
+                index = key_hash = 0
                 if topic == "changes" and tells_removal(value):
-                    index = removal_number(key or b"")
+                    index, key_hash = removal_number(key or b""), hash(key)
                 elif topic == "changes":
                     index = own = own + 1
-                yield OutputName(kinds[topic], seq, index), key, value
+                yield OutputName(kinds[topic], seq, index, key_hash), key, value

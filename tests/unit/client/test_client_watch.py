@@ -224,9 +224,10 @@ def test_what_comes_while_a_wait_is_cancelled_is_not_lost(
 
 
 LOG = [
-    Change(f"k{number}", "u", 0, seq, seq, number, 1000, f"t{seq}")
+    Change(f"{key}{number}", "u", 0, seq, seq, number, 1000, f"t{seq}")
     for seq in range(1, 7)
     for number in range(1, seq % 3 + 2)
+    for key in ("z", "a")[: seq % 2 + 1]  # as keys that end together
 ]
 
 

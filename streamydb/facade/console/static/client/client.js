@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/client.ts (0199e02b7bc8e7e32c8affc7f3cb5a48c76d379594851de724ec34aebff3e68a): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (5887ff4aa974210167821c4f7398d434d0cd1428110e7e1e7fd5089a73e1bf16): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, RangeScan, read } from "./reads.js";
@@ -80,13 +80,14 @@ export class Client {
     /** Execute a transaction; throws `AbortedError` if it aborted. */
     async transaction(transaction, options = {}) {
         const id = options.id ?? this.session.newId();
-        const deadlineMs = options.deadlineMs ?? this.session.deadlineMs(options.timeoutS);
-        const txn = prepare(this.#context(options), id, transaction, deadlineMs);
-        return execute(this.#context(options), txn, options.timeoutS, options.id === undefined);
+        const dated = () => this.prepare(transaction, { ...options, id });
+        const redated = options.deadlineMs === undefined ? dated : undefined;
+        return execute(this.#context(options), dated(), options.timeoutS, options.id === undefined, redated);
     }
     /** Begin a transaction that is put together call by call, then committed. */
     atomic(options = {}) {
-        return new Atomic(this, options.id ?? this.session.newId(), options.deadlineMs);
+        const fresh = options.id === undefined;
+        return new Atomic(this, options.id ?? this.session.newId(), options.deadlineMs, fresh);
     }
     /** Return a transaction's bytes, to be sent with `send`. */
     prepare(transaction, options = {}) {
@@ -97,6 +98,10 @@ export class Client {
     /** Send a prepared transaction; however often that is done, it is executed once. */
     send(txn, options = {}) {
         return execute(this.#context(options), txn, options.timeoutS, false);
+    }
+    /** @internal Send a transaction whose deadline is made here; `fresh`: nobody has sent it before. */
+    sendDated(dated, options, fresh) {
+        return execute(this.#context(options), dated(), options.timeoutS, fresh, dated);
     }
     /**
      * Look for the verdict of a transaction that was sent before.
@@ -132,14 +137,16 @@ export class Client {
 export class Atomic {
     id;
     deadlineMs;
+    fresh;
     #client;
     #checks = [];
     #reads = [];
     #updates = [];
     /** @internal */
-    constructor(client, id, deadlineMs) {
+    constructor(client, id, deadlineMs, fresh = false) {
         this.id = id;
         this.deadlineMs = deadlineMs;
+        this.fresh = fresh;
         this.#client = client;
     }
     /** Commit only if all these hold; an entry means that the key still has its version. */
@@ -197,10 +204,16 @@ export class Atomic {
     }
     /** Execute it; throws as `Client.transaction`. */
     async commit(options = {}) {
-        this.deadlineMs ??= this.#client.session.deadlineMs(options.timeoutS);
         const parts = { checks: this.#checks, reads: this.#reads, updates: this.#updates };
-        const txn = this.#client.prepare(parts, { id: this.id, deadlineMs: this.deadlineMs });
-        return this.#client.send(txn, options);
+        const { id, fresh, deadlineMs } = this;
+        this.fresh = false;
+        if (deadlineMs !== undefined)
+            return this.#client.send(this.#client.prepare(parts, { id, deadlineMs }), options);
+        const dated = () => {
+            this.deadlineMs = this.#client.session.deadlineMs(options.timeoutS);
+            return this.#client.prepare(parts, { id, deadlineMs: this.deadlineMs });
+        };
+        return this.#client.sendDated(dated, options, fresh);
     }
     #update(update) {
         this.#updates.push(update);

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/run.ts (58666706851a68ee8e96bacc3940991ce788af842384c3bdcf3002f5b3c2117e): python -m tools.console_client
+// Made of clients/typescript/src/run.ts (1132ae5eba6447524fa8a8a383ff16c2ed06fd65920fbd6baea34e9bad07b0a5): python -m tools.console_client
 /**
  * Functions as transactions: reads become version checks, writes become updates.
  *
@@ -86,8 +86,9 @@ export class View {
         const versions = [...this.#seen].map(([key, entry]) => ({ key, version: entry?.version ?? 0 }));
         const checks = [...versions, ...this.#scans.flatMap((scan) => rangeChecks(scan, this.seq ?? 0))];
         const updates = [...this.#writes].map(([key, value]) => value === undefined ? { op: "delete", key } : { op: "put", key, value, ...this.#ends.get(key) });
-        const txn = prepare(this.#context, session.newId(), { checks, updates }, session.deadlineMs());
-        await execute(this.#context, txn, undefined, true);
+        const id = session.newId();
+        const dated = () => prepare(this.#context, id, { checks, updates }, session.deadlineMs());
+        await execute(this.#context, dated(), undefined, true, dated);
     }
     /** @internal Allow nothing more: the function has ended. */
     end() {

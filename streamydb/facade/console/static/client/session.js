@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/session.ts (67ed77fd2dcccd0cd2a5a45dbcab40e3380f50d5cea5ca24b7e4c5c19b82e052): python -m tools.console_client
+// Made of clients/typescript/src/session.ts (3a0b0673566e13a33537f5b5b5fbdcb5277a4f4b84b10f04e548bc3f629def83): python -m tools.console_client
 /** A client's memory between calls, and its rules for trying again. */
 import { RequestError } from "./errors.js";
 import { DEADLINE_AHEAD_MS_MAX } from "./tables.js";
@@ -42,17 +42,26 @@ export class Session {
     surroundings;
     /** The highest seq that this client has seen. */
     seq = 0;
-    /** How far the time of day is behind the last commit time that it has seen. */
+    /** How far the time of day is behind commit times, as far as that is known; negative: ahead of them. */
     behindMs = 0;
     constructor(options, surroundings) {
         this.options = options;
         this.surroundings = surroundings;
     }
-    /** Remember that something as of a seq was seen, and its commit time, if that is known. */
-    saw(seq, tsMs = 0) {
+    /**
+     * Remember that something as of a seq was seen, and its commit time, if that is known.
+     *
+     * `sentMs`: the time of day when it was sent, if that was now and this is the verdict of what was
+     * sent. The commit time lies between then and now, by the brokers' clock. Else it may be old, and
+     * only says that the brokers' clock is not behind it.
+     */
+    saw(seq, tsMs = 0, sentMs) {
         this.seq = Math.max(this.seq, seq);
-        if (tsMs)
-            this.behindMs = Math.max(0, tsMs - this.surroundings.wallMs());
+        if (!tsMs)
+            return;
+        const least = tsMs - this.surroundings.wallMs();
+        const most = sentMs === undefined ? Infinity : Math.max(least, tsMs - sentMs);
+        this.behindMs = Math.min(Math.max(this.behindMs, least), most);
     }
     /** The deadline of a transaction that is tried for so long from now on. */
     deadlineMs(timeoutS = this.options.timeoutS) {

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/transactions.ts (240356cafba6cd32b7ae766be89ee71da5b65fe6fa09e4f3b04d7c54b4658eb4): python -m tools.console_client
+// Made of clients/typescript/src/transactions.ts (e261977409ba37337e38fe98c2e6b958dcf1e47725fea8097ff50bdfb0677a1b): python -m tools.console_client
 /**
  * Transactions: sent, repeated, and what their answers mean.
  *
@@ -9,12 +9,14 @@
  * The verdict that a transaction lacks locks ends nothing: whoever meets it, a facade too, sends the
  * next attempt, and that one may commit. So who asks goes on to the verdict of the last attempt.
  */
-import { abort, ClientError, OutcomeUnknownError, RequestError, refusal, UnexpectedAnswerError, } from "./errors.js";
+import { abort, ClientError, OutcomeUnknownError, problem, RequestError, refusal, UnexpectedAnswerError, } from "./errors.js";
 import { byCodePoints } from "./ranges.js";
 import { sleep, tried } from "./reads.js";
 import { ID_BYTES_MAX, LOCK_ATTEMPTS_MAX, UNIQUE_PREFIX, UNTIMELY } from "./tables.js";
 /** How long the verdict of a transaction is looked for whose deadline has passed, at least. */
 const SETTLE_S = 10;
+/** How many deadlines a transaction is given at most. */
+const DATES_MAX = 3;
 /** Return a transaction's bytes. */
 export function prepare(context, id, transaction, deadlineMs) {
     const { asserts, checks, reads, updates, call, locks } = transaction;
@@ -47,41 +49,44 @@ export function checkNumbers(value, id) {
  *
  * One that lacks the locks of a unique constraint is sent again with them. When the time has
  * passed, nothing is sent any more: an attempt at the very end only looks for the verdict, if there
- * may be one. `fresh`: nobody has sent it before.
+ * may be one. `fresh`: nobody has sent it before. `redated`: makes it anew, with a deadline by what
+ * the session knows now, for the case that this machine's clock differs from the brokers';
+ * undefined: the deadline is the caller's.
  */
-export async function execute(context, prepared, timeoutS, fresh) {
+export async function execute(context, prepared, timeoutS, fresh, redated) {
     const { session } = context;
     const retry = session.retry(timeoutS);
-    let txn = prepared;
+    let first = prepared;
+    let txn = first;
     let perform = () => send(context, txn, retry.waitS());
     let asked;
     let uncertain = false;
     let alone = fresh;
     let attempts = 1;
+    let dates = 1;
     for (;;) {
         let fault;
         let [sought, position] = [txn.id, undefined];
-        const outcome = await perform().catch((error) => {
-            if (!(error instanceof ClientError))
-                throw error;
-            return error;
-        });
+        const outcome = await learned(context, asked === undefined, perform);
         if (outcome instanceof ClientError) {
             fault = outcome;
-            if (fault instanceof RequestError && isUntimely(fault.code)) {
-                session.saw(0, Number(fault.members["ts_ms"] ?? 0));
+            if (isLate(fault)) {
                 if (!alone)
                     return settled(context, txn, retry, fault);
+                const again = dates < DATES_MAX && "ts_ms" in fault.members ? redated?.() : undefined;
+                if (again !== undefined && again.payload !== first.payload && retry.leftS()) {
+                    first = txn = again;
+                    [asked, dates] = [undefined, dates + 1];
+                    perform = () => send(context, txn, retry.waitS());
+                    continue;
+                }
             }
             uncertain ||= fault.uncertain;
         }
         else if (isResult(outcome)) {
             const again = await following(context, txn, asked, outcome);
-            if (again === undefined || attempts >= LOCK_ATTEMPTS_MAX) {
-                if (isUntimely(outcome.code) && !alone)
-                    return settled(context, txn, retry);
+            if (again === undefined || attempts >= LOCK_ATTEMPTS_MAX)
                 return conclude(context, outcome);
-            }
             [txn, asked, attempts] = [again, undefined, attempts + 1];
             perform = () => send(context, txn, retry.waitS());
             continue;
@@ -105,6 +110,57 @@ export async function execute(context, prepared, timeoutS, fresh) {
         perform = () => asked === undefined ? send(context, txn, retry.waitS()) : look(context, id, at, retry.waitS());
     }
 }
+/** The outcome of a request, or its fault; the commit time that it tells is learned. `sends`: it sends. */
+async function learned(context, sends, perform) {
+    const { session } = context;
+    const sentMs = sends ? session.surroundings.wallMs() : undefined;
+    let outcome;
+    try {
+        outcome = await perform();
+    }
+    catch (error) {
+        if (!(error instanceof ClientError))
+            throw error;
+        return isLate(error) ? withClocks(context, error, sentMs) : error;
+    }
+    if (!isResult(outcome))
+        return outcome;
+    if (isUntimely(outcome.code)) {
+        session.saw(outcome.seq);
+        const fault = refusal(outcome.code ?? "", undefined, outcome.id ?? undefined);
+        return withClocks(context, fault, sentMs, outcome.ts_ms);
+    }
+    session.saw(0, commitMs(outcome), sentMs);
+    return outcome;
+}
+/** Learn the commit time of a copy that was refused; return its error with the clocks. */
+function withClocks({ session }, fault, sentMs, tsMs) {
+    const commitMs = tsMs ?? Number(fault.members["ts_ms"] ?? 0);
+    if (!commitMs)
+        return fault;
+    const clockMs = session.surroundings.wallMs();
+    session.saw(0, commitMs, sentMs);
+    const members = { ...fault.members, ts_ms: commitMs, clock_ms: clockMs };
+    const detail = `${fault.detail} ${clocksTold(clockMs, commitMs)}`;
+    return problem(fault.type, fault.status, detail, members, fault.retryAfterS);
+}
+/** Say what this machine's clock and a commit time were at one moment, and how far they are apart. */
+function clocksTold(clockMs, commitMs) {
+    const aheadS = Math.abs(clockMs - commitMs) / 1_000;
+    const [hours, minutes, seconds] = [Math.trunc(aheadS / 3_600), Math.trunc(aheadS / 60) % 60, aheadS % 60];
+    const parts = [...(hours ? [`${hours} h`] : []), ...(hours || minutes ? [`${minutes} min`] : [])];
+    const length = [...parts, `${parts.length ? seconds.toFixed(0) : seconds} s`].join(" ");
+    const side = clockMs > commitMs ? "ahead of" : "behind";
+    return `The commit time was ${moment(commitMs)} when this machine's clock said ${moment(clockMs)}: ${length} ${side} it.`;
+}
+function moment(timeMs) {
+    const date = new Date(timeMs);
+    return Number.isNaN(date.getTime()) ? `${timeMs} ms after 1970` : date.toISOString();
+}
+/** The commit time of the record that a result is of. */
+function commitMs(result) {
+    return (result.duplicate ?? result).ts_ms;
+}
 /**
  * What is to be sent after a verdict: the next attempt; undefined if the verdict is final.
  *
@@ -127,8 +183,10 @@ async function settled(context, txn, retry, fault) {
     catch (error) {
         if (!(error instanceof ClientError))
             throw error;
-        throw unknown(context, txn, fault ?? error);
+        throw unknown(context, txn, fault);
     }
+    if (isUntimely(result.code))
+        throw fault;
     return conclude(context, result);
 }
 /** Look for the verdict of a transaction that was sent before. */
@@ -218,6 +276,10 @@ function isResult(outcome) {
 function isUntimely(code) {
     return UNTIMELY.includes(code);
 }
+/** A copy was refused that came after the deadline, or too long before it. */
+function isLate(fault) {
+    return fault instanceof RequestError && isUntimely(fault.code);
+}
 /** Sending again may help. */
 function mayPass(fault) {
     const missing = fault instanceof RequestError && fault.is("transaction-unknown");
@@ -225,7 +287,7 @@ function mayPass(fault) {
 }
 /** Return or throw what a verdict means. */
 function conclude({ session }, result) {
-    session.saw(result.seq, (result.duplicate ?? result).ts_ms);
+    session.saw(result.seq, commitMs(result));
     const { id, seq, reads, ranges = [], returned = null } = result;
     if (result.status === "committed") {
         const repeated = result.duplicate !== undefined;

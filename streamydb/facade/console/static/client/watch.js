@@ -1,9 +1,9 @@
-// Made of clients/typescript/src/watch.ts (ed764fb8a7d9ccb5eacaf0612c0013b178e3eeb6a279690b3977b1a768171ea2): python -m tools.console_client
+// Made of clients/typescript/src/watch.ts (50d313310c4d2e7f764130edfafd51a47bf180ad0458ebd52639ab77626584c2): python -m tools.console_client
 /**
  * Following the changes: one unbroken sequence made of as many streams as it takes.
  *
  * A stream tells now and then up to which seq everything has been given. After a cut, the next one
- * begins there, and what was received already is dropped by (seq, number): no gap, no repetition.
+ * begins there, and what was received already is dropped by (seq, number, key): no gap, no repetition.
  */
 import { ClientError, ClosedError, UnexpectedAnswerError } from "./errors.js";
 import { checkBound, endOf, read, sleep } from "./reads.js";
@@ -24,6 +24,7 @@ export class Watch {
     #closed = new ClosedError("The watch is closed.");
     #received = 0;
     #place = [0, 0];
+    #keys = new Set();
     #ready = [];
     #stream;
     #started;
@@ -142,13 +143,26 @@ export class Watch {
                 }
                 continue;
             }
-            const [seq, number] = this.#place;
-            const later = event.seq > seq || (event.seq === seq && event.number > number);
-            if (later && event.seq > this.#received) {
-                this.#place = [event.seq, event.number];
+            if (event.seq > this.#received && this.#isNew(event))
                 this.#ready.push(event);
-            }
         }
+    }
+    /**
+     * Note a change; false for one that was received before. Keys that end at one seq may share a
+     * number: those of the last place are remembered.
+     */
+    #isNew({ seq, number, key }) {
+        const [lastSeq, lastNumber] = this.#place;
+        const later = seq > lastSeq || (seq === lastSeq && number > lastNumber);
+        const same = seq === lastSeq && number === lastNumber;
+        if (!later && (!same || this.#keys.has(key)))
+            return false;
+        if (later) {
+            this.#place = [seq, number];
+            this.#keys.clear();
+        }
+        this.#keys.add(key);
+        return true;
     }
     /** Take the next change that is ready, and the progress on both sides of it. */
     #given() {
