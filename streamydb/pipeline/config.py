@@ -23,7 +23,7 @@ class PipelineConfig:
     ``procedures``: folders and files with the code of stored procedures, on every executor.
     ``start``: a state or a backup that a new checkpoint begins with.
     ``store``: the URL of a checkpoint in an object store, of which ``checkpoint`` is then a local
-    copy.
+    copy. ``gears``: a real-time gear runs beside the micro-batch gear.
     """
 
     settings: Settings
@@ -38,6 +38,7 @@ class PipelineConfig:
     procedures: tuple[Path, ...] = ()
     start: Path | None = None
     store: str | None = None
+    gears: bool = False
 
     @property
     def location(self) -> str:
