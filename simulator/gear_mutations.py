@@ -115,7 +115,10 @@ def _rebase_without_tail() -> Any:
     """A newer base is taken for the whole state."""
 
     def rebase(self: Any, opened: OpenBase) -> bool:
+        position, role = self.position, self._state().role
         self._begin(opened)
+        self._position = position
+        self.play(leads=role.leads, covered=role.covered)
         return True
 
     return mock.patch.object(RealTimeShard, "rebase", rebase)

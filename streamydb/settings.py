@@ -127,7 +127,7 @@ class Settings(BaseSettings):
     )
     gear: Literal["micro-batch", "both"] = Field(
         default="micro-batch",
-        description="The queries of a pipeline; both: a real-time query answers while little comes.",
+        description="Queries of a pipeline; both: a real-time one answers while little comes.",
     )
     constraints: bool = Field(
         default=False, description="No longer needed: any database takes constraints."

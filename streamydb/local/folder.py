@@ -63,13 +63,13 @@ class GearStatus(msgspec.Struct, frozen=True):
     """The gear of a pipeline that leads.
 
     ``gear``: micro-batch or real-time. ``since_ms``: since when, in ms since 1970. ``why``: for
-    people. ``seq``: the last one that the real-time gear has executed; None while it does not run.
+    people. ``worker``: the process of the real-time gear; None if that does not lead.
     """
 
     gear: str
     since_ms: int
     why: str
-    seq: int | None = None
+    worker: int | None = None
 
 
 class PipelineStatus(msgspec.Struct, kw_only=True):

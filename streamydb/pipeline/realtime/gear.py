@@ -151,8 +151,8 @@ class RealTimeGear(Background):
         self._count(reason)
         self._tell(MICRO_BATCH, why)
 
-    def _tell(self, gear: str, why: str, seq: int | None = None) -> None:
-        self._show(GearStatus(gear, time.time_ns() // 1_000_000, why, seq))
+    def _tell(self, gear: str, why: str, worker: int | None = None) -> None:
+        self._show(GearStatus(gear, time.time_ns() // 1_000_000, why, worker))
 
     def _turn(self, life: GearLife) -> bool:
         """Do what is due; return False if the other gear has the lead and is to keep it."""
@@ -181,8 +181,7 @@ class RealTimeGear(Background):
         if life.leads:
             log.info("the real-time gear leads")
             self._stage = "leading"
-            self._tell(REAL_TIME, "the log is calm", None if life.executed is None
-                       else life.executed.seq)
+            self._tell(REAL_TIME, "the log is calm", life.worker)
             self._pace.slow_down()
             self.shifting.shifted(_now_ms())
         elif self.shifting.wants_down(_now_ms()):

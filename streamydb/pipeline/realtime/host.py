@@ -7,6 +7,7 @@ executes what has come meanwhile, gives the outputs to Spark, and tells the driv
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import socket
 import threading
@@ -140,7 +141,7 @@ class _Worker:
         shard = RealTimeShard(around, opened)
         for work in (self._read_input, self._read_driver):
             threading.Thread(target=work, daemon=True).start()
-        self._channel.send(Began(shard.base_seq, shard.position))
+        self._channel.send(Began(shard.base_seq, shard.position, os.getpid()))
         return shard
 
     def _first_base(self) -> OpenBase:

@@ -113,6 +113,7 @@ class GearLife:
     Attributes:
         executed: what the worker has said last; None: it has not begun.
         confirmed: the last group whose outputs are all in Kafka.
+        worker: the worker's process; 0: it has not begun.
     """
 
     def __init__(self, start: GearStart, base: Base) -> None:
@@ -124,6 +125,7 @@ class GearLife:
         self._start = start
         self.executed: Executed | None = None
         self.confirmed: Executed | None = None
+        self.worker = 0
         self._ended: GearEnded | None = None
         self._changed = threading.Event()
         self._confirmations = Confirmations()
@@ -182,6 +184,7 @@ class GearLife:
             raise GearEnded(began.reason, began.what)
         if not isinstance(began, Began):
             raise GearEnded("fault", "the worker of the real-time gear ended at its start")
+        self.worker = began.pid
         log.info("the real-time gear begins at seq %d, offset %d", began.seq, began.position)
         self._reader = OutputReader(start.client, start.topics, self._see)
         self._reader.start()

@@ -33,11 +33,13 @@ class Play(msgspec.Struct, frozen=True, tag="play"):
 class Began(msgspec.Struct, frozen=True, tag="began"):
     """The worker has opened a base and can execute.
 
-    ``seq``: of the base. ``position``: the first offset of the log that it takes.
+    ``seq``: of the base. ``position``: the first offset of the log that it takes. ``pid``: of its
+    process.
     """
 
     seq: int
     position: int
+    pid: int
 
 
 class Executed(msgspec.Struct, frozen=True, tag="executed"):

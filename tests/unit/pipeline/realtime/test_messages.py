@@ -21,7 +21,7 @@ from streamydb.pipeline.realtime.messages import (
 @pytest.mark.parametrize(
     "message",
     [
-        Play(leads=True, covered=7), Began(3, 4), Executed(9, 12, 3, b"\0" * 16, b"{}"),
+        Play(leads=True, covered=7), Began(3, 4, 99), Executed(9, 12, 3, b"\0" * 16, b"{}"),
         Executed(9, 12, 3, b""), Left("repeated-id", "why"),
     ],
 )
