@@ -47,7 +47,7 @@ def _scan_below() -> Any:
 
 
 def _ends_below() -> Any:
-    """What ends is what the base says."""
+    """The base alone says what ends."""
 
     def due(self: Any, _at: Any, until_ms: int, after: bytes, keys_max: int) -> Any:
         behind = first_name(until_ms + 1)
@@ -91,7 +91,7 @@ def _forget_constraints() -> Any:
 
 
 def _say_it_early() -> Any:
-    """What is resolved is written with the outputs of its group."""
+    """The resolved record is written with the outputs of its group."""
     run = RealTimeShard._run  # noqa: SLF001 - the point
 
     def early(self: Any, blocks: list[bytes]) -> Group:

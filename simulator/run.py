@@ -77,8 +77,7 @@ def run_seed(
     """Run one seed with about ``records`` records. The same seed always does the same.
 
     ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
-    ``pair``: two pipelines over the log, one of which leads (see `pipelines`).
-    ``gears``: a real-time gear beside the pipeline, in a database that can have one (see `gears`).
+    ``pair``: two pipelines over the log (`pipelines`). ``gears``: a real-time gear (`gears`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
@@ -94,8 +93,7 @@ def run_seed(
     alone = constrained and chance.random() < 0.6  # where the locks of a workload are right
     late = constrained and random.Random(f"late {seed}").random() < _LATE  # noqa: S311 - as above
     config = _draw_config(rng, seed, grouping, constrained=constrained and not late, alone=alone)
-    if gears:
-        config = msgspec.structs.replace(config, shards=1, partitions=1)
+    config = _for_gears(config) if gears else config
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
@@ -103,21 +101,20 @@ def run_seed(
     _draw_kinds(workload, seed, workflows, large, config, constrained=constrained)
     workload.ranges = _draw_ranges(seed, keys, ranges)
     workload.expiry, workload.leases = _draw_expiry(seed, workload, expiry)
-    if constrained:
-        workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
+    workload.declarations = _draw_declarations(chance) if constrained else None
     log = SimulatedLog(rng, config.partitions)
     log.begins = _draw_begins(seed, records, late=late)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
     limits = _limits(workload, seed, dice.choice(_SPANS_MS))
-    kind = Pair if pair else Gears if gears else Cluster
     crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
+    kind = Pair if pair else Gears if gears else Cluster
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
     members = [cluster] if isinstance(cluster, Cluster) else cluster.members
     outcome.grouping = grouping
     outcome.config = (
-        f"{_shown(config)} late={late} keys={len(keys)} large={rate} "
-        f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
+        f"{_shown(config)} late={late} keys={len(keys)} large={rate} pair={pair} gears={gears} "
+        f"plan_limit={cluster.plan_limit} crashes={members[0].crashes}"
     )
     try:
         with no_collection(), limits, failing() if faults else nullcontext():
@@ -156,6 +153,16 @@ def _draw_config(
         rng.choice([3, 20, 100, 10_000]), grouping,
         constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
+
+
+def _draw_declarations(chance: random.Random) -> Declarations:
+    """Decide which share of the records declares constraints."""
+    return Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
+
+
+def _for_gears(config: ShardConfig) -> ShardConfig:
+    """A database that can have a real-time gear."""
+    return msgspec.structs.replace(config, shards=1, partitions=1)
 
 
 def _draw_begins(seed: int, records: int, *, late: bool) -> Begins:

@@ -270,8 +270,7 @@ class KeyTransactionProcessor:
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
-            may_be_too_much(released), times=self._digest_times(released),
-            position=self._position(released),
+            may_be_too_much(released), **self._facts(released),
         )
         meta.fits, meta.made, meta.turn, meta.ends = 0, 0, 0, False
         header = {
@@ -365,10 +364,13 @@ class KeyTransactionProcessor:
                 yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
         meta.turn += 1
 
-    def _position(self, released: Columns) -> int:
-        """Return the offset behind the released records, if the log has one partition."""
+    def _facts(self, released: Columns) -> dict[str, Any]:
+        """Return the times of the digests in a plan, and where the log goes on behind it, if that
+        has one partition.
+        """
         alone = self._meta.config.partitions == 1 and not released.cols["part"].any()
-        return int(released.cols["off"][-1]) + 1 if alone else -1
+        position = int(released.cols["off"][-1]) + 1 if alone else -1
+        return {"times": self._digest_times(released), "position": position}
 
     def _digest_times(self, released: Columns) -> list[int]:
         """Return the commit timestamps of the records after which there is a digest."""

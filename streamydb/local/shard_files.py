@@ -206,7 +206,7 @@ class LmdbValues:
                 txn.delete(end_name(key, item), db=self._ends)
 
     def _position(self, txn: lmdb.Transaction) -> Position:
-        return position_in(txn, self._about)
+        return _position_in(txn, self._about)
 
     def _move(self, txn: lmdb.Transaction, position: Position) -> None:
         txn.put(_POSITION, f"{position[0]} {position[1]}".encode(), db=self._about)
@@ -235,7 +235,7 @@ class LmdbSnapshot:
 
     def position(self) -> Position:
         """Return the position of the values; (0, "") when new."""
-        return position_in(self._txn, self._about)
+        return _position_in(self._txn, self._about)
 
     def described(self) -> bytes | None:
         """Return the base that was noted last; it may be of values that are there no more."""
@@ -269,7 +269,7 @@ def mapped_tables(folder: Path, names: Sequence[str]) -> list[npt.NDArray[Any]] 
         return None
 
 
-def position_in(txn: lmdb.Transaction, about: Any) -> Position:
+def _position_in(txn: lmdb.Transaction, about: Any) -> Position:
     """Return the position that a transaction sees; (0, "") when new."""
     data = txn.get(_POSITION, db=about)
     if data is None:

@@ -1,4 +1,4 @@
-"""Which groups of the real-time gear are in Kafka as a whole (pure).
+"""Confirmations: the groups of the real-time gear that are in Kafka as a whole (pure).
 
 Spark's sink does not say when Kafka has taken a record. So the driver reads the outputs back and
 compares them with what the worker says it has handed to Spark, by hashes. A group is confirmed when

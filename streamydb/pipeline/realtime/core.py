@@ -91,7 +91,7 @@ class OpenBase:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a start of the gear executes with: as the hosts of the other gear are given it.
+    """The configuration, code and rulings with which a start of the gear executes.
 
     ``life``: this start of the query. ``changes_partitions``: each gets the resolved records.
     """
@@ -105,7 +105,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the execution of a group has led to.
+    """The outcome of a group.
 
     ``outputs``: all but what is resolved, in order. ``resolved``: the value of the resolved record
     that is true as soon as all outputs up to ``seq`` are in Kafka; None: it is not this gear that

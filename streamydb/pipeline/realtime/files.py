@@ -65,4 +65,3 @@ def _base(snapshot: LmdbSnapshot, config: ShardConfig) -> Base | None:
     values = base.state.values
     same = base.state.config == config and snapshot.position() == (values.applied, values.digest)
     return base if same else None
-

@@ -210,4 +210,3 @@ class RealTimeGear(Background):
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-

@@ -245,4 +245,3 @@ def _one_batch(outputs: list[Records], config: ShardConfig) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-

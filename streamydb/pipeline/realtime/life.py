@@ -40,7 +40,7 @@ from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.procedures.folder import FolderModules
 from streamydb.txn_processor import outputs as o
 
-__all__ = ["GEAR_NAME", "GearEnded", "GearLife", "GearStart"]
+__all__ = ["GEAR_NAME", "GearEnded", "GearLife", "GearStart", "output_topics"]
 
 log = logging.getLogger("streamydb.realtime")
 
@@ -66,7 +66,7 @@ class GearEnded(StreamyError):  # noqa: N818 - what happened
 
 @dataclass(frozen=True, slots=True)
 class GearStart:
-    """What every start of the gear of one run of the pipeline has in common.
+    """The part that all starts of the gear in one run of the pipeline have in common.
 
     ``shard``: the configuration of the micro-batch gear. ``topics``: the output topics with their
     numbers.

@@ -1,4 +1,4 @@
-"""When the gears shift, by what is read of the log (pure).
+"""Shifting: the decision which gear leads, by the rate of the log (pure).
 
 The real-time gear leads while it keeps up: a record costs it a tenth of a millisecond and more, and
 the micro-batch gear a hundredth. Down: more records have waited for it, for a second, than it
