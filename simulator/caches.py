@@ -174,6 +174,9 @@ class _Disturbed:
     def clear(self, expected: Position, reached: Position) -> bool:
         return self._now().clear(expected, reached)
 
+    def describe(self, at: Position, base: bytes) -> bool:
+        return self._now().describe(at, base)
+
 
 @dataclass(slots=True)
 class LateWorkers:

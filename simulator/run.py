@@ -13,6 +13,7 @@ from simulator.cluster import Cluster
 from simulator.constraints import Declarations, allowed_late
 from simulator.expiry import Expiry, Leases
 from simulator.faults import Release, failing
+from simulator.gears import Gears
 from simulator.judge import Divergence, SeedOutcome, judge
 from simulator.large_values import LargeValues, draw_begins, small_limits
 from simulator.log import SimulatedLog
@@ -71,12 +72,12 @@ def run_seed(
     seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
     workflows: float | None = None, constraints: float | None = None, large: float | None = None,
     rollbacks: float | None = None, deadlines: float | None = None, ranges: float | None = None,
-    expiry: float | None = None, faults: float = 0.0,
+    expiry: float | None = None, faults: float = 0.0, gears: bool = False,
 ) -> SeedOutcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
     ``grouping``: planner or single; by default planner for even seeds and single for odd ones.
-    ``pair``: two pipelines over the log, one of which leads (see `pipelines`).
+    ``pair``: two pipelines over the log (`pipelines`). ``gears``: a real-time gear (`gears`).
     ``workflows``: which share of the records enters a workflow; by default as the seed has it.
     ``constraints``: how likely it is that there are some.
     ``rollbacks``: how likely it is, at each moment, that a copy of a checkpoint is put back.
@@ -86,12 +87,13 @@ def run_seed(
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation wants to be repeatable
     outcome = SeedOutcome(seed)
-    grouping = grouping or ("single" if seed % 2 else "planner")
+    grouping = grouping or ("single" if seed % 2 and not gears else "planner")
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
     constrained = chance.random() < (_CONSTRAINTS[grouping] if constraints is None else constraints)
     alone = constrained and chance.random() < 0.6  # where the locks of a workload are right
     late = constrained and random.Random(f"late {seed}").random() < _LATE  # noqa: S311 - as above
     config = _draw_config(rng, seed, grouping, constrained=constrained and not late, alone=alone)
+    config = _for_gears(config) if gears else config
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
         rng, keys, rng.choice([0.0, 0.1, 0.5]), rng.choice([0.0, 0.05]), rng.choice([0.0, 0.5, 1.0])
@@ -99,21 +101,20 @@ def run_seed(
     _draw_kinds(workload, seed, workflows, large, config, constrained=constrained)
     workload.ranges = _draw_ranges(seed, keys, ranges)
     workload.expiry, workload.leases = _draw_expiry(seed, workload, expiry)
-    if constrained:
-        workload.declarations = Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
+    workload.declarations = _draw_declarations(chance) if constrained else None
     log = SimulatedLog(rng, config.partitions)
     log.begins = _draw_begins(seed, records, late=late)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
     limits = _limits(workload, seed, dice.choice(_SPANS_MS))
-    kind = Pair if pair else Cluster
     crashes, rate = rng.choice([0.0, 0.02, 0.1]), workload.large.rate if workload.large else 0.0
+    kind = Pair if pair else Gears if gears else Cluster
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
-    members = cluster.members if isinstance(cluster, Pair) else [cluster]
+    members = [cluster] if isinstance(cluster, Cluster) else cluster.members
     outcome.grouping = grouping
     outcome.config = (
-        f"{_shown(config)} late={late} keys={len(keys)} large={rate} "
-        f"plan_limit={cluster.plan_limit} crashes={members[0].crashes} pair={pair}"
+        f"{_shown(config)} late={late} keys={len(keys)} large={rate} pair={pair} gears={gears} "
+        f"plan_limit={cluster.plan_limit} crashes={members[0].crashes}"
     )
     try:
         with no_collection(), limits, failing() if faults else nullcontext():
@@ -152,6 +153,16 @@ def _draw_config(
         rng.choice([3, 20, 100, 10_000]), grouping,
         constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
+
+
+def _draw_declarations(chance: random.Random) -> Declarations:
+    """Decide which share of the records declares constraints."""
+    return Declarations(chance, chance.choice([0.02, 0.1, 0.3]))
+
+
+def _for_gears(config: ShardConfig) -> ShardConfig:
+    """A database that can have a real-time gear."""
+    return msgspec.structs.replace(config, shards=1, partitions=1)
 
 
 def _draw_begins(seed: int, records: int, *, late: bool) -> Begins:
@@ -241,7 +252,7 @@ def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> De
 
 
 def _drive(
-    cluster: Cluster | Pair, log: SimulatedLog, workload: Workload, rng: random.Random,
+    cluster: Cluster | Gears | Pair, log: SimulatedLog, workload: Workload, rng: random.Random,
     records: int, back: Rollbacks,
 ) -> None:
     """Write the records in bursts with batches in between, then let everything settle."""
@@ -262,7 +273,7 @@ def _drive(
     settle([cluster])
 
 
-def settle(clusters: Sequence[Cluster | Pair]) -> None:
+def settle(clusters: Sequence[Cluster | Gears | Pair]) -> None:
     """Let everything that is in the log, and everything that comes of it, be executed.
 
     Raises:

@@ -125,6 +125,10 @@ class Settings(BaseSettings):
     grouping: Literal["planner", "single"] = Field(
         default="planner", description="How transactions are grouped for execution."
     )
+    gear: Literal["micro-batch", "both"] = Field(
+        default="micro-batch",
+        description="Queries of a pipeline; both: a real-time one answers while little comes.",
+    )
     constraints: bool = Field(
         default=False, description="No longer needed: any database takes constraints."
     )

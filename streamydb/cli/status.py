@@ -236,6 +236,7 @@ def _table(overview: Overview) -> Table:
         ("database", overview.database),
         ("kafka", f"{overview.bootstrap} {overview.broker}"),
         ("pipeline", _here(overview)),
+        ("gear", gear_row(said)),
         *(("elsewhere", one) for one in overview.elsewhere or ()),
         *((f"pipeline {name}", _state(other)) for name, other in overview.others.items()),
         ("alarm", said.alarm),
@@ -258,6 +259,14 @@ def _table(overview: Overview) -> Table:
         if value is not None:
             table.add_row(name, escape(str(value)))
     return table
+
+
+def gear_row(said: PipelineStatus) -> str | None:
+    """Say which gear of a pipeline leads, since when, and why."""
+    gear = said.gear
+    if gear is None or said.state != "running":
+        return None
+    return f"{gear.gear} leads for {age_s(gear.since_ms) or 0:.0f} s: {gear.why}"
 
 
 def copy_row(copy: Copy | None) -> str | None:

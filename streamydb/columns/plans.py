@@ -97,7 +97,8 @@ class OpenPlan(msgspec.Struct):
     ``deltas``: by how much the digest changes by what ends untouched: (interval, low, high).
     ``ended``: how many keys have ended by its ts (`key_processor.expiry`); -1: not counted.
     ``times``: the ts of each seq in it at which there is a digest; none in states of releases
-    before that.
+    before that. ``position``: the offset behind its last record, if the log has one partition; -1:
+    it has more, or an earlier release made the plan.
     """
 
     number: int
@@ -114,6 +115,7 @@ class OpenPlan(msgspec.Struct):
     deltas: list[tuple[int, int, int]] = []
     ended: int = -1
     times: list[int] = []
+    position: int = -1
 
     def digest_times(self, interval: int) -> dict[int, int]:
         """Return the ts of the seqs in it at which there is a digest, as far as it is known."""

@@ -36,6 +36,7 @@ from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import checks
+from streamydb.key_processor.base import base_of, has_base
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import Removals, may_end, with_removed
 from streamydb.key_processor.feedback import PlanFeedback
@@ -195,6 +196,17 @@ class KeyTransactionProcessor:
         self._ids.conclude(concluded)
         yield from self._digest(plan, [*headers, {"deltas": plan.deltas}], concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
+        self._describe(plan)
+
+    def _describe(self, plan: OpenPlan) -> None:
+        """Note beside the values what the real-time gear needs to begin with them."""
+        tables = self._ids.shared_tables(plan.seq) if has_base(self._meta.config) else None
+        if tables is None:
+            return
+        self._meta.digests = self._digests.state
+        base = base_of(self._meta, plan, tables)
+        if base is not None:
+            self._values.describe(base)
 
     def _stands(self, plan: OpenPlan) -> bool:
         """Withdraw a plan that has produced too much; otherwise remember the ids that it uses."""
@@ -258,7 +270,7 @@ class KeyTransactionProcessor:
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
-            may_be_too_much(released), times=self._digest_times(released),
+            may_be_too_much(released), **self._facts(released),
         )
         meta.fits, meta.made, meta.turn, meta.ends = 0, 0, 0, False
         header = {
@@ -351,6 +363,14 @@ class KeyTransactionProcessor:
             for block in turn_feedback(plan, meta.turn, header, meta.config.shards):
                 yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
         meta.turn += 1
+
+    def _facts(self, released: Columns) -> dict[str, Any]:
+        """Return the times of the digests in a plan, and where the log goes on behind it, if that
+        has one partition.
+        """
+        alone = self._meta.config.partitions == 1 and not released.cols["part"].any()
+        position = int(released.cols["off"][-1]) + 1 if alone else -1
+        return {"times": self._digest_times(released), "position": position}
 
     def _digest_times(self, released: Columns) -> list[int]:
         """Return the commit timestamps of the records after which there is a digest."""

@@ -29,6 +29,10 @@ class IdTables(Protocol):
     Row 0 is the header: complete from id1 to seq, id0 = count.
     """
 
+    @property
+    def shared(self) -> bool:
+        """True if others may read these tables; False: they are of this step alone."""
+
     def get(self, name: str) -> npt.NDArray[Any] | None:
         """A table, writable in place; None when there is none."""
 

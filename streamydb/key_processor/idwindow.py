@@ -107,6 +107,18 @@ class IdWindow:
             probe(self._span(number, upto), id0, id1, out, upto)
         return out
 
+    def shared_tables(self, upto: int) -> list[str] | None:
+        """Return the names of tables that have all ids remembered up to ``upto``, for who reads
+        them beside this shard; None if the tables here are not for others.
+        """
+        if not self._tables.shared:
+            return None
+        nobody = np.empty(0, np.uint64)
+        self.last_use(nobody, nobody, upto)  # makes and completes them
+        generation = upto // self.state.window
+        generations = [f"g{g}" for g in (generation - 1, generation) if g >= 0]
+        return [*generations, *(f"d{number}" for number in self.state.spans)]
+
     def suspects(self, last: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Array:
         """Mark the records at ``seqs`` that may repeat the uses found by `last_use`; shape (n,)."""
         if self.state.spans:

@@ -45,6 +45,7 @@ class MemoryValues:
         """Begin empty."""
         self.data: dict[bytes, bytes] = {}
         self.at: Position = (0, "")
+        self.base: bytes | None = None
 
     def position(self) -> Position:
         """The position of the data."""
@@ -94,9 +95,18 @@ class MemoryValues:
         self.data, self.at = {}, reached
         return True
 
+    def describe(self, at: Position, base: bytes) -> bool:
+        """Keep the base that the values are, if this is ``at``."""
+        if self.at != at:
+            return False
+        self.base = base
+        return True
+
 
 class MemoryIdTables:
     """Tables of ids in a dict."""
+
+    shared = True
 
     def __init__(self) -> None:
         """Begin without tables."""

@@ -66,6 +66,10 @@ class ValueStore(Protocol):
     def clear(self, expected: Position, reached: Position) -> bool:
         """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
 
+    def describe(self, at: Position, base: bytes) -> bool:
+        """Keep the base that the values are (`key_processor.base`), or False: they are not ``at``.
+        """
+
 
 @kernel
 def _prefixes(data: Bytes, offsets: Ints) -> npt.NDArray[np.uint64]:

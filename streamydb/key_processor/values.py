@@ -117,6 +117,10 @@ class ShardValues:
         self._merge()
         checks.indexed(state.blobs, state.applied, state.digest)
 
+    def describe(self, base: bytes) -> None:
+        """Note in the file the base that its values are; a file that is elsewhere is left alone."""
+        self._store.describe(self._at, base)
+
     def read(self, keys: Ragged) -> Columns:
         """Current values of keys: columns tag, number, version; text in canonical JSON where
         opaque.

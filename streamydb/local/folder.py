@@ -59,6 +59,19 @@ class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
+class GearStatus(msgspec.Struct, frozen=True):
+    """The gear of a pipeline that leads.
+
+    ``gear``: micro-batch or real-time. ``since_ms``: since when, in ms since 1970. ``why``: for
+    people. ``worker``: the process of the real-time gear; None if that does not lead.
+    """
+
+    gear: str
+    since_ms: int
+    why: str
+    worker: int | None = None
+
+
 class PipelineStatus(msgspec.Struct, kw_only=True):
     """The pipeline's report of its state (the fields that it has not written yet are None)."""
 
@@ -98,6 +111,8 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     """A divergence from another pipeline."""
     faults: int | None = None
     """Transactions that a fault of ours has aborted, in the whole log."""
+    gear: GearStatus | None = None
+    """Of a pipeline that has two gears: which one leads."""
     since_boot: str = ""
     """When the process began (`launcher.Birth`)."""
 

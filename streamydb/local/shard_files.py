@@ -31,7 +31,8 @@ from streamydb.columns.program import ENTRY
 from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
 
 __all__ = [
-    "FileIdTables", "LmdbValues", "own_caches", "remove_other_incarnations", "shard_folder",
+    "FileIdTables", "LmdbSnapshot", "LmdbValues", "mapped_tables", "own_caches",
+    "remove_other_incarnations", "shard_folder",
 ]  # fmt: skip
 
 _IN_USE: Final = "in-use"
@@ -39,6 +40,7 @@ _IN_USE: Final = "in-use"
 
 _MAP_BYTES = 1 << 38
 _POSITION = b"position"
+_BASE = b"base"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _Open = tuple[lmdb.Environment, Any, Any, Any]
 _SLOW_S: Final = 1e-5
@@ -179,6 +181,23 @@ class LmdbValues:
             self._move(txn, reached)
         return True
 
+    def describe(self, at: Position, base: bytes) -> bool:
+        """Keep the base that the values are, or False: the file is not ``at``.
+
+        Whoever reads it sees by its position whether it is of the values that are there.
+        """
+        with self._env.begin(self._about, write=True) as txn:
+            if self._position(txn) != at:
+                return False
+            txn.put(_BASE, base, db=self._about)
+        return True
+
+    def described(self) -> bytes | None:
+        """Return the base that was noted last; it may be of values that are there no more."""
+        with self._env.begin(self._about) as txn:
+            found = txn.get(_BASE, db=self._about)
+            return None if found is None else bytes(found)
+
     def _forget_ends(self, txn: lmdb.Transaction, keys: list[bytes]) -> None:
         """Take the names of keys that are written out of the index."""
         for key in keys:
@@ -187,14 +206,76 @@ class LmdbValues:
                 txn.delete(end_name(key, item), db=self._ends)
 
     def _position(self, txn: lmdb.Transaction) -> Position:
-        data = txn.get(_POSITION, db=self._about)
-        if data is None:
-            return 0, ""
-        applied, digest = bytes(data).decode().split(" ")
-        return int(applied), digest
+        return _position_in(txn, self._about)
 
     def _move(self, txn: lmdb.Transaction, position: Position) -> None:
         txn.put(_POSITION, f"{position[0]} {position[1]}".encode(), db=self._about)
+
+
+class LmdbSnapshot:
+    """The values of a shard as they are at one moment, for who reads them beside the shard.
+
+    It belongs to the thread that has made it. As long as it is open, the file keeps the pages that
+    were written over since.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open the file in ``folder``, which is there."""
+        env, self._values, self._about, self._ends = _environment(folder)
+        self._txn = env.begin(self._values)
+
+    @classmethod
+    def of(cls, folder: Path) -> LmdbSnapshot | None:
+        """Return the values in ``folder``; None if there is no file."""
+        return cls(folder) if (folder / "values" / "data.mdb").exists() else None
+
+    def close(self) -> None:
+        """End the snapshot."""
+        self._txn.abort()
+
+    def position(self) -> Position:
+        """Return the position of the values; (0, "") when new."""
+        return _position_in(self._txn, self._about)
+
+    def described(self) -> bytes | None:
+        """Return the base that was noted last; it may be of values that are there no more."""
+        found = self._txn.get(_BASE, db=self._about)
+        return None if found is None else bytes(found)
+
+    def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the encoded values of keys, None where absent."""
+        get = self._txn.get
+        return [get(key) for key in keys]
+
+    def items(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys from ``start`` on with their encoded values, in order."""
+        with self._txn.cursor() as cursor:
+            if cursor.set_range(start):
+                yield from cursor
+
+    def ends(self, after: bytes) -> Iterator[bytes]:
+        """Yield the names behind ``after`` of what ends, in order (`columns.scans.end_name`)."""
+        with self._txn.cursor(self._ends) as cursor:
+            if cursor.set_range(after + b"\0"):
+                yield from cursor.iternext(keys=True, values=False)
+
+
+def mapped_tables(folder: Path, names: Sequence[str]) -> list[npt.NDArray[Any]] | None:
+    """Map tables of ids of a shard to be read beside it; None if one is not there (any more)."""
+    try:
+        paths = [folder / "ids" / f"{name}.table" for name in names]
+        return [np.asarray(np.memmap(path, ENTRY, "r")) for path in paths]
+    except FileNotFoundError:
+        return None
+
+
+def _position_in(txn: lmdb.Transaction, about: Any) -> Position:
+    """Return the position that a transaction sees; (0, "") when new."""
+    data = txn.get(_POSITION, db=about)
+    if data is None:
+        return 0, ""
+    applied, digest = bytes(data).decode().split(" ")
+    return int(applied), digest
 
 
 def _environment(folder: Path) -> _Open:

@@ -47,7 +47,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         settings, checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
         spark_conf, name, given.standby,
         tuple(path.resolve() for path in given.modules or known),
-        given.from_state, store,
+        given.from_state, store, gears=settings.gear == "both",
     )
 
 
@@ -72,6 +72,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add(
         "--constraints", action="store_true", default=None,
         help=argparse.SUPPRESS,
+    )
+    add(
+        "--gear", choices=("micro-batch", "both"),
+        help="both: a real-time query answers while little comes (one shard, one partition)",
     )
     add("--standby", action="store_true", help="follow silently, take over when needed")
     add("--name", help="tells pipelines over one log apart [with --standby: standby]")

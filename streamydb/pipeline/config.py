@@ -24,7 +24,7 @@ class PipelineConfig:
     ``start``: a state or a backup that a new checkpoint begins with.
     ``store``: the URL of a checkpoint in an object store, of which ``checkpoint`` is then a local
     copy. ``poll_records``: how many records of the log Kafka's client unpacks at once;
-    None: as many as usual.
+    None: as many as usual. ``gears``: a real-time gear runs beside the micro-batch gear.
     """
 
     settings: Settings
@@ -40,6 +40,7 @@ class PipelineConfig:
     start: Path | None = None
     store: str | None = None
     poll_records: int | None = None
+    gears: bool = False
 
     @property
     def location(self) -> str:

@@ -28,6 +28,7 @@ from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
 from streamydb.pipeline.exchange import Exchange, Given, task_number
+from streamydb.pipeline.realtime.pace import keep_pace
 from streamydb.pipeline.routes import tokens
 from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -216,6 +217,7 @@ class ShardStep:
         number = tokens(config.shards).index(token)
         folder = shard_folder(Path(self._local), config.database, config.incarnation, number)
         folder.mkdir(parents=True, exist_ok=True)
+        keep_pace(folder)
         blobs = SparkBlobs(state)
         self._starter.put(blobs, config, number)
         kind = SingleShard if config.grouping == "single" else KeyTransactionProcessor

@@ -14,7 +14,15 @@ from streamydb.errors import StreamyError
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm, Jvm
-from streamydb.pipeline.session import STORE_SETTINGS, forget_defaults, session, start_processes
+from streamydb.pipeline.session import (
+    GEAR_SLOTS,
+    PIPELINED,
+    STORE_SETTINGS,
+    forget_defaults,
+    session,
+    start_processes,
+    with_slots,
+)
 
 __all__ = ["SparkLaunch", "launched"]
 
@@ -110,6 +118,10 @@ def _session(config: PipelineConfig, jvm: EarlyJvm | None) -> SparkSession:
 
 
 def _what(config: PipelineConfig) -> tuple[str, str | None, dict[str, str]]:
-    added = STORE_SETTINGS if config.store else {}
+    added = dict(STORE_SETTINGS) if config.store else {}
+    master = config.master
+    if config.gears:
+        added[PIPELINED] = "true"
+        master = None if master is None else with_slots(master, GEAR_SLOTS)
     name = f"streamydb {config.settings.database}"
-    return name, config.master, {**added, **config.spark_conf}
+    return name, master, {**added, **config.spark_conf}

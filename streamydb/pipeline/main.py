@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,6 +26,7 @@ from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.positions import written_until
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
+from streamydb.key_processor.base import has_base
 from streamydb.local.exposition import serve
 from streamydb.local.logs import keep_short
 from streamydb.local.shard_files import own_caches
@@ -46,6 +48,9 @@ from streamydb.pipeline.parts import Parts
 from streamydb.pipeline.preparation import require_same_history, resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
+from streamydb.pipeline.realtime.gear import RealTimeGear
+from streamydb.pipeline.realtime.life import GearStart, output_topics
+from streamydb.pipeline.realtime.query import real_time_session, unsupported
 from streamydb.pipeline.record import (
     made_anew,
     recorded_config,
@@ -173,6 +178,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
             config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
         ),
         _growth(found, coordinator) as growth,
+        _gear(parts, found, spark, coordinator),
     ):
         code = wait(
             queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
@@ -310,6 +316,29 @@ def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
     return GrowthWatch(
         found.config.settings.client_config(), changes.name, (found.changes_id, changes.partitions),
         partial(_made_anew, found, coordinator),
+    )
+
+
+def _gear(
+    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator
+) -> AbstractContextManager[object]:
+    """Run the real-time gear beside the query, if it is wanted and this database can have one."""
+    config, database = found.config, found.database
+    if not config.gears:
+        return nullcontext()
+    why = unsupported() or (None if has_base(database) else "only one shard and partition have it")
+    if why is not None:
+        log.warning("there is no real-time gear: %s", why)
+        return nullcontext()
+    settings, names = config.settings, TopicNames(database.database)
+    start = GearStart(
+        config, database, found.log_id,
+        RulingTopic(settings.client_config(), database.database, found.log_id, found.begins),
+        real_time_session(spark), _changes(found).partitions, output_topics(names),
+    )
+    return RealTimeGear(
+        start, lambda: parts.status.status.read or 0, lambda: coordinator.leads, parts.show_gear,
+        lambda reason: parts.metrics.gear_ended.labels(reason).inc(),
     )
 
 

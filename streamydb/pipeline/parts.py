@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 
 from streamydb.kafka.patience import Patience
+from streamydb.local.folder import GearStatus
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.jvm import Jvm
 from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
+from streamydb.pipeline.realtime.gear import GEARS
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import StandbyReport
 
@@ -43,3 +45,12 @@ class Parts:
             lag_ms=view.lag_ms if view.role == "following" else None,
             behind=view.behind if view.role == "following" else None,
         )
+
+    def show_gear(self, view: GearStatus) -> None:
+        """Tell people and programs which gear leads."""
+        shown = self.status.status.gear
+        for gear in GEARS:
+            self.metrics.gear.labels(gear).set(gear == view.gear)
+        if shown is not None and shown.gear != view.gear:
+            self.metrics.gear_shifts.inc()
+        self.status.update(gear=view)

@@ -122,6 +122,17 @@ class PipelineMetrics:
         self.diverged = Gauge(
             "streamydb_diverged", "1: digests of two pipelines differ", registry=self.registry
         )
+        self.gear = Gauge(
+            "streamydb_gear", "1: this gear leads", ["gear"], registry=self.registry
+        )
+        self.gear_shifts = Counter(
+            "streamydb_gear_shifts", "How often the lead went to the other gear",
+            registry=self.registry,
+        )
+        self.gear_ended = Counter(
+            "streamydb_gear_ended", "How often the real-time gear has ended, and why", ["reason"],
+            registry=self.registry,
+        )
         self.batch = Histogram(
             "streamydb_batch_seconds",
             "Time of a micro-batch",

@@ -27,8 +27,9 @@ from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
 
 __all__ = [
-    "LOCAL_DIR", "LOCAL_DIRS", "STORE_SETTINGS", "SparkProcesses", "forget_defaults",
-    "on_one_machine", "session", "start_processes", "task_slots", "with_retries",
+    "GEAR_SLOTS", "LOCAL_DIR", "LOCAL_DIRS", "PIPELINED", "STORE_SETTINGS", "SparkProcesses",
+    "forget_defaults", "on_one_machine", "session", "start_processes", "task_slots",
+    "with_retries", "with_slots",
 ]
 
 log = logging.getLogger("streamydb.pipeline")
@@ -37,6 +38,14 @@ STORE_SETTINGS: Final = {"spark.sql.streaming.stateStore.checkpointFormatVersion
 """Files of state have a unique name each, which the commit of their batch lists. So nothing is
 written over, and what a pipeline writes that has lost its lease belongs to no batch.
 """
+
+PIPELINED: Final = "spark.python.udf.pipelined.enabled"
+"""Spark's setting, of the whole application: the worker of a Python function writes each batch at
+once. Without it an output of the real-time gear takes hundreds of milliseconds.
+"""
+
+GEAR_SLOTS: Final = 1
+"""So many tasks the real-time gear has, which run all the time."""
 
 _LOCAL = re.compile(r"local(?:\[([^\],]+)(,[^\]]+)?\])?")
 """A master on this machine: its number of cores, and that of a failed task's attempts."""
@@ -98,6 +107,18 @@ def with_retries(master: str) -> str:
     """
     found = _LOCAL.fullmatch(master)
     return master if found is None or found[2] else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
+
+
+def with_slots(master: str, more: int) -> str:
+    """Return a master on this machine with ``more`` task slots; another one as it is.
+
+    A task that waits takes no core.
+    """
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        return master
+    cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1] or 1)
+    return f"local[{cores + more}{found[2] or ''}]"
 
 
 def _defaults(master: str) -> dict[str, str]:

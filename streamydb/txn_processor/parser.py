@@ -15,11 +15,11 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import RecordError
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import last_reads
+from streamydb.sorter.log_end import LastRead, last_reads
 from streamydb.txn_processor import checks
 from streamydb.txn_processor.compile import compile_records
 
-__all__ = ["Routed", "parse_feedback", "parse_transactions"]
+__all__ = ["Routed", "parse_feedback", "parse_transactions", "route"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,8 +60,19 @@ def parse_transactions(
         home.texts["raw"] = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )
-    checks.parsed(table)
     last = last_reads(partitions, offsets, append_ms, values)
+    yield from route(table, shards, last, hashes=hashes)
+
+
+def route(
+    table: Columns, shards: int, last: Sequence[LastRead], *, hashes: bool = False
+) -> Iterator[Routed]:
+    """Yield the block of each shard from compiled records.
+
+    ``last``: the last record of each partition among them. ``hashes``: as `records_blocks` has
+    them.
+    """
+    checks.parsed(table)
     blocks = records_blocks(table, _homes(table, shards), last, hashes=hashes)
     for shard, parts in enumerate(blocks):
         yield Routed(shard, parts)

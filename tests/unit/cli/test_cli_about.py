@@ -24,7 +24,7 @@ def test_its_version_alone_and_with_what_it_stands_on() -> None:
     assert alone.count("\n") == 1
     assert said("version").startswith(alone)
     packages = json.loads(said("version", "--json"))["packages"]
-    assert packages["pyspark"] == "4.2.1"
+    assert packages["pyspark"] == "4.3.0"
     assert packages["pandas"] < "3"
 
 

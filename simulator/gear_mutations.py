@@ -1,0 +1,145 @@
+"""Break the real-time gear on purpose: a seed with two gears must notice each of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from unittest import mock
+
+import msgspec
+import numpy as np
+
+from streamydb.columns.scans import first_name
+from streamydb.key_processor import base
+from streamydb.pipeline.realtime import core
+from streamydb.pipeline.realtime.core import Group, OpenBase, RealTimeShard
+from streamydb.pipeline.realtime.overlay import OverlayValues
+from streamydb.sorter.state import NEVER
+
+__all__ = ["GEAR_MUTATIONS"]
+
+
+def _forget_ids() -> Any:
+    """An id that was used before the base is a new one."""
+
+    def nothing(table: Any, _opened: OpenBase) -> Any:
+        return np.zeros(len(table), np.int64)
+
+    return mock.patch.object(core, "_used", nothing)
+
+
+def _read_below() -> Any:
+    """Values are those of the base, whatever was written since."""
+
+    def load(self: Any, _at: Any, keys: Sequence[bytes]) -> Any:
+        return self._below.load(keys)
+
+    return mock.patch.object(OverlayValues, "load", load)
+
+
+def _scan_below() -> Any:
+    """A range has the keys of the base."""
+
+    def merged(self: Any, start: bytes, _end: bytes) -> Any:
+        return self._below.items(start)
+
+    return mock.patch.object(OverlayValues, "_merged", merged)
+
+
+def _ends_below() -> Any:
+    """The base alone says what ends."""
+
+    def due(self: Any, _at: Any, until_ms: int, after: bytes, keys_max: int) -> Any:
+        behind = first_name(until_ms + 1)
+        return [name for name in self._below.ends(after) if name < behind][:keys_max]
+
+    return mock.patch.object(OverlayValues, "due", due)
+
+
+def _skip_a_record() -> Any:
+    """The base says that it has executed one record more."""
+    return _base_with(lambda read: msgspec.structs.replace(read, position=read.position + 1))
+
+
+def _forget_the_time() -> Any:
+    """The effective time of the log begins anew at a base."""
+    return _base_with(lambda read: msgspec.structs.replace(read, effective=NEVER))
+
+
+def _base_with(change: Callable[[Any], Any]) -> Any:
+    decode = base.decode_base
+
+    def changed(data: bytes) -> Any:
+        found = decode(data)
+        partitions = found.state.sorter.partitions
+        partitions[0] = change(partitions[0])
+        return found
+
+    return mock.patch("simulator.gears.decode_base", changed)
+
+
+def _forget_constraints() -> Any:
+    """A base says that no constraint was declared."""
+    decode = base.decode_base
+
+    def changed(data: bytes) -> Any:
+        found = decode(data)
+        found.state.sorter.declares = False
+        return found
+
+    return mock.patch("simulator.gears.decode_base", changed)
+
+
+def _say_it_early() -> Any:
+    """The resolved record is written with the outputs of its group."""
+    run = RealTimeShard._run  # noqa: SLF001 - the point
+
+    def early(self: Any, blocks: list[bytes]) -> Group:
+        group = run(self, blocks)
+        return Group([*group.resolved_records(2), *group.outputs], None, group.seq)
+
+    return mock.patch.object(RealTimeShard, "_run", early)
+
+
+def _write_covered() -> Any:
+    """The gear thinks that what it is told of is what it has executed."""
+    play = RealTimeShard.play
+
+    def careless(self: Any, *, leads: bool, covered: int) -> Group:
+        return play(self, leads=leads, covered=covered + 3)
+
+    return mock.patch.object(RealTimeShard, "play", careless)
+
+
+def _rebase_without_tail() -> Any:
+    """A newer base is taken for the whole state."""
+
+    def rebase(self: Any, opened: OpenBase) -> bool:
+        position, role = self.position, self._state().role
+        self._begin(opened)
+        self._position = position
+        self.play(leads=role.leads, covered=role.covered)
+        return True
+
+    return mock.patch.object(RealTimeShard, "rebase", rebase)
+
+
+def _ignore_partitions() -> Any:
+    """The gear goes on when the log gets more partitions."""
+    return mock.patch.object(RealTimeShard, "_require_one_partition", return_value=None)
+
+
+GEAR_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
+    "constraints": _forget_constraints,
+    "covered": _write_covered,
+    "early": _say_it_early,
+    "ends": _ends_below,
+    "ids": _forget_ids,
+    "partitions": _ignore_partitions,
+    "position": _skip_a_record,
+    "range": _scan_below,
+    "tail": _rebase_without_tail,
+    "time": _forget_the_time,
+    "values": _read_below,
+}
+"""By name; each gives a context in which the gear is broken."""

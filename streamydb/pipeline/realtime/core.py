@@ -1,0 +1,361 @@
+"""The real-time gear executes records as they come, with the classes of the micro-batch gear.
+
+A *group* is what has come while the last group was executed (group commit). It passes the sorter,
+the planner, the key processor and the transaction processor as a micro-batch does, but its feedback
+goes from hand to hand instead of through Kafka, so everything of a group is written at once.
+
+State: blobs in memory, ids in memory, and values in an overlay over the base. All of it follows
+from the base and the *tail*, the records behind the base's position. When the base has moved on,
+`rebase` begins with the newer one and executes the shorter tail once more, silently. So memory is
+bounded by how far the base lags, and a state that does not follow from base and log is found.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import program as p
+from streamydb.columns.blocks import open_block, role_block
+from streamydb.columns.digest import DigestState
+from streamydb.columns.plans import Life
+from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Columns, Ragged
+from streamydb.errors import InvariantViolation, StreamyError
+from streamydb.key_processor.base import Base
+from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
+from streamydb.key_processor.state import ShardState
+from streamydb.pipeline.realtime.overlay import OverlayValues, ValuesSnapshot
+from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.records.rulings import NO_RULINGS, Rulings
+from streamydb.sorter.log_end import LastRead, last_reads
+from streamydb.txn_processor.compile import compile_records
+from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.outputs import CHANGES, FEEDBACK, Records, formatted
+from streamydb.txn_processor.parser import parse_feedback, route
+
+__all__ = [
+    "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard", "Surroundings",
+    "TailRecord",
+]  # fmt: skip
+
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.uint64]
+
+TAIL_BYTES_MAX: Final = 64 << 20
+"""Payloads of the records behind the base's position, at most."""
+
+_STEPS_MAX: Final = 100_000
+"""Steps until a group is done: a plan each, and a turn each of what takes turns."""
+
+REPEATED_ID: Final = "repeated-id"
+LAGGING_BASE: Final = "lagging-base"
+MORE_PARTITIONS: Final = "more-partitions"
+
+
+class NotForThisGear(StreamyError):  # noqa: N818 - a decision, not a fault
+    """The other gear has to execute the next records; nothing of them has been begun.
+
+    Attributes:
+        reason: a word for metrics: `repeated-id`, `lagging-base` or `more-partitions`.
+    """
+
+    def __init__(self, reason: str, what: str) -> None:
+        """``what``: a sentence for people."""
+        super().__init__(what)
+        self.reason = reason
+
+
+class KnownIds(Protocol):
+    """The ids that were used before the base."""
+
+    def used(self, id0: Ids, id1: Ids, upto: int) -> Ints:
+        """Return at which seq, at most ``upto``, each id was used last; 0: it was not; (n,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBase:
+    """A base that can be read: its record, its values and its ids."""
+
+    base: Base
+    values: ValuesSnapshot
+    ids: KnownIds
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The configuration, code and rulings with which a start of the gear executes.
+
+    ``life``: this start of the query. ``changes_partitions``: each gets the resolved records.
+    """
+
+    config: ShardConfig
+    life: Life
+    changes_partitions: int
+    modules: Modules = NO_MODULES
+    rulings: Rulings = NO_RULINGS
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The outcome of a group.
+
+    ``outputs``: all but what is resolved, in order. ``resolved``: the value of the resolved record
+    that is true as soon as all outputs up to ``seq`` are in Kafka; None: it is not this gear that
+    says so.
+    """
+
+    outputs: list[Records]
+    resolved: bytes | None
+    seq: int
+
+    def resolved_records(self, partitions: int) -> list[Records]:
+        """Return the resolved record for each partition of the changes."""
+        if self.resolved is None:
+            return []
+        value = Ragged.of([self.resolved])
+        return [Records(CHANGES, Ragged.empty(1), value, 0, q) for q in range(partitions)]
+
+
+class TailRecord(NamedTuple):
+    """A record of partition 0 of the log; ``append_ms`` is its LogAppendTime."""
+
+    offset: int
+    append_ms: int
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class LogTail:
+    """The records behind the base's position, in order.
+
+    ``bytes``: of their payloads.
+    """
+
+    records: deque[TailRecord] = field(default_factory=deque)
+    bytes: int = 0
+
+    def add(self, records: Iterable[TailRecord]) -> None:
+        """Add the next records.
+
+        Raises:
+            NotForThisGear: they are too many: the base does not follow.
+        """
+        for record in records:
+            self.records.append(record)
+            self.bytes += len(record.value or b"")
+        if self.bytes > TAIL_BYTES_MAX:
+            what = f"{len(self.records):,} records lie behind the base, with {self.bytes:,} bytes"
+            raise NotForThisGear(LAGGING_BASE, f"{what}; at most {TAIL_BYTES_MAX:,} are kept")
+
+    def drop_before(self, position: int) -> None:
+        """Drop the records that a newer base has executed."""
+        while self.records and self.records[0].offset < position:
+            self.bytes -= len(self.records.popleft().value or b"")
+
+
+class RealTimeShard:
+    """The one shard of a database, in the real-time gear.
+
+    Attributes:
+        tail: what the state follows from, beside the base.
+    """
+
+    def __init__(self, around: Surroundings, opened: OpenBase) -> None:
+        """Begin with a base, following: what nobody has resolved waits.
+
+        ``around.config``: of this gear, with its own incarnation.
+        """
+        self._around = around
+        self._told = -1
+        self.tail = LogTail()
+        self._processor = TransactionProcessor(
+            around.config, 1, around.changes_partitions, around.modules, around.rulings
+        )
+        self._begin(opened)
+
+    def _begin(self, opened: OpenBase) -> None:
+        base, around = opened.base, self._around
+        state = msgspec.structs.replace(
+            base.state, config=around.config, shape=around.life.shape
+        )
+        self._opened = opened
+        self._values = OverlayValues(
+            opened.values, (state.values.applied, state.values.digest)
+        )
+        self._tables = MemoryIdTables()
+        self._blobs = MemoryBlobs({"meta": msgspec.msgpack.encode(state)})
+        self._position = base.position
+
+    @property
+    def base_seq(self) -> int:
+        """The seq at which the base stands."""
+        return self._opened.base.state.seq
+
+    @property
+    def position(self) -> int:
+        """The next offset of the log that it takes."""
+        return self._position
+
+    @property
+    def seq(self) -> int:
+        """The last seq that is executed."""
+        return self._state().seq
+
+    def play(self, *, leads: bool, covered: int) -> Group:
+        """Take a role: lead or follow, and up to which seq all outputs are written by others.
+
+        Return what the records that waited for it have led to.
+        """
+        self._told += 1
+        return self._run(self._role(leads=leads, covered=covered))
+
+    def _role(self, *, leads: bool, covered: int) -> list[bytes]:
+        config = self._around.config
+        block = role_block(config.incarnation, leads=leads, covered=covered)
+        return [routed.block for routed in parse_feedback([block], config, [self._told])]
+
+    def take(self, records: Sequence[TailRecord]) -> Group:
+        """Execute a group of records, the next ones of the log.
+
+        Offsets may have gaps (of control records); what lies before `position` is passed over.
+
+        Raises:
+            NotForThisGear: the other gear has to go on, with the first of these records.
+            UnruledFaults: our own code failed on a transaction that nobody has ruled on.
+            InvariantViolation: this gear is wrong, and must end.
+        """
+        new = [record for record in records if record.offset >= self._position]
+        if not new:
+            return Group([], None, self.seq)
+        blocks = self._parsed(new)
+        self.tail.add(new)
+        self._position = new[-1].offset + 1
+        return self._run(blocks)
+
+    def _parsed(self, records: Sequence[TailRecord]) -> list[bytes]:
+        table, last = self._compiled(records)
+        self._require_new_ids(table)
+        self._require_one_partition(table)
+        return [routed.block for routed in route(table, 1, last)]
+
+    def _compiled(self, records: Sequence[TailRecord]) -> tuple[Columns, list[LastRead]]:
+        n, around = len(records), self._around
+        partitions = np.zeros(n, np.int32)
+        offsets = np.fromiter((record.offset for record in records), np.int64, n)
+        append_ms = np.fromiter((record.append_ms for record in records), np.int64, n)
+        values = [record.value for record in records]
+        table = compile_records(
+            partitions, offsets, append_ms, values,
+            constraints=around.config.constraints, rulings=around.rulings,
+        )
+        return table, last_reads(partitions, offsets, append_ms, values)
+
+    def _require_new_ids(self, table: Columns) -> None:
+        """Leave to the other gear a record whose id was used before the base: it has the verdict.
+        """
+        used = np.flatnonzero(_used(table, self._opened))
+        if len(used):
+            at = int(table.cols["off"][used[0]])
+            what = f"the id of the record at offset {at} was used before the base"
+            raise NotForThisGear(REPEATED_ID, what)
+
+    def _require_one_partition(self, table: Columns) -> None:
+        markers = table.children["marker"][1] if "marker" in table.children else None
+        if markers is not None and int(markers.cols["partitions"].max(initial=0)) > 1:
+            what = "a marker names several partitions of the log"
+            raise NotForThisGear(MORE_PARTITIONS, what)
+
+    def _run(self, blocks: list[bytes]) -> Group:
+        """Take steps until nothing is in flight."""
+        outputs: list[Records] = []
+        resolved: bytes | None = None
+        for _ in range(_STEPS_MAX):
+            granted, found = self._step(blocks)
+            resolved = found or resolved
+            feedback: list[bytes] = []
+            for item in self._processor.step(granted):
+                records = formatted(item, self._around.config.database)
+                if records.topic == FEEDBACK:
+                    feedback += records.values.tolist()
+                else:
+                    outputs.append(records)
+            if not feedback:
+                return Group(outputs, resolved, self.seq)
+            blocks = [routed.block for routed in parse_feedback(feedback, self._around.config)]
+        raise InvariantViolation(f"a group is not done after {_STEPS_MAX:,} steps")
+
+    def _step(self, blocks: list[bytes]) -> tuple[list[bytes], bytes | None]:
+        """Take a step of the shard; return what is to be executed, and what is resolved."""
+        shard = KeyTransactionProcessor(
+            self._around.config, 0, self._blobs, self._values, self._tables, self._around.life
+        )
+        granted: list[bytes] = []
+        resolved: bytes | None = None
+        for emitted in shard.step(blocks):
+            if emitted.seq >= 0:
+                granted.append(emitted.block)
+                continue
+            header, arrays = open_block(emitted.block)
+            resolved = None if header["silent"] else arrays["value"].tobytes()
+        return granted, resolved
+
+    def rebase(self, opened: OpenBase) -> bool:
+        """Begin with a newer base, and execute the rest of the tail once more, silently.
+
+        Return False, and go on as before, while the tail repeats an id that only the base knows.
+
+        Raises:
+            InvariantViolation: base and tail do not lead to the state that this gear has.
+        """
+        before = self._state()
+        if not self.base_seq <= opened.base.state.seq <= before.seq:
+            what = f"a base at seq {opened.base.state.seq:,} follows one at {self.base_seq:,}"
+            raise InvariantViolation(f"{what}; this gear is at {before.seq:,}")
+        behind = [record for record in self.tail.records if record.offset >= opened.base.position]
+        if behind and _used(self._compiled(behind)[0], opened).any():
+            return False
+        self._opened.values.close()
+        self._begin(opened)
+        self.tail.drop_before(opened.base.position)
+        again = list(self.tail.records)
+        blocks = self._role(leads=before.role.leads, covered=max(before.seq, before.role.covered))
+        self._run(blocks + (self._parsed(again) if again else []))
+        if again:
+            self._position = again[-1].offset + 1
+        _require_same(before, self._state())
+        return True
+
+    def _state(self) -> ShardState:
+        return _decode(self._blobs.blobs["meta"])
+
+
+def _used(table: Columns, opened: OpenBase) -> Ints:
+    """Return at which seq up to a base the id of each record was used; 0: it was not; (n,)."""
+    valid = table.cols["kind"] != p.REJECTED
+    id0, id1 = (np.where(valid, table.cols[name], 0) for name in ("id0", "id1"))
+    return opened.ids.used(id0, id1, opened.base.state.seq)
+
+
+_decode: Final[Callable[[bytes], ShardState]] = msgspec.msgpack.Decoder(ShardState).decode
+
+
+def _require_same(before: ShardState, after: ShardState) -> None:
+    """Require that base and tail have led to the same state once more."""
+    same = (before.seq, before.ts, _sums(before.digests))
+    if same != (after.seq, after.ts, _sums(after.digests)):
+        raise InvariantViolation(
+            f"the real-time gear is at seq {before.seq:,}, ts {before.ts}; a newer base and the "
+            f"log lead to seq {after.seq:,}, ts {after.ts}, or to other values"
+        )
+
+
+def _sums(digests: DigestState | None) -> object:
+    return None if digests is None else msgspec.to_builtins(digests)

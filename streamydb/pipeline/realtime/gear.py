@@ -1,0 +1,212 @@
+"""Run the real-time gear beside the micro-batch gear, in a thread of the driver.
+
+It starts the gear when the log is calm, hands it the lead, and hands the lead back when the log is
+too fast for it or when the gear ends. The micro-batch gear leads whenever this one is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from confluent_kafka import KafkaException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from streamydb.errors import StreamyError
+from streamydb.kafka.clients import SHARED, reader
+from streamydb.kafka.connection import watermarks
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import ReadingError
+from streamydb.local.folder import GearStatus
+from streamydb.local.shard_files import shard_folder
+from streamydb.pipeline.background import Background
+from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.life import GearEnded, GearLife, GearStart
+from streamydb.pipeline.realtime.pace import Pace
+from streamydb.pipeline.realtime.shifting import LogSample, Shifting
+from streamydb.pipeline.standby.kafka import SharedTopics
+from streamydb.records.control import Handover
+
+__all__ = ["GEARS", "RealTimeGear"]
+
+log = logging.getLogger("streamydb.realtime")
+
+MICRO_BATCH: Final = "micro-batch"
+REAL_TIME: Final = "real-time"
+GEARS: Final = (MICRO_BATCH, REAL_TIME)
+
+_Stage: TypeAlias = Literal["following", "leading", "leaving"]
+
+_SAMPLE_S: Final = 0.1
+_TURN_S: Final = 0.05
+_ASK_S: Final = 1.0
+_AGAIN_S: Final = (1.0, 5.0, 15.0, 60.0)
+"""How long to wait after a gear has ended at once, once and again."""
+_LIVED_S: Final = 60.0
+_REQUEST_S: Final = 5.0
+
+
+class RealTimeGear(Background):
+    """Keeps a real-time gear while the body runs.
+
+    Args:
+        start: what its starts have in common.
+        executed: how far the micro-batch gear has read the log.
+        leads: whether the micro-batch gear leads.
+        show: is told which gear leads, when that changes.
+        count: is told why a real-time gear has ended.
+    """
+
+    def __init__(
+        self, start: GearStart, executed: Callable[[], int], leads: Callable[[], bool],
+        show: Callable[[GearStatus], None], count: Callable[[str], None],
+    ) -> None:
+        """Nothing runs yet."""
+        super().__init__("streamydb-gears")
+        self._start = start
+        self._show = show
+        self._count = count
+        self._read = executed
+        self._other_leads = leads
+        self.shifting = Shifting()
+        self._life: GearLife | None = None
+        self._stage: _Stage = "following"
+        self._asked_s = self._sampled_s = 0.0
+        self._consumer = reader(start.client, SHARED)
+        self._topics = SharedTopics(start.client, start.shard.database)
+        shard = start.shard
+        self._pace = Pace(
+            shard_folder(Path(start.config.local), shard.database, shard.incarnation, 0)
+        )
+
+    def _run(self) -> None:
+        self._pace.hurry()
+        self._tell(MICRO_BATCH, "the real-time gear has not begun")
+        failures = 0
+        try:
+            while not self._stop.is_set():
+                if not self._wait_for_calm():
+                    continue
+                begun_s = time.monotonic()
+                self._one_life()
+                lived = time.monotonic() - begun_s > _LIVED_S
+                failures = 0 if lived else min(failures + 1, len(_AGAIN_S) - 1)
+                self._stop.wait(_AGAIN_S[failures])
+        finally:
+            self._pace.hurry()
+            self._topics.close()
+            self._consumer.close()
+
+    def _wait_for_calm(self) -> bool:
+        """Look at the log; return True if a gear may begin."""
+        self._sample(self._read())
+        if self.shifting.wants_up(_now_ms()):
+            return True
+        self._stop.wait(_SAMPLE_S)
+        return False
+
+    def _sample(self, position: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._sampled_s < _SAMPLE_S:
+            return
+        self._sampled_s = now_s
+        name = TopicNames(self._start.shard.database).transactions
+        try:
+            end = watermarks(self._consumer, name, 0, _REQUEST_S)[1]
+        except KafkaException:
+            return
+        self.shifting.note(LogSample(_now_ms(), end, position))
+
+    def _one_life(self) -> None:
+        """Start a gear, and let it live until it ends or is too slow."""
+        opened = opened_base(Path(self._start.config.local), self._start.shard)
+        if opened is None:
+            return
+        base = opened.base
+        opened.values.close()
+        self._stage = "following"
+        try:
+            self._life = GearLife(self._start, base)
+            while not self._stop.is_set() and self._turn(self._life):
+                pass
+        except GearEnded as error:
+            log.info("the real-time gear has ended (%s): %s", error.reason, error)
+            self._end(error.reason, str(error))
+        except (StreamyError, ReadingError, KafkaException, PySparkException, Py4JError) as error:
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            log.warning("the real-time gear could not go on: %s", why)
+            self._end("fault", why)
+        finally:
+            self._pace.hurry()
+            self._give_back()
+            life, self._life = self._life, None
+            if life is not None:
+                life.close()
+
+    def _end(self, reason: str, why: str) -> None:
+        self._count(reason)
+        self._tell(MICRO_BATCH, why)
+
+    def _tell(self, gear: str, why: str, worker: int | None = None) -> None:
+        self._show(GearStatus(gear, time.time_ns() // 1_000_000, why, worker))
+
+    def _turn(self, life: GearLife) -> bool:
+        """Do what is due; return False if the other gear has the lead and is to keep it."""
+        life.wait(_TURN_S)
+        life.require()
+        life.note()
+        executed = life.executed
+        self._sample(self._read() if executed is None else executed.position)
+        if self._stage == "following":
+            return self._turn_following(life)
+        if not life.leads:
+            self.shifting.shifted(_now_ms())
+            self._count("load" if self._stage == "leaving" else "replaced")
+            self._tell(MICRO_BATCH, "the log is too fast for the real-time gear")
+            return False
+        if self._stage == "leading" and self.shifting.wants_down(_now_ms()):
+            log.info("the log is too fast for the real-time gear; the other one is to lead")
+            self._stage = "leaving"
+            self._pace.hurry()
+        if self._stage == "leaving":
+            self._ask(self._start.shard.incarnation)
+        return True
+
+    def _turn_following(self, life: GearLife) -> bool:
+        """Take the lead while the log is calm; return False if it is too fast for that."""
+        if life.leads:
+            log.info("the real-time gear leads")
+            self._stage = "leading"
+            self._tell(REAL_TIME, "the log is calm", life.worker)
+            self._pace.slow_down()
+            self.shifting.shifted(_now_ms())
+        elif self.shifting.wants_down(_now_ms()):
+            return False
+        elif self.shifting.is_calm():
+            self._ask(life.incarnation)
+        return True
+
+    def _ask(self, pipeline: str) -> None:
+        """Ask a pipeline to take the lead; it does when it is ready."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s < _ASK_S:
+            return
+        self._asked_s = now_s
+        self._topics.say(Handover(log=self._start.log_id, pipeline="", target=pipeline))
+
+    def _give_back(self) -> None:
+        """Have the micro-batch gear lead."""
+        self._asked_s = 0.0
+        try:
+            if not self._other_leads():
+                self._ask(self._start.shard.incarnation)
+        except StreamyError as error:
+            log.warning("the micro-batch gear is not asked to lead: %s", error)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,305 @@
+"""One start of the real-time gear: its query, its worker, its part among the pipelines."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from streamydb.columns.encoding import unpack
+from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.shards import ShardConfig
+from streamydb.errors import StreamyError
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.rulings import RulingTopic
+from streamydb.key_processor.base import Base
+from streamydb.pipeline.announcer import Announcer
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.realtime.confirmations import Confirmations
+from streamydb.pipeline.realtime.host import RealTimeHost
+from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
+from streamydb.pipeline.realtime.query import start_query
+from streamydb.pipeline.realtime.readback import OutputReader
+from streamydb.pipeline.run import RunningQuery
+from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
+from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.pipeline.standby.position import PipelinePosition
+from streamydb.procedures.folder import FolderModules
+from streamydb.txn_processor import outputs as o
+
+__all__ = ["GEAR_NAME", "GearEnded", "GearLife", "GearStart", "output_topics"]
+
+log = logging.getLogger("streamydb.realtime")
+
+GEAR_NAME: Final = "real-time"
+"""The name under which the real-time gear speaks in `<db>.control`."""
+
+_BEGIN_S: Final = 60.0
+_NOTE_S: Final = 0.1
+
+
+class GearEnded(StreamyError):  # noqa: N818 - what happened
+    """The real-time gear has ended.
+
+    Attributes:
+        reason: a word for metrics.
+    """
+
+    def __init__(self, reason: str, what: str) -> None:
+        """``what``: a sentence for people."""
+        super().__init__(what)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class GearStart:
+    """The part that all starts of the gear in one run of the pipeline have in common.
+
+    ``shard``: the configuration of the micro-batch gear. ``topics``: the output topics with their
+    numbers.
+    """
+
+    config: PipelineConfig
+    shard: ShardConfig
+    log_id: str
+    rulings: RulingTopic
+    session: SparkSession
+    changes_partitions: int
+    topics: Mapping[str, int]
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """Settings of confluent-kafka."""
+        return self.config.settings.client_config()
+
+
+class _GearTopics(SharedTopics):
+    """The shared topics; what the shards are told goes over the socket."""
+
+    def __init__(self, connection: Mapping[str, str], database: str, channel: Channel) -> None:
+        super().__init__(connection, database)
+        self._channel = channel
+        self._plays = 0
+
+    def tell(self, topic: str, block: bytes) -> int:  # noqa: ARG002 - it has no feedback topic
+        """Tell the worker its role; return the number of the message."""
+        header, _ = unpack(block)
+        if header["kind"] != "role":
+            raise SharedTopicsError("the real-time gear has no state to audit")
+        try:
+            self._channel.send(Play(header["leads"], header["covered"]))
+        except OSError as error:
+            raise SharedTopicsError(f"the worker of the real-time gear is gone: {error}") from error
+        self._plays += 1
+        return self._plays
+
+
+class GearLife:
+    """A start of the gear, from its query to its end.
+
+    Attributes:
+        executed: what the worker has said last; None: it has not begun.
+        confirmed: the last group whose outputs are all in Kafka.
+        worker: the worker's process; 0: it has not begun.
+    """
+
+    def __init__(self, start: GearStart, base: Base) -> None:
+        """Start the query and wait for its worker; the gear follows then.
+
+        Raises:
+            GearEnded: it could not begin.
+        """
+        self._start = start
+        self.executed: Executed | None = None
+        self.confirmed: Executed | None = None
+        self.worker = 0
+        self._ended: GearEnded | None = None
+        self._changed = threading.Event()
+        self._confirmations = Confirmations()
+        self._lock = threading.Lock()
+        self._noted_s = 0.0
+        self._folder = Path(tempfile.mkdtemp(prefix="sdb-gear-"))
+        self._config = msgspec.structs.replace(
+            start.shard, incarnation=uuid.uuid4().hex, name=GEAR_NAME
+        )
+        self._channel: Channel | None = None
+        self._coordinator: Coordinator | None = None
+        self._query: RunningQuery | None = None
+        self._reader: OutputReader | None = None
+        self._announcer = Announcer(
+            start.client, TopicNames(start.shard.database).changes, start.changes_partitions
+        )
+        try:
+            self._begin(base)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def leads(self) -> bool:
+        """True if this gear leads."""
+        return self._coordinator is not None and self._coordinator.leads
+
+    @property
+    def incarnation(self) -> str:
+        """The name of this start."""
+        return self._config.incarnation
+
+    def _begin(self, base: Base) -> None:
+        start, config = self._start, self._start.config
+        start.rulings.refresh()
+        rulings = start.rulings.rulings()
+        path = self._folder / "socket"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path))
+            listener.listen(1)
+            host = RealTimeHost(
+                start.shard, self._config, str(config.local), str(path), base.position,
+                Life(self._config.incarnation[:16], PlanShape(), rulings.begins),
+                start.changes_partitions, FolderModules(config.procedures), rulings,
+            )
+            names = TopicNames(start.shard.database)
+            self._query = RunningQuery(
+                start_query(
+                    start.session, host, names.transactions, config.settings.spark_options(),
+                    self._folder / "checkpoint",
+                )
+            )
+            self._channel = self._accepted(listener)
+        began = self._channel.receive()
+        if isinstance(began, Left):
+            raise GearEnded(began.reason, began.what)
+        if not isinstance(began, Began):
+            raise GearEnded("fault", "the worker of the real-time gear ended at its start")
+        self.worker = began.pid
+        log.info("the real-time gear begins at seq %d, offset %d", began.seq, began.position)
+        self._reader = OutputReader(start.client, start.topics, self._see)
+        self._reader.start()
+        threading.Thread(target=self._listen, name="streamydb-gear", daemon=True).start()
+        self._coordinator = self._joined(self._channel)
+
+    def _accepted(self, listener: socket.socket) -> Channel:
+        """Wait for the worker to connect."""
+        listener.settimeout(0.2)
+        ends_s = time.monotonic() + _BEGIN_S
+        while time.monotonic() < ends_s:
+            with suppress(TimeoutError):
+                return Channel(listener.accept()[0])
+            if self._query is None or not self._query.beats():
+                raise GearEnded("fault", f"the real-time query ended at its start: {self._why()}")
+        raise GearEnded("fault", "the worker of the real-time gear did not connect")
+
+    def _why(self) -> str:
+        error = None if self._query is None else self._query.query.exception()
+        return "it says nothing" if error is None else str(error).strip().splitlines()[0]
+
+    def _joined(self, channel: Channel) -> Coordinator:
+        """Join the other pipelines, as one that follows."""
+        start, me = self._start, self._config
+        member = Member(
+            start.log_id, me.incarnation, GEAR_NAME, standby=True, terms=start.shard.terms
+        )
+        topics = _GearTopics(start.client, start.shard.database, channel)
+        coordinator = Coordinator(topics, me, member, self._show, start.rulings)
+        coordinator.give()
+        coordinator.begin()
+        coordinator.start(lambda: self._ended is None)
+        return coordinator
+
+    def _show(self, _: StandbyReport) -> None:
+        self._changed.set()
+
+    def _listen(self) -> None:
+        """Take in what the worker says."""
+        channel = self._channel
+        while channel is not None:
+            said = channel.receive()
+            if isinstance(said, Executed):
+                with self._lock:
+                    self.executed = said
+                    self._take(self._confirmations.add(said))
+            else:
+                what = said.what if isinstance(said, Left) else "its worker is gone"
+                reason = said.reason if isinstance(said, Left) else "fault"
+                self._ended = GearEnded(reason, what)
+                self._changed.set()
+                return
+
+    def _see(self, hashes: Sequence[int]) -> None:
+        with self._lock:
+            self._take(self._confirmations.see(hashes))
+
+    def _take(self, confirmed: list[Executed]) -> None:
+        """Say what is resolved: all outputs of these groups are in Kafka."""
+        if not confirmed:
+            return
+        self.confirmed = confirmed[-1]
+        told = [said.resolved for said in confirmed if said.resolved is not None]
+        if told:
+            self._announcer.announce(told[-1].decode())
+
+    def note(self) -> None:
+        """Tell the coordinator how far this gear is."""
+        confirmed, coordinator = self.confirmed, self._coordinator
+        now_s = time.monotonic()
+        if confirmed is None or coordinator is None or now_s - self._noted_s < _NOTE_S:
+            return
+        self._noted_s = now_s
+        coordinator.note(
+            PipelinePosition(confirmed.seq, confirmed.position, 1 << 40, confirmed.seq)
+        )
+
+    def require(self) -> None:
+        """Require that the gear goes on.
+
+        Raises:
+            GearEnded: it does not.
+        """
+        if self._ended is not None:
+            raise self._ended
+        coordinator = self._coordinator
+        if coordinator is not None and coordinator.failure is not None:
+            raise GearEnded("fault", coordinator.failure)
+        if coordinator is not None and coordinator.stale:
+            raise GearEnded("rulings", "there are new rulings on faults of ours")
+        if self._query is None or not self._query.beats():
+            raise GearEnded("fault", f"the real-time query has ended: {self._why()}")
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something has happened."""
+        self._changed.wait(timeout_s)
+        self._changed.clear()
+
+    def close(self) -> None:
+        """End the query and all that belongs to it; never raises."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._coordinator is not None:
+            self._coordinator.stop()
+        if self._query is not None:
+            with suppress(Exception):
+                self._query.give_up()
+        if self._reader is not None:
+            self._reader.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def output_topics(names: TopicNames) -> dict[str, int]:
+    """Return the numbers of the topics in which outputs are read back, by name."""
+    return {
+        names.results: o.RESULTS, names.changes: o.CHANGES, names.deadletters: o.DEAD_LETTERS,
+        names.streams: o.STREAMS, names.transactions: o.FOLLOW_UPS,
+    }

@@ -1,0 +1,43 @@
+"""The pace of the micro-batch gear while the other one leads: few and large micro-batches.
+
+The driver leaves a file in the folder of the shard; while it is there, a step of the shard waits
+before it begins, for two seconds at most. A task that waits costs nothing. When the micro-batch
+gear is to lead the driver removes the file, and the step goes on at once.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Pace", "keep_pace"]
+
+_FILE: Final = "paced"
+_WAIT_S_MAX: Final = 2.0
+_LOOK_S: Final = 0.02
+
+
+class Pace:
+    """The driver's side."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder``: of the shard's local files."""
+        self._path = folder / _FILE
+
+    def slow_down(self) -> None:
+        """Have each step wait from now on."""
+        with suppress(OSError):  # then it does not wait
+            self._path.touch()
+
+    def hurry(self) -> None:
+        """Have no step wait, the one that does included."""
+        self._path.unlink(missing_ok=True)
+
+
+def keep_pace(folder: Path) -> None:
+    """Wait while the other gear leads, for two seconds at most; the worker's side."""
+    path, ends_s = folder / _FILE, time.monotonic() + _WAIT_S_MAX
+    while path.exists() and time.monotonic() < ends_s:
+        time.sleep(_LOOK_S)
