@@ -19,7 +19,7 @@ __all__ = ["EXCEPTIONS", "FUNCTIONS", "NAMES", "bound"]
 _DIGITS_MAX: Final = 1_000
 # More than a double can use (324); the bound keeps `10**digits` small for integers.
 _ROUND_MAX: Final = 400
-_ROUND_STEPS: Final = 16
+_ROUND_STEPS: Final = 32
 """Rounding to digits computes with integers of a thousand bits, at worst."""
 _NO = object()
 

@@ -42,7 +42,8 @@ class Machine(Meter):
         release took nothing for it (`records.begins.EXPIRY_IN_CALLS`). ``weighs``: see
         `Meter.weigh`.
         """
-        super().__init__(weighs=weighs)
+        super().__init__()
+        self.weighs = weighs
         self.deletes_cost = deletes_cost
 
     def add(self, left: Any, right: Any) -> Any:
@@ -77,12 +78,14 @@ class Machine(Meter):
     def mod(self, left: Any, right: Any) -> Any:
         """Left % right, for numbers only."""
         if type(left) in _NUMBERS and type(right) in _NUMBERS:
-            return self.dividend(left) % right
+            return left % right if -WORD < left < WORD else self.dividend(left) % right
         return self._unfit("%", left, right)
 
     def floor(self, left: Any, right: Any) -> Any:
-        """Left // right."""
-        return self.dividend(left) // right
+        """Left // right, for numbers only."""
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return left // right if -WORD < left < WORD else self.dividend(left) // right
+        return self._unfit("//", left, right)
 
     def dividend(self, number: Any) -> Any:
         """Return the number that is divided, after a charge for its length."""
@@ -153,7 +156,7 @@ class Machine(Meter):
 
     def augment_item(self, helper: str, container: Any, key: Any, right: Any) -> None:
         """container[key] += right."""
-        self.found(container, key)
+        self.placed(container, key)
         container[key] = self.augment(helper, container[key], right)
 
     def compared(self, value: Any) -> Any:
@@ -172,12 +175,14 @@ class Machine(Meter):
 
     def held(self, item: Any, container: Any) -> bool:
         """Item in container."""
-        self.compared(item)
-        self.searched(container)
         kind = type(container)
-        if kind is dict:
-            self.search(len(container), item)
-        elif kind is str and type(item) is str:
+        if type(item) is not str or len(item) > TEXT_PER_STEP:
+            self.compared(item)
+            if kind is dict:
+                self.search(len(container), item)
+        if kind is not dict:
+            self.searched(container)
+        if kind is str and type(item) is str:
             self.weigh(steps_of_find(len(container), len(item)))
         elif kind is range and type(item) is not int:
             self.weigh(len(container) * self.weight_of(container) // ITEMS_PER_STEP)
@@ -227,9 +232,21 @@ class Machine(Meter):
             self.search(len(owner), key)
         return key
 
+    def placed(self, owner: Any, key: Any) -> Any:
+        """The key, or index, of an item that is stored or deleted; perhaps it is read before."""
+        if type(key) is not str or len(key) > TEXT_PER_STEP:
+            self.found(owner, key)
+            if type(owner) is dict:
+                self.search(len(owner), key)
+        return key
+
     def item(self, owner: Any, key: Any) -> Any:
         """owner[key]."""
-        if type(key) is not int or type(owner) is dict:
+        kind = type(key)
+        if kind is str:
+            if len(key) > TEXT_PER_STEP:
+                self.key(key)
+        elif kind is not int or type(owner) is dict:
             self.found(owner, key)
         return owner[key]
 
@@ -237,7 +254,8 @@ class Machine(Meter):
         """A dict comprehension."""
         made: dict[Any, Any] = {}
         for key, value in pairs:
-            self.found(made, key)
+            if type(key) is not str or len(key) > TEXT_PER_STEP:
+                self.found(made, key)
             made[key] = value
         return made
 
@@ -338,7 +356,7 @@ class Machine(Meter):
             self.text(least)
         text = pinned_repr(value)
         self.text(len(text))
-        if not text.isascii():
+        if not text.isascii() or "\\u" in text or "\\U" in text:
             self.weigh(len(text) // CHARACTERS_PER_STEP)
         return text
 
@@ -357,7 +375,7 @@ class Machine(Meter):
         if type(value) is float:
             self.weigh(1)
         elif type(value) is int:
-            self.weigh(value.bit_length() // 128)
+            self.weigh(value.bit_length() // 64)
             return value.bit_length() * 3 // 10
         return 0
 
@@ -381,12 +399,11 @@ class Machine(Meter):
             raise AttributeError(f"a {type(owner).__name__} has no method {name}")
         return found(self, owner, *args, **named)
 
-    def wrapped(self, function: Callable[..., Any], steps: int = 0) -> Callable[..., Any]:
-        """A lambda that counts the depth of its calls; ``steps``: what its text takes more."""
+    def wrapped(self, function: Callable[..., Any], steps: int = 1) -> Callable[..., Any]:
+        """A lambda that counts the depth of its calls, of so many steps each."""
 
         def call(*args: Any, **named: Any) -> Any:
-            self.enter()
-            self.weigh(steps)
+            self.enter(steps)
             try:
                 return function(*args, **named)
             finally:
@@ -448,7 +465,7 @@ HELPERS: Final = (
     "tick", "enter", "leave", "add", "sub", "mul", "mod", "power", "shift", "union", "both",
     "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "shortened",
     "charge", "delved", "floor", "found", "held", "item", "iterated", "make_dict", "owner",
-    "pass_gaps", "ranked", "spent",
+    "pass_gaps", "placed", "ranked", "spent",
     "make_set", "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped",
     "caught",
 )  # fmt: skip

@@ -73,14 +73,15 @@ class Meter:
 
     __slots__ = ("broken", "deleted", "depth", "left", "stop", "weighs")
 
-    def __init__(self, steps: int = PROCEDURE_STEPS_MAX, *, weighs: bool = True) -> None:
-        """Allow so many steps; ``weighs``: whether `weigh` charges.
+    def __init__(self, steps: int = PROCEDURE_STEPS_MAX) -> None:
+        """Allow so many steps.
 
         Attributes:
+            weighs: whether `weigh` charges.
             deleted: entries that were deleted from dicts and sets, which leave gaps there.
         """
         self.left = steps
-        self.weighs = weighs
+        self.weighs = True
         self.deleted = 0
         self.depth = 0
         self.stop: Stop | None = None
@@ -139,9 +140,9 @@ class Meter:
         """End the call because a bound is exceeded."""
         self.end(errors.BUDGET_EXCEEDED, bound)
 
-    def enter(self) -> None:
-        """A function begins."""
-        self.left -= 1
+    def enter(self, steps: int = 1) -> None:
+        """A function begins, whose own text takes so many steps."""
+        self.left -= steps
         self.depth += 1
         if self.left < 0:
             self.exceed("steps")
@@ -188,10 +189,12 @@ class Meter:
                 self.walk(item, depth + 1)
         elif kind is dict:
             self.charge(len(value) // 2 + 1)
-            self.pass_gaps()
+            if self.deleted:
+                self.pass_gaps()
             for name, item in value.items():
                 self.walk(name, depth + 1)
-                self.search(len(value), name)
+                if type(name) is not str:
+                    self.search(len(value), name)
                 self.walk(item, depth + 1)
         elif kind is range:
             self.charge(1)

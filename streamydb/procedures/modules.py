@@ -21,7 +21,7 @@ from streamydb.procedures.checker import Refusal, check_text, is_workflow, liter
 from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
-from streamydb.procedures.weigher import instrument
+from streamydb.procedures.weigher import LIST, instrument
 
 __all__ = [
     "NO_MODULES",
@@ -166,6 +166,7 @@ def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Modu
     tree = instrument(tree, weighs=weighs)
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     code = _code(tree, name, file)
+    fixed |= {LIST: list} if LIST in loaded else {}
     fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
     return Module(
         name, hash_of(text), code, procedures, keyed, fixed,

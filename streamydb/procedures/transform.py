@@ -30,11 +30,13 @@ def _key_functions(node: ast.FunctionDef) -> list[ast.expr]:
 
 
 def helper_call(helper: str, *args: ast.expr, at: ast.AST) -> ast.Call:
+    """Return a call of the machine, in the place of a node."""
     name = ast.Name(f"__{helper}__", ast.Load())
     return ast.copy_location(ast.Call(name, list(args), []), at)
 
 
 def statement(helper: str, at: ast.AST) -> ast.stmt:
+    """Return a call of the machine without arguments, as a statement."""
     return ast.copy_location(ast.Expr(helper_call(helper, at=at)), at)
 
 
@@ -45,7 +47,7 @@ def is_small(node: ast.expr) -> bool:
     )
 
 
-class Rewriter(ast.NodeTransformer):
+class _Rewriter(ast.NodeTransformer):
     """One rule for each kind of node; `weigher` adds to them."""
 
     operators = _OPERATORS
@@ -252,3 +254,6 @@ class Rewriter(ast.NodeTransformer):
 
     def _visited(self, node: Any) -> Any:
         return self.visit(node)
+
+
+Rewriter = _Rewriter

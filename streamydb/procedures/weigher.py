@@ -14,14 +14,15 @@ from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.transform import Rewriter, helper_call, statement
 from streamydb.procedures.work import SEARCHED_FREE
 
-__all__ = ["NODES_PER_STEP", "instrument"]
+__all__ = ["LIST", "NODES_PER_STEP", "instrument"]
 
 NODES_PER_STEP: Final = 64
 """Nodes of a syntax tree, the plainest ones, that one step executes."""
 
 _WEIGHTS: Final[dict[type[ast.AST], int]] = {
-    **dict.fromkeys((ast.BinOp, ast.AugAssign, ast.Subscript, ast.FormattedValue), 8),
-    **dict.fromkeys((ast.JoinedStr, ast.Compare, ast.Starred, ast.For, ast.While), 8),
+    **dict.fromkeys((ast.BinOp, ast.AugAssign, ast.Compare), 12),
+    **dict.fromkeys((ast.JoinedStr, ast.FormattedValue, ast.Subscript, ast.Starred), 8),
+    **dict.fromkeys((ast.For, ast.While), 8),
     **dict.fromkeys((ast.Lambda, ast.FunctionDef, ast.ListComp, ast.SetComp), 16),
     **dict.fromkeys((ast.DictComp, ast.GeneratorExp, ast.Set, ast.Raise, ast.Assert), 16),
     **dict.fromkeys((ast.Call, ast.Attribute, ast.Try, ast.Delete, ast.Dict, ast.List), 4),
@@ -29,13 +30,15 @@ _WEIGHTS: Final[dict[type[ast.AST], int]] = {
 }
 _NO_WEIGHT: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 _ONE_DIGIT: Final = 1 << 30
+LIST: Final = "__list_"
+"""The type of lists, of which an item is found at once."""
 _OWNER: Final = "__owner_"
 """Holds the owner of an item while its key is looked at."""
 
 
 def instrument(tree: ast.Module, *, weighs: bool = True) -> ast.Module:
     """The tree, rewritten in place; ``weighs``: with all charges, not only those of old."""
-    made = Weigher(tree).visit(tree) if weighs else Rewriter().visit(tree)
+    made = _Weigher(tree).visit(tree) if weighs else Rewriter().visit(tree)
     return ast.fix_missing_locations(made)  # type: ignore[no-any-return]
 
 
@@ -81,6 +84,13 @@ def _handlers(node: ast.AST, around: int = 0) -> int:
     return max((_handlers(each, around) for each in ast.iter_child_nodes(node)), default=around)
 
 
+def _deletes(node: ast.AST) -> bool:
+    """Return True if a node may leave a gap in a dict or set."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("discard", "pop", "remove")
+    return isinstance(node, ast.Delete)
+
+
 def _is_long(node: ast.expr) -> bool:
     return (
         isinstance(node, ast.Constant)
@@ -94,7 +104,7 @@ def _is_plain(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and not _is_long(node)
 
 
-class Weigher(Rewriter):
+class _Weigher(Rewriter):
     """The rules that charge more than those of earlier releases."""
 
     operators = Rewriter.operators | {ast.FloorDiv: "floor"}
@@ -102,6 +112,7 @@ class Weigher(Rewriter):
     def __init__(self, tree: ast.Module) -> None:
         """Rewrite this module."""
         self.handlers = _handlers(tree)
+        self.deletes = any(map(_deletes, ast.walk(tree)))
         self.comprehensions: list[int] = []
         """The steps of an iteration of each comprehension that is being rewritten."""
 
@@ -116,9 +127,7 @@ class Weigher(Rewriter):
         steps = _steps(*node.body, *node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
         made = super().visit_FunctionDef(node)
         if steps:
-            guarded = node.body[-1]
-            assert isinstance(guarded, ast.Try)  # noqa: S101 - as the function was rewritten
-            guarded.body.insert(0, self._charged(steps, node))
+            node.body[0] = self._statement("enter", steps + 1, node)
         return made
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
@@ -126,16 +135,16 @@ class Weigher(Rewriter):
         made = super().visit_Lambda(node)
         assert isinstance(made, ast.Call)  # noqa: S101 - as lambdas are rewritten
         if steps:
-            made.args.append(ast.Constant(steps))
+            made.args.append(ast.Constant(steps + 1))
         return made
 
     def visit_For(self, node: ast.For) -> ast.For:
         steps = _steps(node.target, *node.body)
         super().visit_For(node)
-        node.iter = helper_call("iterated", node.iter, at=node.iter)
+        node.iter = self._iterated(node.iter)
         if steps:
             node.body[0] = self._charged(steps + 1, node)
-        if isinstance(node.target, ast.Tuple | ast.List):
+        if self.deletes and isinstance(node.target, ast.Tuple | ast.List):
             node.body.insert(0, statement("pass_gaps", node))
         return node
 
@@ -143,7 +152,7 @@ class Weigher(Rewriter):
         unpacks = any(isinstance(target, ast.Tuple | ast.List) for target in node.targets)
         self.generic_visit(node)
         if unpacks and not isinstance(node.value, ast.Tuple | ast.List):
-            node.value = helper_call("iterated", node.value, at=node)
+            node.value = self._iterated(node.value)
         return node
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
@@ -151,10 +160,10 @@ class Weigher(Rewriter):
             return super().visit_Dict(node)
         if None in node.keys:
             return helper_call("mapping", super().visit_Dict(node), at=node)
+        items = [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key]
         pairs: list[ast.expr] = [
-            ast.copy_location(ast.Tuple([self._visited(key), self._visited(value)], ast.Load()), key)
-            for key, value in zip(node.keys, node.values, strict=True)
-            if key is not None
+            ast.Tuple([self._visited(key), self._visited(value)], ast.Load())
+            for key, value in items
         ]
         return helper_call("make_dict", ast.List(pairs, ast.Load()), at=node)
 
@@ -167,18 +176,16 @@ class Weigher(Rewriter):
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
         made = super().visit_ExceptHandler(node)
-        caught = made.body[0]
-        assert isinstance(caught, ast.Expr) and isinstance(caught.value, ast.Call)  # noqa: S101, PT018
-        caught.value.args.append(ast.Constant(self.handlers))
+        made.body[0] = self._statement("caught", self.handlers, node)
         return made
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         super().visit_comprehension(node)
-        node.iter = helper_call("iterated", node.iter, at=node.iter)
+        node.iter = self._iterated(node.iter)
         steps = self.comprehensions[-1]
-        unpacks = isinstance(node.target, ast.Tuple | ast.List)
+        unpacks = self.deletes and isinstance(node.target, ast.Tuple | ast.List)
         if steps or unpacks:
-            more = [ast.Constant(True)] if unpacks else []  # noqa: FBT003 - a node of a tree
+            more = [ast.Constant(True)] if unpacks else []
             node.ifs[0] = helper_call("spent", ast.Constant(steps + 1), *more, at=node.iter)
         return node
 
@@ -233,7 +240,8 @@ class Weigher(Rewriter):
         if isinstance(key, ast.Constant) and type(key.value) is str and not _is_long(key):
             return node
         if isinstance(node.ctx, ast.Load):
-            return helper_call("item", node.value, key, at=node)
+            item = helper_call("item", node.value, key, at=node)
+            return self._at_once(node, item) if isinstance(key, ast.Constant) else item
         self.place(node)
         return node
 
@@ -252,7 +260,7 @@ class Weigher(Rewriter):
                 ast.NamedExpr(ast.Name(_OWNER, ast.Store()), owner), owner
             )
             owner = ast.Name(_OWNER, ast.Load())
-        node.slice = helper_call("found", ast.Name(owner.id, ast.Load()), key, at=node)
+        node.slice = helper_call("placed", ast.Name(owner.id, ast.Load()), key, at=node)
 
     def _comprehended(self, node: Any, visit: Any) -> ast.expr:
         self.comprehensions.append(_steps_of_comprehension(node))
@@ -260,8 +268,26 @@ class Weigher(Rewriter):
         self.comprehensions.pop()
         return made
 
+    def _at_once(self, node: ast.Subscript, item: ast.Call) -> ast.expr:
+        """Rewrite an item with a literal index: in a list, it needs no call of the machine."""
+        owner, name = node.value, node.value
+        if not isinstance(owner, ast.Name):
+            if self.comprehensions:  # no name is bound in the head of a comprehension
+                return item
+            name = ast.Name(_OWNER, ast.Load())
+            owner = ast.NamedExpr(ast.Name(_OWNER, ast.Store()), owner)
+        kind = ast.Attribute(owner, "__class__", ast.Load())
+        is_list = ast.Compare(kind, [ast.Is()], [ast.Name(LIST, ast.Load())])
+        node.value = item.args[0] = name
+        return ast.copy_location(ast.IfExp(is_list, node, item), node)
+
+    def _iterated(self, node: ast.expr) -> ast.expr:
+        """Rewrite what is gone through, which has gaps only if the module deletes something."""
+        return helper_call("iterated", node, at=node) if self.deletes else node
+
     def _charged(self, steps: int, at: ast.AST) -> ast.stmt:
-        made = statement("charge", at)
-        assert isinstance(made, ast.Expr) and isinstance(made.value, ast.Call)  # noqa: S101, PT018
-        made.value.args.append(ast.Constant(steps))
-        return made
+        return self._statement("charge", steps, at)
+
+    def _statement(self, helper: str, number: int, at: ast.AST) -> ast.stmt:
+        call = helper_call(helper, ast.Constant(number), at=at)
+        return ast.copy_location(ast.Expr(call), at)

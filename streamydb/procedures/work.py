@@ -96,14 +96,19 @@ def steps_of_strip(text: int, characters: int) -> int:
     return text // 32 if characters <= _CHARACTERS_PER_ITEM else text // 8
 
 
+_NESTED: Final = (list, tuple, dict)
+
+
 def steps_of_levels(value: Any, depth: int = 0) -> int:
     """The steps beyond its size of finding which of two nested values is less.
 
     Each level looks for the first items that differ, and then the items' level does it again.
     """
     kind = type(value)
-    if kind is not list and kind is not tuple and kind is not dict:
+    if kind not in _NESTED:
         return 0
-    items = value.values() if kind is dict else value
-    own = depth * (len(value) // 4 + 1)
-    return own + sum(steps_of_levels(item, depth + 1) for item in items)
+    steps = depth * (len(value) // 4 + 1)
+    for item in value.values() if kind is dict else value:
+        if type(item) in _NESTED:
+            steps += steps_of_levels(item, depth + 1)
+    return steps

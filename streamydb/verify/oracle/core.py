@@ -11,7 +11,7 @@ checks and enforced constraints it has its own (`order`, `steps`, `constraints.j
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from msgspec import UNSET
