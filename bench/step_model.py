@@ -88,7 +88,7 @@ while len(d) < 2600:
 """
 """Small numbers that lie, in a dict of 4,096 places, where Python looks one after the other."""
 EQUAL_SET = f"s = {{k * {PRIME} for k in range({E})}}\nk = {E} * {PRIME}"
-GAPS = "d = {str(k): 0 for k in range(20000)}\nfor k in list(d)[:-1]:\n    del d[k]"
+GAPS = "d = {str(k): 0 for k in range(10000)}\nfor k in list(d)[:-1]:\n    del d[k]"
 BIG = "a, b = 2 ** 4090 - 1, 2 ** 2045 + 1\nz = a % b"
 FLOATS = f"x = [5e-324, 1.7976931348623157e308] * {L // 2}"
 DIGITS = (4090 / 30) ** 2 / 4

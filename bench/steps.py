@@ -65,7 +65,7 @@ class _Host(Declared):
 
 
 class Measured(NamedTuple):
-    """A row: its steps for one repetition, and nanoseconds of one step."""
+    """A row: its steps for one repetition, and nanoseconds of processor time of one step."""
 
     case: Case
     steps: float
@@ -93,14 +93,16 @@ def measured(case: Case, *, weighs: bool = True) -> Measured:
     times = min(left // max(each, 1), _REPEATED_MAX, int(_SECONDS / _seconds(module, 1, weighs)))
     times = max(times, 1)
     steps = called(module, times, weighs=weighs).steps - nothing.steps
-    best = min(_seconds(module, times, weighs) - _seconds(module, 0, weighs) for _ in range(_RUNS))
-    return Measured(case, steps / times, best * 1e9 / max(steps, 1))
+    prepared, all_of_it = (
+        min(_seconds(module, repeated, weighs) for _ in range(_RUNS)) for repeated in (0, times)
+    )
+    return Measured(case, steps / times, (all_of_it - prepared) * 1e9 / max(steps, 1))
 
 
 def _seconds(module: Module, times: int, weighs: bool) -> float:  # noqa: FBT001
-    begin = time.perf_counter()
+    begin = time.process_time()
     called(module, times, weighs=weighs)
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def main() -> None:

@@ -140,7 +140,7 @@ class Calls:
         drawn = rng.random()
         if drawn < 0.01:
             name, args = "spin", {"key": first}
-        elif drawn < 0.05:
+        elif drawn < 0.1:
             name, args = "weigh", {"key": first}
         module = "other" if rng.random() < 0.1 else "sim"
         declared = keys[1:] if rng.random() < 0.1 else keys

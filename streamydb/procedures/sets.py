@@ -21,9 +21,11 @@ class OrderedSet:
         """Hold ``items``, which were charged for."""
         self.meter = meter
         self.items: dict[Any, None] = {}
+        count = 0
         for item in items:
             self.items[self._found(item)] = None
-        meter.weigh(len(self.items) // 4)
+            count += 1
+        meter.weigh(count // 4)
 
     def _found(self, item: Any) -> Any:
         """An item, which is looked for."""
