@@ -22,10 +22,10 @@ from streamydb.txn_processor import enforce, execution, interpreter
 from streamydb.txn_processor.expiry import Ending
 
 __all__ = [
-    "calls_end_from_the_start", "ends_are_lost", "expiry_from_the_start", "give_back_to_the_kernel",
-    "index_for_good", "keep_what_is_over", "leave_to_the_kernel", "miss_what_ends",
-    "remove_too_late", "resolve_before_the_sweep", "see_what_is_over", "sweep_under_locks",
-    "tell_it_twice", "untold_removals",
+    "calls_end_from_the_start", "charge_from_the_start", "ends_are_lost", "expiry_from_the_start",
+    "give_back_to_the_kernel", "index_for_good", "keep_what_is_over", "leave_to_the_kernel",
+    "miss_what_ends", "remove_too_late", "resolve_before_the_sweep", "see_what_is_over",
+    "sweep_under_locks", "tell_it_twice", "untold_removals",
 ]  # fmt: skip
 
 
@@ -40,6 +40,16 @@ def calls_end_from_the_start() -> Any:
 
     def init(self: Any, call: Any, look: Any, calls: Any) -> None:
         original(self, call, look, replace(calls, expires=True))
+
+    return mock.patch.object(interpreter._Declared, "__init__", init)  # noqa: SLF001 - the point
+
+
+def charge_from_the_start() -> Any:
+    """Procedures: the steps of calls follow their work, wherever in the log."""
+    original = interpreter._Declared.__init__  # noqa: SLF001 - the point
+
+    def init(self: Any, call: Any, look: Any, calls: Any) -> None:
+        original(self, call, look, replace(calls, weighs=True))
 
     return mock.patch.object(interpreter._Declared, "__init__", init)  # noqa: SLF001 - the point
 

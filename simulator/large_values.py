@@ -29,7 +29,14 @@ from streamydb.key_processor import values, weights
 from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
-from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, NOWHERE, RULES, Begins
+from streamydb.records.begins import (
+    EVERYWHERE,
+    EXPIRY_IN_CALLS,
+    NOWHERE,
+    RULES,
+    WORK_CHARGED,
+    Begins,
+)
 from streamydb.txn_processor import outputs as o
 
 __all__ = [
@@ -76,7 +83,9 @@ def draw_begins(rng: random.Random, records: int) -> Begins:
         return NOWHERE
     places = {partition: rng.randint(0, records) for partition in range(rng.choice([1, 3]))}
     later = {partition: place + rng.randint(0, records) for partition, place in places.items()}
-    return Begins({**dict.fromkeys(RULES, places), EXPIRY_IN_CALLS: later})
+    between = {partition: (place + later[partition]) // 2 for partition, place in places.items()}
+    begun = dict.fromkeys(RULES, places)
+    return Begins({**begun, EXPIRY_IN_CALLS: later, WORK_CHARGED: between})
 
 
 @dataclass

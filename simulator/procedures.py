@@ -67,6 +67,11 @@ def lease(db, key, ttl):
         db.append(key, db.seq, ttl_ms=2 * ttl)
     return len(db.get(key))
 
+def weigh(db, key):
+    ends = ("x" * 25000,) * 2100
+    db.put(key, VERSION)
+    return "y".endswith(ends)
+
 def spin(db, key):
     db.put(key, 1)
     while VERSION:
@@ -132,8 +137,11 @@ class Calls:
                 ("mark", {"wrong": 1}),
             ]
         )  # fmt: skip
-        if rng.random() < 0.01:
+        drawn = rng.random()
+        if drawn < 0.01:
             name, args = "spin", {"key": first}
+        elif drawn < 0.1:
+            name, args = "weigh", {"key": first}
         module = "other" if rng.random() < 0.1 else "sim"
         declared = keys[1:] if rng.random() < 0.1 else keys
         call: dict[str, Any] = {"procedure": f"{module}.{name}", "args": args, "keys": declared}

@@ -48,6 +48,7 @@ class Scout:
     ranges: dict[Bounds, None] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)
     expires: bool = True
+    weighs: bool = True
 
     def may(self, key: str, *, write: bool) -> bool:
         """Note a key."""

@@ -19,6 +19,8 @@ __all__ = ["EXCEPTIONS", "FUNCTIONS", "NAMES", "bound"]
 _DIGITS_MAX: Final = 1_000
 # More than a double can use (324); the bound keeps `10**digits` small for integers.
 _ROUND_MAX: Final = 400
+_ROUND_STEPS: Final = 32
+"""Rounding to digits computes with integers of a thousand bits, at worst."""
 _NO = object()
 
 
@@ -36,6 +38,7 @@ def _any(machine: Machine, items: Any) -> bool:
 
 def _each(machine: Machine, items: Any) -> Iterator[Any]:
     """The items one by one, each a step."""
+    machine.pass_gaps()
     for item in items:
         machine.tick()
         yield item
@@ -54,17 +57,23 @@ def _ord(_: Machine, text: str) -> int:
 
 
 def _dict(machine: Machine, items: Any = (), **named: Any) -> dict[Any, Any]:
-    found = {machine.key(name): value for name, value in pairs(machine, items)}
+    found: dict[Any, Any] = {}
+    for name, value in pairs(machine, items):
+        machine.found(found, name)
+        found[name] = value
+    machine.weigh((len(found) + len(named)) // 4)
     return {**found, **named}
 
 
 def _divmod(machine: Machine, left: Any, right: Any) -> Any:
-    return divmod(machine.plain(left), machine.plain(right))
+    return divmod(machine.dividend(machine.plain(left)), machine.plain(right))
 
 
 def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
     found = machine.listed(items)
     machine.charge(len(found) // 4)
+    if type(start) is int:
+        machine.weigh(len(found) * (start.bit_length() // 512))
     return list(enumerate(found, start))
 
 
@@ -79,6 +88,7 @@ def _map(machine: Machine, function: Any, *items: Any) -> list[Any]:
 
 
 def _zip(machine: Machine, *items: Any, strict: bool = False) -> list[Any]:
+    machine.weigh(len(items) // 2)
     found = zip(*(_each(machine, each) for each in items), strict=strict)
     return list(found) if items else []
 
@@ -105,8 +115,9 @@ def _short(machine: Machine, value: Any) -> Any:
     return value if type(value) is str else machine.plain(value)
 
 
-def _isinstance(_: Machine, value: Any, kinds: Any) -> bool:
+def _isinstance(machine: Machine, value: Any, kinds: Any) -> bool:
     wanted = kinds if type(kinds) is tuple else (kinds,)
+    machine.weigh(len(wanted) // 4)
     types = [getattr(kind, "stands_for", None) for kind in wanted]
     if None in types:
         raise TypeError("isinstance takes int, float, bool, str, list, tuple, dict or set")
@@ -147,8 +158,9 @@ def _best(
     found = machine.listed(items[0]) if len(items) == 1 else list(items)
     key = options.pop("key", None)
     keys = found if key is None else [key(item) for item in found]
+    machine.weigh(len(found) // 4)
     for each in keys:
-        machine.walk(each)
+        machine.ranked(each)
     if not found:
         return choose(found, **options)
     if options.keys() - {"default"}:
@@ -173,6 +185,7 @@ def _round(machine: Machine, number: Any, digits: Any = None) -> Any:
         return round(machine.plain(number))
     if type(digits) is not int or abs(digits) > _ROUND_MAX:
         raise ValueError(f"round takes up to {_ROUND_MAX} digits")
+    machine.weigh(_ROUND_STEPS)
     return machine.integer(round(machine.plain(number), digits))
 
 

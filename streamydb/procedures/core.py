@@ -69,7 +69,7 @@ def run(
 
     ``batch``: of a follow-up, whose turn it is (see `follow_ups.turn_of`).
     """
-    machine = Machine(deletes_cost=host.expires)
+    machine = Machine(deletes_cost=host.expires, weighs=host.weighs)
     budget = machine.left
     flow = None if module.graph is None else Flow(module, module.graph, name, batch)
     view = ProcedureView(machine, host, place, flow)

@@ -17,7 +17,8 @@ from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, Meter, is_
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.namespaces import Namespace
 from streamydb.procedures.sets import OrderedSet
-from streamydb.procedures.texts import pinned_repr
+from streamydb.procedures.texts import CHARACTERS_PER_STEP, pinned_repr
+from streamydb.procedures.work import SEARCHED_FREE, WORD, steps_of_find, steps_of_levels
 
 __all__ = ["HELPERS", "Machine"]
 
@@ -26,6 +27,9 @@ _SEQUENCES: Final = (str, list, tuple)
 _SCALARS: Final = {int, float, bool, type(None)}
 _FORMAT: Final = re.compile(r"[<>=^]?[ +-]?0?([0-9]{0,4})[,_]?(?:\.([0-9]{1,3}))?[bcdeEfFgGosxX%]?")
 _WIDTH_MAX: Final = 1000
+_BITS_PER_STEP: Final = 256
+"""Bits of a product or a dividend of up to 4,096 bits that one step takes."""
+_CAUGHT_STEPS: Final = 4
 
 
 class Machine(Meter):
@@ -33,11 +37,13 @@ class Machine(Meter):
 
     __slots__ = ("deletes_cost",)
 
-    def __init__(self, *, deletes_cost: bool = True) -> None:
+    def __init__(self, *, deletes_cost: bool = True, weighs: bool = True) -> None:
         """``deletes_cost``: whether it costs by length to delete an item of a list; an earlier
-        release took nothing for it (`records.begins.EXPIRY_IN_CALLS`).
+        release took nothing for it (`records.begins.EXPIRY_IN_CALLS`). ``weighs``: see
+        `Meter.weigh`.
         """
         super().__init__()
+        self.weighs = weighs
         self.deletes_cost = deletes_cost
 
     def add(self, left: Any, right: Any) -> Any:
@@ -61,7 +67,7 @@ class Machine(Meter):
     def mul(self, left: Any, right: Any) -> Any:
         """Left * right."""
         if type(left) in _NUMBERS and type(right) in _NUMBERS:
-            return self.integer(left * right)
+            return self.product(left * right)
         if type(left) is int:
             left, right = right, left
         if type(left) in _SEQUENCES and type(right) in (int, bool):
@@ -72,8 +78,27 @@ class Machine(Meter):
     def mod(self, left: Any, right: Any) -> Any:
         """Left % right, for numbers only."""
         if type(left) in _NUMBERS and type(right) in _NUMBERS:
-            return left % right
+            return left % right if -WORD < left < WORD else self.dividend(left) % right
         return self._unfit("%", left, right)
+
+    def floor(self, left: Any, right: Any) -> Any:
+        """Left // right, for numbers only."""
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return left // right if -WORD < left < WORD else self.dividend(left) // right
+        return self._unfit("//", left, right)
+
+    def dividend(self, number: Any) -> Any:
+        """Return the number that is divided, after a charge for its length."""
+        if type(number) is int and not -WORD < number < WORD:
+            self.weigh(number.bit_length() // _BITS_PER_STEP)
+        return number
+
+    def product(self, number: Any) -> Any:
+        """As `integer`, after a charge for the length of what a multiplication gave."""
+        if type(number) is int and not -WORD < number < WORD:
+            self.weigh(number.bit_length() // _BITS_PER_STEP)
+            return self.integer(number)
+        return number
 
     def power(self, left: Any, right: Any) -> Any:
         """Left ** right, for integers: other powers differ in the last bit between machines."""
@@ -81,7 +106,9 @@ class Machine(Meter):
             raise TypeError("** takes an integer and an integer that is not negative")
         if abs(left) > 1 and int(left).bit_length() * right > 2 * 4096:
             self.exceed("integer")
-        return self.integer(left**right)
+        if right > _BITS_PER_STEP:
+            self.weigh(int(right).bit_length() // 2)
+        return self.product(left**right)
 
     def shift(self, left: Any, right: Any) -> Any:
         """Left << right."""
@@ -97,6 +124,7 @@ class Machine(Meter):
             return left.union(right)
         if type(left) is type(right) is dict:
             self.charge((len(left) + len(right)) // 4 + 1)
+            self._merge(left, right)
             return left | right
         return self._bits(operator.or_, "|", left, right)
 
@@ -128,12 +156,52 @@ class Machine(Meter):
 
     def augment_item(self, helper: str, container: Any, key: Any, right: Any) -> None:
         """container[key] += right."""
-        self.key(key)
+        self.placed(container, key)
         container[key] = self.augment(helper, container[key], right)
 
     def compared(self, value: Any) -> Any:
         """An operand of a comparison."""
         return value if type(value) in _SCALARS else self.walk(value)
+
+    def ranked(self, value: Any) -> Any:
+        """An operand of a comparison that asks which is less."""
+        kind = type(value)
+        if kind in _SCALARS:
+            return value
+        self.walk(value)
+        if self.weighs and (kind is list or kind is tuple):
+            self.charge(steps_of_levels(value))
+        return value
+
+    def held(self, item: Any, container: Any) -> bool:
+        """Item in container."""
+        kind = type(container)
+        if type(item) is not str or len(item) > TEXT_PER_STEP:
+            self.compared(item)
+            if kind is dict:
+                self.search(len(container), item)
+        if kind is not dict:
+            self.searched(container)
+        if kind is str and type(item) is str:
+            self.weigh(steps_of_find(len(container), len(item)))
+        elif kind is range and type(item) is not int:
+            self.weigh(len(container) * self.weight_of(container) // ITEMS_PER_STEP)
+        return item in container
+
+    def delved(self, value: Any) -> Any:
+        """Return the value in which `in` searches for something, within a chain of comparisons."""
+        kind = type(value)
+        if kind is dict or kind is OrderedSet:
+            self.weigh(len(value) // 4)
+        elif kind is str:
+            self.weigh(max(steps_of_find(len(value), part) for part in (99, len(value) // 2)))
+        elif kind is range:
+            self.weigh(len(value) * self.weight_of(value) // ITEMS_PER_STEP)
+        return self.searched(value)
+
+    def weight_of(self, items: range) -> int:
+        """The steps, beyond none, that sixteen integers of a range take: they may be long."""
+        return max(abs(items.start), abs(items.stop)).bit_length() // _BITS_PER_STEP
 
     def searched(self, value: Any) -> Any:
         """Return the value in which `in` searches."""
@@ -150,7 +218,46 @@ class Machine(Meter):
 
     def key(self, value: Any) -> Any:
         """A key of a dict or an index."""
-        return value if type(value) in _SCALARS or type(value) is str else self.walk(value)
+        kind = type(value)
+        if kind is str:
+            if len(value) > TEXT_PER_STEP:
+                self.weigh(len(value) // TEXT_PER_STEP)
+            return value
+        return value if kind in _SCALARS else self.walk(value)
+
+    def found(self, owner: Any, key: Any) -> Any:
+        """The key, or index, of an item that is looked for."""
+        self.key(key)
+        if type(owner) is dict:
+            self.search(len(owner), key)
+        return key
+
+    def placed(self, owner: Any, key: Any) -> Any:
+        """The key, or index, of an item that is stored or deleted; perhaps it is read before."""
+        if type(key) is not str or len(key) > TEXT_PER_STEP:
+            self.found(owner, key)
+            if type(owner) is dict:
+                self.search(len(owner), key)
+        return key
+
+    def item(self, owner: Any, key: Any) -> Any:
+        """owner[key]."""
+        kind = type(key)
+        if kind is str:
+            if len(key) > TEXT_PER_STEP:
+                self.key(key)
+        elif kind is not int or type(owner) is dict:
+            self.found(owner, key)
+        return owner[key]
+
+    def make_dict(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        """A dict comprehension."""
+        made: dict[Any, Any] = {}
+        for key, value in pairs:
+            if type(key) is not str or len(key) > TEXT_PER_STEP:
+                self.found(made, key)
+            made[key] = value
+        return made
 
     def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         """value[start:stop:step]."""
@@ -168,7 +275,15 @@ class Machine(Meter):
         """Return the value of which an item is deleted: all behind it in a list are moved."""
         if type(value) is list and self.deletes_cost:
             self.items(len(value))
+        elif type(value) is dict:
+            self.deleted += 1
         return value
+
+    def iterated(self, items: Any) -> Any:
+        """Return the value that a loop goes through."""
+        if self.deleted and type(items) is dict:
+            self.pass_gaps()
+        return items
 
     def make_set(self, items: list[Any]) -> OrderedSet:
         """A set display or comprehension."""
@@ -183,6 +298,10 @@ class Machine(Meter):
         kind = type(items)
         if kind in (list, tuple, dict, str, range, OrderedSet):
             self.items(len(items))
+            if kind is dict:
+                self.pass_gaps()
+            elif kind is range:
+                self.weigh(len(items) * self.weight_of(items) // ITEMS_PER_STEP)
             return list(items)
         found = []
         for item in iter(items):
@@ -195,6 +314,9 @@ class Machine(Meter):
         if type(items) is not dict:
             raise TypeError("** takes a dict")
         self.items(len(items))
+        self.weigh(len(items) // 4)
+        self.pass_gaps()
+        self.search_all(items)
         return items
 
     def joined(self, *parts: str) -> str:
@@ -214,6 +336,10 @@ class Machine(Meter):
         if found is None or int(found[1] or 0) > _WIDTH_MAX:
             raise ValueError("a format has a width up to 1000 and no fill")
         self.integer(value)
+        if type(value) is int:
+            self.weigh(value.bit_length() // 128)
+        elif type(value) is float:
+            self.weigh(int(found[2] or 0) // 16)
         return format(value, spec)
 
     def shown(self, value: Any, *, quoted: bool = False) -> str:
@@ -230,6 +356,8 @@ class Machine(Meter):
             self.text(least)
         text = pinned_repr(value)
         self.text(len(text))
+        if not text.isascii() or "\\u" in text or "\\U" in text:
+            self.weigh(len(text) // CHARACTERS_PER_STEP)
         return text
 
     def _spread(self, value: Any) -> int:
@@ -242,8 +370,14 @@ class Machine(Meter):
                 if type(item) is OrderedSet:
                     raise TypeError("a set has no text; take a list")
                 least += self._spread(self.integer(item))
+            self.weigh(len(value) // 4)
             return least
-        return value.bit_length() * 3 // 10 if type(value) is int else 0
+        if type(value) is float:
+            self.weigh(1)
+        elif type(value) is int:
+            self.weigh(value.bit_length() // 64)
+            return value.bit_length() * 3 // 10
+        return 0
 
     def load(self, owner: Any, name: str) -> Any:
         """owner.name, where it is no call."""
@@ -265,11 +399,11 @@ class Machine(Meter):
             raise AttributeError(f"a {type(owner).__name__} has no method {name}")
         return found(self, owner, *args, **named)
 
-    def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A lambda that counts the depth of its calls."""
+    def wrapped(self, function: Callable[..., Any], steps: int = 1) -> Callable[..., Any]:
+        """A lambda that counts the depth of its calls, of so many steps each."""
 
         def call(*args: Any, **named: Any) -> Any:
-            self.enter()
+            self.enter(steps)
             try:
                 return function(*args, **named)
             finally:
@@ -277,13 +411,41 @@ class Machine(Meter):
 
         return call
 
-    def caught(self) -> None:
-        """Check that an exception which is being handled does not depend on the machine."""
+    def spent(self, steps: int, unpacks: bool = False) -> bool:  # noqa: FBT001, FBT002
+        """So many steps, and those of unpacking a dict; true, so that it can stand in a condition.
+        """
+        self.left -= steps
+        if self.left < 0:
+            self.exceed("steps")
+        if unpacks and self.deleted:
+            self.pass_gaps()
+        return True
+
+    def owner(self, value: Any) -> Any:
+        """Return the value of which an item is stored, under a key that nobody can see yet."""
+        if type(value) is dict:
+            self.weigh(len(value) // 4)
+        return value
+
+    def caught(self, handlers: int = 0) -> None:
+        """Check that an exception which is being handled does not depend on the machine.
+
+        Python goes through all exceptions that are being handled when another is raised;
+        ``handlers``: at most so many in a function.
+        """
+        self.weigh(_CAUGHT_STEPS + self.depth * handlers // ITEMS_PER_STEP)
         error = sys.exception()
         if isinstance(error, RecursionError):
             self.exceed("depth")
         if isinstance(error, Exception) and not is_of_language(error):
             self.give_up(error)
+
+    def _merge(self, left: dict[Any, Any], right: dict[Any, Any]) -> None:
+        """Charge for finding the keys of two dicts in one that has both."""
+        self.pass_gaps()
+        if self.weighs and len(left) + len(right) >= SEARCHED_FREE:
+            for key in (*left, *right):
+                self.search(len(left) + len(right), key)
 
     def _copied(self, kind: type, length: int) -> None:
         self.charge(length // (TEXT_PER_STEP if kind is str else ITEMS_PER_STEP) + 1)
@@ -302,6 +464,8 @@ class Machine(Meter):
 HELPERS: Final = (
     "tick", "enter", "leave", "add", "sub", "mul", "mod", "power", "shift", "union", "both",
     "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "shortened",
+    "charge", "delved", "floor", "found", "held", "item", "iterated", "make_dict", "owner",
+    "pass_gaps", "placed", "ranked", "spent",
     "make_set", "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped",
     "caught",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from streamydb.limits import (
     PROCEDURE_STEPS_MAX,
     REASON_BYTES_MAX,
 )
+from streamydb.procedures.work import GAPS_PER_STEP, SEARCHED_FREE, steps_of_search
 
 __all__ = ["ITEMS_PER_STEP", "TEXT_PER_STEP", "Meter", "Stop", "cut_reason", "is_of_language"]
 
@@ -70,11 +71,18 @@ def cut_reason(text: str) -> str:
 class Meter:
     """Counts down; raises `Stop` when nothing is left, from then on at every step."""
 
-    __slots__ = ("broken", "depth", "left", "stop")
+    __slots__ = ("broken", "deleted", "depth", "left", "stop", "weighs")
 
     def __init__(self, steps: int = PROCEDURE_STEPS_MAX) -> None:
-        """Allow so many steps."""
+        """Allow so many steps.
+
+        Attributes:
+            weighs: whether `weigh` charges.
+            deleted: entries that were deleted from dicts and sets, which leave gaps there.
+        """
         self.left = steps
+        self.weighs = True
+        self.deleted = 0
         self.depth = 0
         self.stop: Stop | None = None
         self.broken: BaseException | None = None
@@ -92,6 +100,31 @@ class Meter:
         if self.left < 0:
             self.exceed("steps")
 
+    def weigh(self, steps: int) -> None:
+        """So many steps more, which an earlier release did not charge.
+
+        It executed calls with the charges of then (`records.begins.WORK_CHARGED`).
+        """
+        if self.weighs:
+            self.charge(steps)
+
+    def search(self, size: int, key: Any) -> None:
+        """Charge for finding a key in a dict or set of so many entries."""
+        size += self.deleted
+        if size >= SEARCHED_FREE and self.weighs and type(key) is not str:
+            self.charge(steps_of_search(size, key))
+
+    def search_all(self, table: dict[Any, Any]) -> None:
+        """Charge for finding each key of a dict in it, or in a copy."""
+        if self.weighs and len(table) >= SEARCHED_FREE:
+            for key in table:
+                self.search(len(table), key)
+
+    def pass_gaps(self) -> None:
+        """Charge for the gaps in a dict or set, before somebody goes through it."""
+        if self.deleted:
+            self.weigh(self.deleted // GAPS_PER_STEP)
+
     def end(self, code: str, reason: str) -> NoReturn:
         """End the call; the first reason stands."""
         if self.stop is None:
@@ -107,9 +140,9 @@ class Meter:
         """End the call because a bound is exceeded."""
         self.end(errors.BUDGET_EXCEEDED, bound)
 
-    def enter(self) -> None:
-        """A function begins."""
-        self.left -= 1
+    def enter(self, steps: int = 1) -> None:
+        """A function begins, whose own text takes so many steps."""
+        self.left -= steps
         self.depth += 1
         if self.left < 0:
             self.exceed("steps")
@@ -156,8 +189,12 @@ class Meter:
                 self.walk(item, depth + 1)
         elif kind is dict:
             self.charge(len(value) // 2 + 1)
+            if self.deleted:
+                self.pass_gaps()
             for name, item in value.items():
                 self.walk(name, depth + 1)
+                if type(name) is not str:
+                    self.search(len(value), name)
                 self.walk(item, depth + 1)
         elif kind is range:
             self.charge(1)

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamydb.procedures.chance import Random
-from streamydb.procedures.searches import SEARCHES
+from streamydb.procedures.meter import TEXT_PER_STEP
+from streamydb.procedures.searches import SEARCHES, SHORT
 from streamydb.procedures.sets import OrderedSet
-from streamydb.procedures.texts import pinned
+from streamydb.procedures.texts import CHARACTERS_PER_STEP, pinned
+from streamydb.procedures.work import steps_of_find, steps_of_strip
 
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
@@ -24,30 +26,68 @@ def _function(name: str) -> Method:
     return found
 
 
-def _text(name: str) -> Method:
-    """A method of texts whose result is about as long as the text."""
+def _affix(name: str) -> Method:
+    """A method of texts that looks at an end, for one text or each of a tuple of them."""
     function = _function(name)
 
     def call(machine: Machine, text: str, *args: Any) -> Any:
         machine.text(len(text))
+        if args and type(args[0]) is tuple and machine.weighs:
+            machine.walk(args[0])
         return function(text, *args)
 
     return call
 
 
-def _cased(name: str) -> Method:
-    """As `_text`, for methods that look at the tables of Unicode."""
+def _found(name: str) -> Method:
+    """A method of texts that looks for a part."""
     function = _function(name)
+    backwards = name.startswith("r")
 
     def call(machine: Machine, text: str, *args: Any) -> Any:
         machine.text(len(text))
+        _weigh_find(machine, text, args, backwards=backwards)
+        return function(text, *args)
+
+    return call
+
+
+def _weigh_find(
+    machine: Machine, text: str, args: tuple[Any, ...], *, backwards: bool = False
+) -> None:
+    """Charge for looking for a part; long ones are looked for forwards (`searches`)."""
+    if args and type(args[0]) is str:
+        short = len(args[0]) <= SHORT
+        machine.weigh(steps_of_find(len(text), len(args[0]), backwards=backwards and short))
+
+
+def _cased(name: str) -> Method:
+    """A method of texts that looks at the tables of Unicode."""
+    function = _function(name)
+    strips = name.endswith("strip")
+
+    def call(machine: Machine, text: str, *args: Any) -> Any:
+        machine.text(len(text))
+        if strips and args and type(args[0]) is str:
+            machine.weigh(steps_of_strip(len(text), len(args[0])))
+        _weigh_tables(machine, text, args)
         return pinned(function, text, *args)
 
     return call
 
 
+def _weigh_tables(machine: Machine, text: str, args: tuple[Any, ...]) -> None:
+    """Charge for looking each character up, where not all are of ASCII."""
+    length = len(text) + sum(len(arg) for arg in args if type(arg) is str)
+    if not (text.isascii() and all(arg.isascii() for arg in args if type(arg) is str)):
+        machine.weigh(length // CHARACTERS_PER_STEP)
+    elif args:
+        machine.weigh(length // TEXT_PER_STEP)
+
+
 def _replace(machine: Machine, text: str, old: str, new: str, count: int = -1) -> str:
     machine.text(len(text))
+    _weigh_find(machine, text, (old,))
     found = text.count(old)
     times = found if count < 0 else min(found, count)
     machine.text(len(text) + times * len(new))
@@ -74,11 +114,15 @@ def _wide(name: str) -> Method:
 
 def _split(name: str) -> Method:
     function = _function(name)
+    backwards = name.startswith("r")
 
     def call(machine: Machine, text: str, *args: Any) -> Any:
         machine.text(len(text))
+        _weigh_find(machine, text, args, backwards=backwards)
+        _weigh_tables(machine, text, args)
         parts = pinned(function, text, *args)
         machine.items(len(parts))
+        machine.weigh(len(parts) // 4)
         return parts
 
     return call
@@ -86,11 +130,12 @@ def _split(name: str) -> Method:
 
 _TEXT: Final[dict[str, Method]] = {
     **{
-        name: _text(name)
-        for name in (
-            "count", "endswith", "find", "index", "isascii", "removeprefix", "removesuffix",
-            "rfind", "rindex", "startswith", "partition", "rpartition",
-        )
+        name: _affix(name)
+        for name in ("endswith", "isascii", "removeprefix", "removesuffix", "startswith")
+    },
+    **{
+        name: _found(name)
+        for name in ("count", "find", "index", "partition", "rfind", "rindex", "rpartition")
     },
     **{
         name: _cased(name)
@@ -144,8 +189,12 @@ def _keyed(name: str) -> Method:
     """A method of dicts that takes a key."""
     function = getattr(dict, name)
 
+    deletes = name == "pop"
+
     def call(machine: Machine, items: Any, key: Any, *args: Any) -> Any:
-        return function(items, machine.key(key), *args)
+        machine.found(items, key)
+        machine.deleted += deletes
+        return function(items, key, *args)
 
     return call
 
@@ -156,6 +205,7 @@ def _view(name: str) -> Method:
 
     def call(machine: Machine, items: Any) -> Any:
         machine.charge(len(items) // 4 + 1)
+        machine.pass_gaps()
         return list(function(items))
 
     return call
@@ -179,7 +229,7 @@ def _ordered(machine: Machine, items: list[Any], key: Any, *, reverse: bool) -> 
     """The items in order, those with equal keys as they came."""
     keys = items if key is None else [key(item) for item in items]
     for each in keys:
-        machine.walk(each)
+        machine.ranked(each)
     machine.charge(len(items) * (len(items).bit_length() + 1) // 4 + 1)
     places = sorted(range(len(items)), key=keys.__getitem__, reverse=bool(reverse))
     return [items[place] for place in places]
@@ -187,7 +237,9 @@ def _ordered(machine: Machine, items: list[Any], key: Any, *, reverse: bool) -> 
 
 def _update(machine: Machine, items: dict[Any, Any], more: Any = (), **named: Any) -> None:
     for name, value in _pairs(machine, more):
-        items[machine.key(name)] = value
+        machine.found(items, name)
+        items[name] = value
+    machine.weigh(len(named) // 4)
     items.update(named)
 
 
@@ -195,12 +247,16 @@ def _pairs(machine: Machine, items: Any) -> list[Any]:
     """The pairs that make a dict."""
     if type(items) is dict:
         machine.items(len(items))
+        machine.weigh(len(items) // 4)
+        machine.pass_gaps()
         return list(items.items())
     return [tuple(machine.listed(pair)) for pair in machine.listed(items)]
 
 
 def _copied(machine: Machine, items: dict[Any, Any]) -> dict[Any, Any]:
     machine.charge(len(items) // 4 + 1)
+    machine.pass_gaps()
+    machine.search_all(items)
     return items.copy()
 
 

@@ -21,7 +21,7 @@ from streamydb.procedures.checker import Refusal, check_text, is_workflow, liter
 from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
-from streamydb.procedures.transform import instrument
+from streamydb.procedures.weigher import LIST, instrument
 
 __all__ = [
     "NO_MODULES",
@@ -51,7 +51,8 @@ class Module(NamedTuple):
 
     ``procedures``: name -> names of the arguments. ``fixed``, ``helpers``, ``functions``: what its
     code finds in its namespace, in each call anew: as it is, of the machine, built-in.
-    ``graph``: its workflow.
+    ``graph``: its workflow. ``text``: the file, for calls that were executed before
+    `records.begins.WORK_CHARGED`.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Module(NamedTuple):
     functions: tuple[str, ...]
     imported: tuple[str, ...]
     graph: WorkflowGraph | None = None
+    text: bytes = b""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -77,15 +79,16 @@ class Module(NamedTuple):
         Its functions refer to it, so it is emptied at the end: else each call would leave a cycle
         of seven kilobytes for the collector of garbage, and where that is off, for good.
         """
+        own = self if machine.weighs else _compiled(self.name, self.text, "", weighs=False)
         names: dict[str, Any] = {"__builtins__": {}, **self.fixed}
-        for name in self.helpers:
+        for name in own.helpers:
             names[f"__{name}__"] = getattr(machine, name)
-        for name in self.functions:
+        for name in own.functions:
             names[name] = bound(machine, name)
-        for name in self.imported:
+        for name in own.imported:
             names[name] = _imported(machine, name)
         try:
-            exec(self.code, names)  # noqa: S102 - checked, instrumented, and without built-ins
+            exec(own.code, names)  # noqa: S102 - checked, instrumented, and without built-ins
             yield names
         finally:
             names.clear()
@@ -149,7 +152,7 @@ def compile_module(name: str, text: bytes, file: str | None = None) -> Module:
 
 
 @lru_cache(maxsize=_CACHED_MODULES)
-def _compiled(name: str, text: bytes, file: str) -> Module:
+def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Module:
     checked = check_text(text, file)
     if checked.refusals:
         raise ModuleRefused(checked.refusals)
@@ -160,14 +163,15 @@ def _compiled(name: str, text: bytes, file: str) -> Module:
         raise ModuleRefused([Refusal(file, 1, reason)])
     graph = _graph(tree, file, procedures, keyed)
     fixed, imported = _imports(tree)
-    tree = instrument(tree)
+    tree = instrument(tree, weighs=weighs)
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     code = _code(tree, name, file)
+    fixed |= {LIST: list} if LIST in loaded else {}
     fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
     return Module(
         name, hash_of(text), code, procedures, keyed, fixed,
         tuple(helper for helper in HELPERS if f"__{helper}__" in loaded),
-        tuple(each for each in FUNCTIONS if each in loaded), imported, graph,
+        tuple(each for each in FUNCTIONS if each in loaded), imported, graph, text,
     )
 
 

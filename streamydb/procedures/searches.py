@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["SEARCHES"]
+__all__ = ["SEARCHES", "SHORT"]
 
-_SHORT: Final = 64
+SHORT: Final = 64
 """Shorter texts are left to Python."""
 
 
 def _is_long(args: tuple[Any, ...]) -> bool:
-    return bool(args) and type(args[0]) is str and len(args[0]) > _SHORT
+    return bool(args) and type(args[0]) is str and len(args[0]) > SHORT
 
 
 def _rfind(text: str, *args: Any) -> int:

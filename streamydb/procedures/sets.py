@@ -21,13 +21,23 @@ class OrderedSet:
         """Hold ``items``, which were charged for."""
         self.meter = meter
         self.items: dict[Any, None] = {}
+        count = 0
         for item in items:
-            self.items[meter.walk(item)] = None
+            self.items[self._found(item)] = None
+            count += 1
+        meter.weigh(count // 4)
+
+    def _found(self, item: Any) -> Any:
+        """An item, which is looked for."""
+        self.meter.walk(item)
+        self.meter.search(len(self.items), item)
+        return item
 
     def __contains__(self, item: Any) -> bool:
-        return self.meter.walk(item) in self.items
+        return self._found(item) in self.items
 
     def __iter__(self) -> Iterator[Any]:
+        self.meter.pass_gaps()
         return iter(self.items)
 
     def __len__(self) -> int:
@@ -37,21 +47,22 @@ class OrderedSet:
         if type(other) is not OrderedSet:
             return NotImplemented
         self.meter.charge(len(self.items) + 1)
+        self._search_all(self.items, len(other.items))
         return self.items.keys() == other.items.keys()
 
     def union(self, other: Any) -> OrderedSet:
         """All items of both."""
-        return self._made([*self.items, *self._others(other)])
+        return self._made([*self, *self._others(other)])
 
     def intersection(self, other: Any) -> OrderedSet:
         """The items that are in both."""
-        others = dict.fromkeys(self._others(other))
-        return self._made(item for item in self.items if item in others)
+        others = self._table(other)
+        return self._made(item for item in self if item in others)
 
     def difference(self, other: Any) -> OrderedSet:
         """The items that are not in the other."""
-        others = dict.fromkeys(self._others(other))
-        return self._made(item for item in self.items if item not in others)
+        others = self._table(other)
+        return self._made(item for item in self if item not in others)
 
     def symmetric_difference(self, other: Any) -> OrderedSet:
         """The items that are in one of the two."""
@@ -60,24 +71,25 @@ class OrderedSet:
 
     def issubset(self, other: Any) -> bool:
         """Return True if the other has all items."""
-        others = dict.fromkeys(self._others(other))
-        return all(item in others for item in self.items)
+        others = self._table(other)
+        return all(item in others for item in self)
 
     def issuperset(self, other: Any) -> bool:
         """Return True if all items of the other are here."""
-        return all(item in self.items for item in self._others(other))
+        return all(item in self.items for item in self._looked_for(other))
 
     def isdisjoint(self, other: Any) -> bool:
         """Return True if no item is in both."""
-        return not any(item in self.items for item in self._others(other))
+        return not any(item in self.items for item in self._looked_for(other))
 
     def add(self, item: Any) -> None:
         """Take one more item."""
-        self.items[self.meter.walk(item)] = None
+        self.items[self._found(item)] = None
 
     def discard(self, item: Any) -> None:
         """Remove an item if it is there."""
-        self.items.pop(self.meter.walk(item), None)
+        self.items.pop(self._found(item), None)
+        self.meter.deleted += 1
 
     def remove(self, item: Any) -> None:
         """Remove an item.
@@ -86,19 +98,21 @@ class OrderedSet:
             KeyError: it is not there.
 
         """
-        del self.items[self.meter.walk(item)]
+        del self.items[self._found(item)]
+        self.meter.deleted += 1
 
     def update(self, other: Any) -> None:
         """Take the items of another."""
-        self.items.update(dict.fromkeys(self._others(other)))
+        self.items.update(dict.fromkeys(self._looked_for(other)))
 
     def clear(self) -> None:
         """Remove all items."""
+        self.meter.weigh(len(self.items) // 16)
         self.items.clear()
 
     def copy(self) -> OrderedSet:
         """The same items."""
-        return self._made(self.items)
+        return self._made(self)
 
     def _made(self, items: Iterable[Any]) -> OrderedSet:
         self.meter.charge(len(self.items) // 4 + 1)
@@ -108,4 +122,22 @@ class OrderedSet:
         if type(other) not in (OrderedSet, list, tuple, dict):
             raise TypeError("a set is combined with sets, lists, tuples and dicts")
         self.meter.charge((len(self.items) + len(other)) // 4 + 1)
+        self.meter.pass_gaps()
         return [self.meter.walk(item) for item in other]
+
+    def _table(self, other: Any) -> dict[Any, None]:
+        """The items of another, among which those of this one are looked for."""
+        others = self._others(other)
+        self._search_all(others, len(others))
+        self._search_all(self.items, len(others))
+        return dict.fromkeys(others)
+
+    def _looked_for(self, other: Any) -> list[Any]:
+        """The items of another, which are looked for here, and perhaps added."""
+        others = self._others(other)
+        self._search_all(others, len(self.items) + len(others))
+        return others
+
+    def _search_all(self, items: Iterable[Any], size: int) -> None:
+        for item in items:
+            self.meter.search(size, item)

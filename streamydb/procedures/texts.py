@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from streamydb.procedures.unicode14 import UNASSIGNED
 
-__all__ = ["pinned", "pinned_repr", "require_known"]
+__all__ = ["CHARACTERS_PER_STEP", "pinned", "pinned_repr", "require_known"]
 
 
 def _unassigned() -> bytes:
@@ -27,6 +27,9 @@ def _unassigned() -> bytes:
         table[begin:end] = b"\1" * (end - begin)
     return bytes(table)
 
+
+CHARACTERS_PER_STEP: Final = 8
+"""Characters beyond ASCII that one step looks up."""
 
 _LATER: Final = _unassigned()
 _RECASED: Final = frozenset("\u019b\u0264\u0277\u027c\u0295\ua7d3\ua7d5\uab4b\uab4c")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-__all__ = ["KEYS_OF", "instrument"]
+__all__ = ["KEYS_OF", "Rewriter", "helper_call", "is_small", "statement"]
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Mod: "mod", ast.Pow: "power",
@@ -29,22 +29,18 @@ def _key_functions(node: ast.FunctionDef) -> list[ast.expr]:
     return [keyword.value for call in calls for keyword in call.keywords]
 
 
-def instrument(tree: ast.Module) -> ast.Module:
-    """The tree, rewritten in place."""
-    made = _Rewriter().visit(tree)
-    return ast.fix_missing_locations(made)  # type: ignore[no-any-return]
-
-
-def _call(helper: str, *args: ast.expr, at: ast.AST) -> ast.Call:
+def helper_call(helper: str, *args: ast.expr, at: ast.AST) -> ast.Call:
+    """Return a call of the machine, in the place of a node."""
     name = ast.Name(f"__{helper}__", ast.Load())
     return ast.copy_location(ast.Call(name, list(args), []), at)
 
 
-def _statement(helper: str, at: ast.AST) -> ast.stmt:
-    return ast.copy_location(ast.Expr(_call(helper, at=at)), at)
+def statement(helper: str, at: ast.AST) -> ast.stmt:
+    """Return a call of the machine without arguments, as a statement."""
+    return ast.copy_location(ast.Expr(helper_call(helper, at=at)), at)
 
 
-def _is_small(node: ast.expr) -> bool:
+def is_small(node: ast.expr) -> bool:
     """Return True if a node is a number that makes no other number much longer."""
     return isinstance(node, ast.Constant) and (
         type(node.value) is float or (type(node.value) is int and abs(node.value) < _SMALL)
@@ -52,7 +48,9 @@ def _is_small(node: ast.expr) -> bool:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """One rule for each kind of node."""
+    """One rule for each kind of node; `weigher` adds to them."""
+
+    operators = _OPERATORS
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
         return ast.copy_location(ast.Pass(), node)  # it may be all that a block has
@@ -76,98 +74,96 @@ class _Rewriter(ast.NodeTransformer):
         node.decorator_list = []
         self.generic_visit(node)
         body = [*node.body] or [ast.Pass()]
-        guarded = ast.Try(body, [], [], [_statement("leave", node)])
-        node.body = [_statement("enter", node), ast.copy_location(guarded, node)]
+        guarded = ast.Try(body, [], [], [statement("leave", node)])
+        node.body = [statement("enter", node), ast.copy_location(guarded, node)]
         named = ast.Name(KEYS_OF + node.name, ast.Store())
         told = [ast.Assign([named], self._visited(function)) for function in keys]
         return [node, *(ast.copy_location(assign, node) for assign in told)]
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         self.generic_visit(node)
-        return _call("wrapped", node, at=node)
+        return helper_call("wrapped", node, at=node)
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
-        node.body.insert(0, _statement("tick", node))
+        node.body.insert(0, statement("tick", node))
         return node
 
     def visit_While(self, node: ast.While) -> ast.While:
         self.generic_visit(node)
-        node.body.insert(0, _statement("tick", node))
+        node.body.insert(0, statement("tick", node))
         return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
         node.body = [self._visited(statement) for statement in node.body]
-        node.body = [_statement("caught", node), *node.body]
+        node.body = [statement("caught", node), *node.body]
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         self.generic_visit(node)
-        node.ifs.insert(0, _call("tick", at=node.iter))
+        node.ifs.insert(0, helper_call("tick", at=node.iter))
         return node
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         self.generic_visit(node)
         items = ast.copy_location(ast.ListComp(node.elt, node.generators), node)
-        return _call("iterator", items, at=node)
+        return helper_call("iterator", items, at=node)
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
         self.generic_visit(node)
-        node.key = _call("key", node.key, at=node)
+        node.key = helper_call("key", node.key, at=node)
         return node
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         self.generic_visit(node)
         for place, key in enumerate(node.keys):
             if key is None:
-                node.values[place] = _call("mapping", node.values[place], at=node)
+                node.values[place] = helper_call("mapping", node.values[place], at=node)
             elif not isinstance(key, ast.Constant):
-                node.keys[place] = _call("key", key, at=node)
+                node.keys[place] = helper_call("key", key, at=node)
         return node
 
     def visit_Set(self, node: ast.Set) -> ast.expr:
         self.generic_visit(node)
         items = ast.copy_location(ast.List(node.elts, ast.Load()), node)
-        return _call("make_set", items, at=node)
+        return helper_call("make_set", items, at=node)
 
     def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
         self.generic_visit(node)
         items = ast.copy_location(ast.ListComp(node.elt, node.generators), node)
-        return _call("make_set", items, at=node)
+        return helper_call("make_set", items, at=node)
 
     def visit_Starred(self, node: ast.Starred) -> ast.expr:
         self.generic_visit(node)
-        node.value = _call("listed", node.value, at=node)
+        node.value = helper_call("listed", node.value, at=node)
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        helper = _OPERATORS.get(type(node.op))
-        if helper is None:
+        helper = self.operators.get(type(node.op))
+        if helper is None or self.is_free(helper, node.left, node.right):
             return node
-        if helper in ("add", "sub") and (_is_small(node.left) or _is_small(node.right)):
-            return node
-        return _call(helper, node.left, node.right, at=node)
+        return helper_call(helper, node.left, node.right, at=node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
-        helper = _OPERATORS.get(type(node.op))
+        helper = self.operators.get(type(node.op))
         value = self._visited(node.value)
         target = node.target
-        if helper is None or (helper in ("add", "sub") and _is_small(value)):
+        if helper is None or self.is_free(helper, value, value):
             self.generic_visit(node.target)
             if isinstance(target, ast.Subscript):
-                self._index(target)
+                self.place(target)
             node.value = value
             return node
         name = ast.Constant(helper)
         if isinstance(target, ast.Name):
             old = ast.copy_location(ast.Name(target.id, ast.Load()), node)
-            made = ast.Assign([target], _call("augment", name, old, value, at=node))
+            made = ast.Assign([target], helper_call("augment", name, old, value, at=node))
             return ast.copy_location(made, node)
         if not isinstance(target, ast.Subscript):
             return node
         owner, key = self._visited(target.value), self._visited(target.slice)
-        changed = _call("augment_item", name, owner, key, value, at=node)
+        changed = helper_call("augment_item", name, owner, key, value, at=node)
         return ast.copy_location(ast.Expr(changed), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -177,11 +173,11 @@ class _Rewriter(ast.NodeTransformer):
             if isinstance(op, ast.Is | ast.IsNot):
                 continue
             if isinstance(op, ast.In | ast.NotIn):
-                sides[place] = self._wrapped("compared", sides[place])
-                sides[place + 1] = self._wrapped("searched", sides[place + 1])
-            elif not any(isinstance(side, ast.Constant) for side in sides[place : place + 2]):
-                sides[place] = self._wrapped("compared", sides[place])
-                sides[place + 1] = self._wrapped("compared", sides[place + 1])
+                sides[place] = self.side(op, sides[place])
+                sides[place + 1] = self.side(op, sides[place + 1], searched=True)
+            elif not self.is_quick(*sides[place : place + 2]):
+                sides[place] = self.side(op, sides[place])
+                sides[place + 1] = self.side(op, sides[place + 1])
         node.left, node.comparators = sides[0], sides[1:]
         return node
 
@@ -190,27 +186,26 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node.slice, ast.Slice):
             parts = [node.slice.lower, node.slice.upper, node.slice.step]
             bounds = [ast.Constant(None) if part is None else part for part in parts]
-            return _call("cut", node.value, *bounds, at=node)
+            return helper_call("cut", node.value, *bounds, at=node)
         if isinstance(node.ctx, ast.Del):
-            node.value = _call("shortened", node.value, at=node)
-        self._index(node)
-        return node
+            node.value = helper_call("shortened", node.value, at=node)
+        return self.indexed(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
-        return _call("load", node.value, ast.Constant(node.attr), at=node)
+        return helper_call("load", node.value, ast.Constant(node.attr), at=node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         node.args = [self._visited(arg) for arg in node.args]
         for keyword in node.keywords:
             keyword.value = self._visited(keyword.value)
             if keyword.arg is None:
-                keyword.value = _call("mapping", keyword.value, at=node)
+                keyword.value = helper_call("mapping", keyword.value, at=node)
         if not isinstance(node.func, ast.Attribute):
             node.func = self._visited(node.func)
             return node
         owner = self._visited(node.func.value)
-        made = _call("method", owner, ast.Constant(node.func.attr), at=node)
+        made = helper_call("method", owner, ast.Constant(node.func.attr), at=node)
         made.args += node.args
         made.keywords = node.keywords
         return made
@@ -224,17 +219,41 @@ class _Rewriter(ast.NodeTransformer):
                 if value.format_spec is not None:
                     spec = self._visited(value.format_spec)
                 conversion = ast.Constant(value.conversion)
-                parts.append(_call("formatted", shown, conversion, spec, at=node))
+                parts.append(helper_call("formatted", shown, conversion, spec, at=node))
             else:
                 parts.append(value)
-        return _call("joined", *parts, at=node)
+        return helper_call("joined", *parts, at=node)
 
-    def _index(self, node: ast.Subscript) -> None:
+    def side(self, op: ast.cmpop, node: ast.expr, *, searched: bool = False) -> ast.expr:
+        """Rewrite a side of a comparison; ``searched``: the one in which the other is looked for.
+        """
+        del op
+        return self.wrapped("searched" if searched else "compared", node)
+
+    def is_quick(self, left: ast.expr, right: ast.expr) -> bool:
+        """Return True if two values are compared at once, as one of them is a literal."""
+        return isinstance(left, ast.Constant) or isinstance(right, ast.Constant)
+
+    def is_free(self, helper: str, left: ast.expr, right: ast.expr) -> bool:
+        """Return True if an operation is done at once, as one of its operands is small."""
+        return helper in ("add", "sub") and (is_small(left) or is_small(right))
+
+    def indexed(self, node: ast.Subscript) -> ast.expr:
+        """Rewrite an item that is read, stored or deleted."""
+        self.place(node)
+        return node
+
+    def place(self, node: ast.Subscript) -> None:
+        """Rewrite the index of an item."""
         if not isinstance(node.slice, ast.Constant):
-            node.slice = _call("key", node.slice, at=node)
+            node.slice = helper_call("key", node.slice, at=node)
 
-    def _wrapped(self, helper: str, node: ast.expr) -> ast.expr:
-        return node if isinstance(node, ast.Constant) else _call(helper, node, at=node)
+    def wrapped(self, helper: str, node: ast.expr) -> ast.expr:
+        """Return a call of a helper with a value; a literal needs none."""
+        return node if isinstance(node, ast.Constant) else helper_call(helper, node, at=node)
 
     def _visited(self, node: Any) -> Any:
         return self.visit(node)
+
+
+Rewriter = _Rewriter

@@ -21,6 +21,7 @@ from streamydb.procedures.call_flow import Flow
 from streamydb.procedures.chance import Random
 from streamydb.procedures.data import canonical_of, decoded, name_of, unfit
 from streamydb.procedures.machine import Machine
+from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.scans import DeclaredRanges, named_bounds
 from streamydb.procedures.windows import SlidingWindow
@@ -72,6 +73,10 @@ class Host(Protocol):
     def expires(self) -> bool:
         """True if the call may say when keys end, see `records.begins.EXPIRY_IN_CALLS`."""
 
+    @property
+    def weighs(self) -> bool:
+        """True if the steps of the call follow its work, see `records.begins.WORK_CHARGED`."""
+
 
 class ProcedureView:
     """The state of one call."""
@@ -121,6 +126,9 @@ class ProcedureView:
 
         Keys that no procedure may read are left out.
         """
+        for text in (prefix, start, end):
+            if type(text) is str:
+                self.machine.weigh(len(text) // TEXT_PER_STEP)
         bounds = named_bounds(prefix, start, end)
         declared = None if bounds is None else self.host.around(bounds)
         if bounds is None or declared is None:
@@ -314,14 +322,16 @@ class Declared:
 
     Attributes:
         expires: whether it may say when keys end.
+        weighs: whether its steps follow its work.
     """
 
     def __init__(
         self, keys: Collection[str], reads: Collection[str], ranges: Collection[Range] = (),
-        *, expires: bool = True,
+        *, expires: bool = True, weighs: bool = True,
     ) -> None:
         """It may write ``keys``, read both, and scan ``ranges``."""
         self.expires = expires
+        self.weighs = weighs
         self._keys = frozenset(keys)
         self._reads = frozenset(reads)
         self._ranges = DeclaredRanges(ranges)

@@ -17,7 +17,7 @@ import msgspec
 
 __all__ = [
     "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "EXPIRY", "EXPIRY_IN_CALLS", "NOWHERE", "RANGES", "RULES",
-    "VALUES_BOUNDED", "Begins",
+    "VALUES_BOUNDED", "WORK_CHARGED", "Begins",
 ]  # fmt: skip
 
 VALUES_BOUNDED: Final = "values-bounded"
@@ -42,7 +42,15 @@ With it, to delete an item of a list costs by its length, and nested procedures 
 of any name.
 """
 
-RULES: Final = (VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY, EXPIRY_IN_CALLS)
+WORK_CHARGED: Final = "work-charged"
+"""The steps of a procedure follow its work; before, some operations took long in few steps.
+
+See `streamydb.procedures.meter.Meter.weigh`.
+"""
+
+RULES: Final = (
+    VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY, EXPIRY_IN_CALLS, WORK_CHARGED,
+)  # fmt: skip
 
 
 class Begins(msgspec.Struct, frozen=True):
@@ -58,6 +66,10 @@ class Begins(msgspec.Struct, frozen=True):
         """Return True if a rule holds for a record of the log."""
         place = self.places.get(rule)
         return place is not None and offset >= place.get(partition, 0)
+
+    def rules(self, partition: int, offset: int) -> frozenset[str]:
+        """Return the rules that hold for a record of the log."""
+        return frozenset(rule for rule in RULES if self.holds(rule, partition, offset))
 
     def ranges_anywhere(self, partition: int, offset: int) -> bool:
         """Return True if locks, calls and constraints may name ranges, too, in such a record."""

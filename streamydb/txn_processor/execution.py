@@ -22,7 +22,7 @@ from streamydb.columns.timeline import Timeline
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import EXPIRY_IN_CALLS, VALUES_BOUNDED, Begins
+from streamydb.records.begins import EXPIRY_IN_CALLS, VALUES_BOUNDED, WORK_CHARGED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -258,6 +258,7 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             calls = interpreter.ExecutionContext(
                 given.modules, place, given.rules in own, given.see,
                 given.begins.ranges_anywhere(*at), given.begins.holds(EXPIRY_IN_CALLS, *at),
+                given.begins.holds(WORK_CHARGED, *at),
             )
             verdict = (
                 interpreter.too_large(txn, look)

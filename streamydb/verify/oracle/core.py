@@ -11,7 +11,7 @@ checks and enforced constraints it has its own (`order`, `steps`, `constraints.j
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from msgspec import UNSET
@@ -48,6 +48,7 @@ from streamydb.records.begins import (
     EXPIRY_IN_CALLS,
     RANGES,
     VALUES_BOUNDED,
+    WORK_CHARGED,
 )
 from streamydb.records.ranges import Bounds
 from streamydb.records.result import NULL
@@ -337,8 +338,8 @@ class Oracle:
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
         order = CallPlace(place.seq, place.ts_ms, txn.id)
         at = place.source
-        expires = self.rulings.begins.holds(EXPIRY_IN_CALLS, at.partition, at.offset)
-        host = _CallHost(call, self.state, self._ranges, place.ts_ms, expires=expires)
+        begun = self.rulings.begins.rules(at.partition, at.offset)
+        host = _CallHost(call, self.state, self._ranges, place.ts_ms, begun)
         batch = None if call.batch is UNSET else call.batch
         called = call_procedure(module, call.name, call.args, host, order, batch)
         if called.code is not None:
@@ -402,9 +403,12 @@ class _CallHost(Declared):
 
     def __init__(
         self, call: Call, state: Mapping[str, tuple[bytes, int]], ranges: OracleRanges,
-        ts_ms: int, *, expires: bool,
+        ts_ms: int, begun: Collection[str],
     ) -> None:
-        super().__init__(call.keys, call.reads, call.ranges, expires=expires)
+        super().__init__(
+            call.keys, call.reads, call.ranges,
+            expires=EXPIRY_IN_CALLS in begun, weighs=WORK_CHARGED in begun,
+        )
         self.state = state
         self.ranges = ranges
         self.named = {each.bounds(): each for each in call.ranges}
