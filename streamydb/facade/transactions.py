@@ -10,6 +10,7 @@ from litestar import Response, get, post
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.facade import parameters as q
+from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.body import reading
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
@@ -43,8 +44,8 @@ _POST_PROBLEMS: Final = (
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
 _GET_PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "overloaded",
-    "log-unavailable", "not-ready",
+    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "too-many-requests",
+    "overloaded", "log-unavailable", "not-ready",
 )  # fmt: skip
 _Conclude: TypeAlias = Callable[[Result], tuple[int, dict[str, str]]]
 
@@ -91,11 +92,14 @@ async def verdict_of(request: AnyRequest, record: str | None) -> Result | Respon
     Raises:
         ProblemError: there is no such transaction, or the log cannot be read.
     """
-    txn_id = text_of(context_of(request.scope).name or b"")
+    context = context_of(request.scope)
+    txn_id = text_of(context.name or b"")
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
     wanted = preference(headers_of(request))
-    found = await services_of(request).writer.ask(txn_id, _position_in(record), wanted)
+    found = await services_of(request).writer.ask(
+        txn_id, _position_in(record), wanted, context.client_name
+    )
     return _ask_later(found, wanted) if isinstance(found, PendingWrite) else found
 
 
@@ -142,7 +146,7 @@ async def decided(
     otherwise = services.writer.deadline_ms()
     payload = timely(payload, txn, deadline_ms(headers_of(request)), otherwise)
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
-        pending, result = await executed(services, txn_id, payload, wanted)
+        pending, result = await executed(services, txn_id, payload, wanted, client_of(request))
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members["id"] = result.id
@@ -154,9 +158,11 @@ async def decided(
 
 
 async def executed(
-    services: Services, txn_id: str, payload: bytes, wanted: Preference
+    services: Services, txn_id: str, payload: bytes, wanted: Preference, client: Caller = ANYBODY
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs.
+
+    These locks need no scope of the client: they follow from writes that have one.
 
     Attempts after the first follow from the verdicts, so that a client which sends the same again
     gets the same.
@@ -164,7 +170,7 @@ async def executed(
     writer = services.writer
     attempt = (txn_id, payload)
     for number in range(LOCK_ATTEMPTS_MAX):
-        pending = await writer.append(*attempt)
+        pending = await writer.append(*attempt, client)
         result = await writer.verdict(pending, wanted)
         again = None if result is None else relocked(*attempt, result)
         if again is None or number == LOCK_ATTEMPTS_MAX - 1:
