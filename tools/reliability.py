@@ -80,6 +80,8 @@ CASES: Final[dict[int, str]] = {
     44: "SIGTERM while starting, catching up, twice, in a long batch",
     45: "The broker is lost while a pipeline, facade or read model starts",
     46: "A facade restarts, slowly, within a client's timeout",
+    52: "A small request that costs much",
+    53: "A token asks about what lies outside its scopes",
 }
 """The numbers and short titles of the list of faults."""
 

@@ -8,22 +8,26 @@ says what is to be large.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import pytest
+from msgspec import structs
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About
 from streamydb.facade.life import Evidence
 from streamydb.facade.life.evidence import Member, ToldPlan
 from streamydb.records import Result, Transaction, decode
+from streamydb.records.emission import Emitted
 from streamydb.records.transaction_schema import transaction
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
-from tests.support.history import HistoryDatabase
+from streamydb.testing.memory_model import MemorySnapshot
+from tests.support.history import HistoryDatabase, HistoryModel, HistorySnapshot
 from tests.support.interference import encoded
 from tests.support.work import Counter, grows_faster
 
-SMALL: Final = 100
+SMALL: Final = 70
 ASYNC: Final = {"prefer": "respond-async"}
 
 Ask: TypeAlias = Callable[[InProcess], Awaitable[HttpAnswer]]
@@ -37,11 +41,21 @@ def puts(count: int, **more: Any) -> dict[str, Any]:
     return {"updates": [{"op": "put", "key": key(n), "value": n, **more} for n in range(count)]}
 
 
+class PastModel(HistoryModel):
+    """A read model whose past states have histories and no entries: each would be made of all."""
+
+    def snapshot(self, at: int | None = None) -> HistorySnapshot:
+        if at is None:
+            return super().snapshot()
+        return HistorySnapshot(MemorySnapshot(at, {}), self._versions)
+
+
 class Sized(HistoryDatabase):
     """A database with n of everything that a request may find."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
+        self.model = PastModel()
         self.tick_by_record(1_800_000_000_000)
         whole = {"range": {"prefix": "k/"}}
         self.add("many", puts(size))
@@ -57,6 +71,10 @@ class Sized(HistoryDatabase):
             }}})  # fmt: skip
         for _ in range(size):
             self.add("again", puts(1))
+        self.add("deploy", {"deploy": {"module": "m", "hash": f"sha256:{0:064}", "procedures": {}}})
+        for number in range(size):
+            row = Emitted("m.s", number + 1, 0, 1, "x", 1, {"number": number})
+            self.changes.streams.put(b"m.s", encoded(structs.asdict(row)))
 
     def add(self, name: str, parts: dict[str, Any]) -> None:
         self.log.records.append(encoded({"id": name, **parts}))
@@ -102,8 +120,8 @@ def parts_of(name: str, count: int, *, nested: bool) -> dict[str, Any]:
         "updates": puts(count)["updates"],
         "call": {"procedure": "m.f", "args": {"a": keys}, "keys": keys, "reads": ["x", *keys],
                  "ranges": spans},
-        "deploy": {"module": "m", "hash": "0" * 64, "procedures": {f"p{n}": ["a"] * 9 for n in
-                                                                    range(count)}},
+        "deploy": {"module": "m", "hash": f"sha256:{0:064}",
+                   "procedures": {f"p{n}": ["a"] * 9 for n in range(count)}},
         "constrain": {"declare": {"name": "n", "prefix": "x/", "schema": {"enum": keys}}},
         "locks": [{"range": span} for span in spans],
         "id": "sent", "deadline_ms": 1_800_000_600_000,
@@ -131,7 +149,7 @@ OPERATIONS: dict[str, list[Callable[[int], Ask]]] = {
         get(f"/v1/explanations/{name}") for name in ("many", "read", "failed", "again", "wide1")
     ],
     "GET /v1/changes": [lambda _: _streamed],
-    "GET /v1/streams/{name}": [get("/v1/streams/m.s?after={n}")],
+    "GET /v1/streams/{name}": [get("/v1/streams/m.s?limit={n}")],
     "GET /v1/history/{key}": [get("/v1/history/h%2F1?limit={n}")],
     "GET /v1/stats": [get("/v1/stats")],
     "GET /v1/constraints": [get("/v1/constraints")],
@@ -143,20 +161,22 @@ OPERATIONS: dict[str, list[Callable[[int], Ask]]] = {
     "GET /problems": [get("/problems")],
     "GET /problems/{slug}": [get("/problems/forbidden")],
     "POST /v1/query": [send("POST", "/v1/query", lambda n: {
-        "sql": "select key from kv where key in (select unnest(?::json::text[]))",
-        "params": ["[" + ",".join(f'"{key(i)}"' for i in range(n)) + "]"], "prefix": "k/",
+        "sql": f"select key from kv where key in ({', '.join('?' * n)})",
+        "params": [key(i) for i in range(n)], "prefix": "k/",
     })],
     "POST /v1/sql": [send("POST", "/v1/sql", lambda n: {
         "statements": [{"sql": "create table if not exists t (id int primary key)"}] * (n // 10)
     })],
     "POST /v1/transactions": [
-        send("POST", "/v1/transactions", lambda n, name=name, nested=nested: parts_of(
-            name, n, nested=nested
-        ))
+        send("POST", "/v1/transactions", partial(parts_of, name, nested=nested))
         for name in transaction()["properties"] for nested in (False, True)
     ],
 }  # fmt: skip
 """Of each operation, requests about n of something."""
+
+
+_MAY_BE_REFUSED = frozenset({"GET /v1/transactions/{id}"})
+"""One of its ids is of no transaction."""
 
 
 @scenario
@@ -172,6 +192,8 @@ async def test_every_operation_is_here() -> None:
     assert found == OPERATIONS.keys()
 
 
+@pytest.mark.fault(52, "every operation with n, 2n, 4n of what it names and finds",
+                   "calls and bytes grow as n")  # fmt: skip
 @pytest.mark.parametrize("operation", OPERATIONS)
 @scenario
 async def test_costs_grow_as_what_is_named_and_found(operation: str) -> None:
@@ -191,8 +213,9 @@ async def test_costs_grow_as_what_is_named_and_found(operation: str) -> None:
             for number, sized in enumerate(OPERATIONS[operation]):
                 ask = sized(size)
                 answer = await ask(client)  # what is made once has been made
-                assert answer.status < 500, answer.body
-                costs[number].append(await counter.worked(lambda ask=ask: ask(client)))
+                refused = operation in _MAY_BE_REFUSED
+                assert answer.status < (500 if refused else 300), answer.body
+                costs[number].append(await counter.worked(partial(ask, client)))
     counter.close()
     for number, each in enumerate(costs):
         assert not grows_faster(each), (operation, number, each)
