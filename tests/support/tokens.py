@@ -21,7 +21,7 @@ READER = "reader-secret-0123456789"
 WRITER = "writer-secret-0123456789"
 NOBODY = "nobody-secret-0123456789"
 NARROW = "narrow-secret-0123456789"
-TOKENS = [
+TOKENS: list[dict[str, Any]] = [
     {"name": "admin", "token": ADMIN, "read": [""], "write": [""]},
     {
         "name": "reader",
