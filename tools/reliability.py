@@ -80,7 +80,11 @@ CASES: Final[dict[int, str]] = {
     44: "SIGTERM while starting, catching up, twice, in a long batch",
     45: "The broker is lost while a pipeline, facade or read model starts",
     46: "A facade restarts, slowly, within a client's timeout",
+    47: "The real-time gear is killed while it leads",
+    48: "The gears shift up and down under load, and are lost meanwhile",
     49: "A record of some kilobytes that unpacks to hundreds of megabytes",
+    52: "A small request that costs much",
+    53: "A token asks about what lies outside its scopes",
 }
 """The numbers and short titles of the list of faults."""
 

@@ -104,7 +104,9 @@ def create_app(
         traces = exporting()
     services = make_services(model, log, changes, settings, tokens, traces or OFF, pipeline)
     console = Console(services, pipeline, about or About())
-    explained = explanation_handler(about or About(), services.settings.searches_max)
+    explained = explanation_handler(
+        about or About(), settings.searches_max, settings.client_searches_max
+    )
     failed = _failed(services)
     guarded = Router(
         "/", route_handlers=with_options([*_GUARDED, explained, *console.guarded]),

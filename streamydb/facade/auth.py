@@ -36,6 +36,7 @@ class Caller:
 
     Attributes:
         name: how logs and limits know the client; never a token.
+        may_everything: whether it may read and write every key.
     """
 
     def __init__(self, name: str, read: Iterable[str] = (), write: Iterable[str] = ()) -> None:
@@ -43,6 +44,7 @@ class Caller:
         self.name = name
         self._read = tuple(read)
         self._write = tuple(write)
+        self.may_everything = "" in self._read and "" in self._write
 
     @property
     def scopes(self) -> dict[str, list[str]]:

@@ -16,7 +16,8 @@ from litestar import get
 from litestar.response import Stream
 
 from streamydb.facade import parameters as q
-from streamydb.facade.feed import Feed
+from streamydb.facade.auth import ANYBODY, Caller
+from streamydb.facade.feed import Feed, seen_by
 from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeEvent
 from streamydb.facade.gate import context_of
@@ -54,9 +55,11 @@ async def get_changes(
 
     The id of an event is the seq up to which everything has been given; `Last-Event-ID` goes on
     after it. A comment is a heartbeat. An event `error` holds a problem and ends the stream.
+    The place of a change in its transaction counts those changes that the token may read.
     """
     services = services_of(request)
-    client_of(request).must_read(prefix or "")
+    caller = client_of(request)
+    caller.must_read(prefix or "")
     wanted = wanted_of(prefix, start, end, where, where_before)
     resumed = last_event_id(headers_of(request))
     await services.feed.start()
@@ -69,25 +72,27 @@ async def get_changes(
     context = context_of(request.scope)
     context.closing.enter_context(services.streams.enter(context.client_name))
     return Stream(
-        events(services.feed, position, wanted, services.settings.heartbeat_s),
+        events(services.feed, position, wanted, services.settings.heartbeat_s, caller),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
 async def events(
-    feed: Feed, since: int, wanted: Wanted, heartbeat_s: float
+    feed: Feed, since: int, wanted: Wanted, heartbeat_s: float, caller: Caller = ANYBODY
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an event stream: a `resolved`, else a heartbeat, at least every pause."""
     yield _BEGIN
     seen = shown = since
     spoke = time.monotonic()
+    whole = caller.may_read("")
     try:
         async with aclosing(feed.batches(since, heartbeat_s)) as batches:
             async for batch in batches:
                 if batch is not None:
                     seen = batch.resolved
-                    found = list(filter(wanted.takes, batch.changes))
+                    known = batch.changes if whole else seen_by(batch.changes, caller.may_read)
+                    found = list(filter(wanted.takes, known))
                     for chunk in _chunks(found):
                         yield chunk
                         shown, spoke = found[-1].seq, time.monotonic()

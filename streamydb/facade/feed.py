@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
@@ -23,8 +23,9 @@ from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.problems import ProblemError, told_of
 from streamydb.records import Change, ChangeName, Resolved, change_name
+from streamydb.records.expiry import is_removal
 
-__all__ = ["Feed", "Merger", "change_event"]
+__all__ = ["Feed", "Merger", "change_event", "seen_by"]
 
 _OVERHEAD_BYTES: Final = 300
 _RETRY_AFTER_S: Final = 1
@@ -43,6 +44,9 @@ class _Envelope(msgspec.Struct):
     expires_ms: int | msgspec.UnsetType = msgspec.UNSET
 
 
+_decode = msgspec.json.Decoder(_Envelope).decode
+
+
 def change_event(key: bytes, change: Change) -> ChangeEvent:
     """Return the event of a change record."""
     name = key.decode()
@@ -51,6 +55,29 @@ def change_event(key: bytes, change: Change) -> ChangeEvent:
                   change.source, change.transaction, change.expires_ms)
     )  # fmt: skip
     return ChangeEvent(change.source.seq, change.transaction.total_order, name, data)
+
+
+def seen_by(
+    changes: Iterable[ChangeEvent], may_read: Callable[[str], bool]
+) -> Iterator[ChangeEvent]:
+    """Yield the changes that a client may read, numbered as if there were no others.
+
+    The number of a change among all those of its transaction would tell how many others there are.
+    That of a removal by time tells nothing: it follows from the key.
+    """
+    seq = number = 0
+    for event in changes:
+        if not may_read(event.key):
+            continue
+        seq, number = event.seq, number + 1 if event.seq == seq else 1
+        yield event if event.number == number or is_removal(event.number) else _at(event, number)
+
+
+def _at(event: ChangeEvent, number: int) -> ChangeEvent:
+    """Return a change as the `number`th of its transaction."""
+    shown = _decode(event.data)
+    shown.transaction |= {"total_order": number, "data_collection_order": number}
+    return event._replace(number=number, data=msgspec.json.encode(shown))
 
 
 class Merger:

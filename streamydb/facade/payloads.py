@@ -12,6 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
@@ -160,43 +161,76 @@ def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
 
 
 def authorise(txn: Transaction, client: Caller) -> None:
-    """Refuse a transaction that touches keys outside the client's scopes.
+    """Refuse a transaction that names keys outside the client's scopes.
 
     Reads, asserts and comparisons need a read scope, as their outcome tells the value; updates
-    need a write scope, `next_id` both. Checks of version and existence need either, and so do
-    checks of a range, for a prefix that all its keys have. A call reads and writes its keys, and
+    need a write scope, `next_id` both. Checks of version and existence need either. So do checks
+    and locks of a range, for a prefix that all its keys have, since their outcome tells how many
+    keys there are; and index keys among the locks. A call reads and writes its keys, and
     reads its ranges; a deploy writes the key of its module, a constrain that of the constraints.
-    Locks need no scope: what they allow follows from writes that have one.
 
     Raises:
         ProblemError: forbidden.
     """
-    if txn.call is not UNSET:
-        client.must_read_all(_read_by(txn.call))
-        for key in txn.call.keys:
+    if client.may_everything:
+        return
+    for need, key in _needs(txn):
+        if need is _Need.READ:
+            client.must_read(key)
+        elif need is _Need.WRITE:
             client.must_write(key)
-    for key in (*txn.read_keys, *txn.asserts, *(read.shared for read in txn.read_ranges)):
-        client.must_read(key)
-    if txn.constrain is not UNSET:
-        client.must_write(CONSTRAINTS_KEY)
-    for update in txn.updates:
-        client.must_write(update.key)
-        if isinstance(update, NextId):
-            client.must_read(update.key)
-    for check in txn.checks:
-        key = check.key if check.range is UNSET else check.range.shared
-        if _compares(check) or not client.may_write(key):
+        elif not client.may_write(key):
             client.must_read(key)
 
 
 def may_hear(txn: Transaction, client: Caller) -> bool:
-    """Return True if a client may know what a transaction's call returned, or why it aborted.
+    """Return True if a client may know the verdict on a transaction that perhaps another sent.
 
-    Both may tell any value that the call could read. A follow-up also has records of streams.
+    A verdict tells something of every key that the transaction names: for what is read a read scope
+    is needed, for all else a read or a write scope. Index keys among the locks do not count: a
+    facade adds them. A follow-up also has records of streams, which its verdict may tell.
     """
-    if txn.call is UNSET or client.may_read(""):
+    if client.may_read(""):
         return True
-    return txn.call.batch is UNSET and client.may_read_all(_read_by(txn.call))
+    if txn.call is not UNSET and txn.call.batch is not UNSET:
+        return False
+    return all(
+        client.may_read(key) or (need is not _Need.READ and client.may_write(key))
+        for need, key in _needs(txn)
+        if need is not _Need.INDEX
+    )
+
+
+class _Need(Enum):
+    """The scope that the name of a key in a transaction needs.
+
+    `INDEX` is that of an index key among the locks: as `EITHER`.
+    """
+
+    READ = auto()
+    WRITE = auto()
+    EITHER = auto()
+    INDEX = auto()
+
+
+def _needs(txn: Transaction) -> Iterator[tuple[_Need, str]]:
+    """Yield all keys that a transaction names, and a prefix of each range, with what they need."""
+    if txn.call is not UNSET:
+        yield from ((_Need.READ, key) for key in _read_by(txn.call))
+        yield from ((_Need.WRITE, key) for key in txn.call.keys)
+    for key in (*txn.read_keys, *txn.asserts, *(read.shared for read in txn.read_ranges)):
+        yield _Need.READ, key
+    if txn.constrain is not UNSET:
+        yield _Need.WRITE, CONSTRAINTS_KEY
+    for update in txn.updates:
+        yield _Need.WRITE, update.key
+        if isinstance(update, NextId):
+            yield _Need.READ, update.key
+    for check in txn.checks:
+        key = check.key if check.range is UNSET else check.range.shared
+        yield (_Need.READ if _compares(check) else _Need.EITHER), key
+    yield from ((_Need.EITHER, named.shared) for named in txn.lock_ranges)
+    yield from ((_Need.INDEX, key) for key in txn.lock_keys)
 
 
 def _read_by(call: Call) -> Iterator[str]:

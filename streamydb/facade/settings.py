@@ -70,6 +70,7 @@ class FacadeSettings(BaseSettings):
         default=4, ge=1, description="Readers of old changes, and of old streams."
     )
     searches_max: int = Field(default=4, ge=1, description="Searches of old results at once.")
+    client_searches_max: int = Field(default=2, ge=1, description="The same, of one client.")
     body_bytes_max: int = Field(
         default=TRANSACTION_BYTES_MAX, ge=1, description="Bytes of a request's body."
     )
@@ -96,7 +97,8 @@ class FacadeSettings(BaseSettings):
     )
     read_keys_max: int = Field(default=1_000, ge=1, description="Keys of one POST /v1/read.")
 
-    queries_max: int = Field(default=2, ge=0, description="SQL queries at once; 0: none at all.")
+    queries_max: int = Field(default=4, ge=0, description="SQL queries at once; 0: none at all.")
+    client_queries_max: int = Field(default=2, ge=1, description="The same, of one client.")
     query_memory_bytes_max: int = Field(
         default=536_870_912, ge=33_554_432, description="Bytes of memory of a query."
     )

@@ -10,6 +10,7 @@ from litestar import Response, post
 
 from streamydb.errors import ID_REUSED, ValueRejected
 from streamydb.facade.body import reading
+from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.openapi import answers
 from streamydb.facade.payloads import refuse_code
@@ -28,12 +29,12 @@ __all__ = ["post_query", "post_sql"]
 _PROBLEMS = (
     "invalid-json", "invalid-parameter", "query-invalid", "unauthorized", "forbidden",
     "cross-origin", "body-timeout", "snapshot-gone", "answer-too-large", "too-large",
-    "query-costly", "overloaded", "log-unavailable", "read-model-behind", "not-ready",
-    "queries-off",
+    "query-costly", "too-many-requests", "overloaded", "log-unavailable", "read-model-behind",
+    "not-ready", "queries-off",
 )  # fmt: skip
 _SQL_PROBLEMS = (
     "constraint-violated", "aborted", "invalid-transaction", "id-reused", "deadline-passed",
-    "too-many-requests", "verdict-unknown",
+    "verdict-unknown",
 )  # fmt: skip
 
 _REFUSED = {"constraint-violated", "query-invalid"}
@@ -60,7 +61,8 @@ async def post_query(request: AnyRequest) -> Response[bytes]:
     query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
     )
-    return json_response(await services.queries.run(query, client_of(request)))
+    asker = context_of(request.scope).client_name
+    return json_response(await services.queries.run(query, client_of(request), asker))
 
 
 class _Statement(msgspec.Struct, forbid_unknown_fields=True):
@@ -109,7 +111,8 @@ async def post_sql(request: AnyRequest) -> Response[bytes]:
     # Statements that are sent again meet what they have written: a key that is taken, no row to
     # change. So they may be refused, or write nothing, before the log sees the id a second time.
     try:
-        answer = await services.statements.run(wanted, client_of(request), commit)
+        asker = context_of(request.scope).client_name
+        answer = await services.statements.run(wanted, client_of(request), commit, asker)
     except ProblemError as problem:
         if problem.problem.slug in _REFUSED:
             refuse_repetition()

@@ -52,18 +52,25 @@ class QueryRunner:
         self._reader = reader
         self._settings = settings
         self._pool: QueryPool | None = None
-        self.running = Limiter("queries", max(1, settings.queries_max))
+        self.running = Limiter(
+            "queries", max(1, settings.queries_max), settings.client_queries_max
+        )
 
-    async def run(self, query: SqlQuery, client: Caller) -> bytes:
+    async def run(self, query: SqlQuery, client: Caller, asker: str = "") -> bytes:
         """Return the JSON of the answer.
+
+        Args:
+            query: what is asked.
+            client: who asks.
+            asker: how the client is counted.
 
         Raises:
             ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
-                overloaded, and what a read may meet.
+                too-many-requests, overloaded, and what a read may meet.
         """
         pool = self._started()
         prefixes = _prefixes(query.prefix, client)
-        with self.running.enter(client.name):
+        with self.running.enter(asker):
             job = await self._job(query, prefixes)
             try:
                 outcome = await pool.run(job, self._settings.query_timeout_s)

@@ -121,13 +121,21 @@ class StatementRunner:
         self._queries, self._reader, self._settings = queries, reader, settings
         self._pool: DialoguePool | None = None
 
-    async def run(self, wanted: SqlTransaction, client: Caller, commit: Commit) -> bytes:
+    async def run(
+        self, wanted: SqlTransaction, client: Caller, commit: Commit, asker: str = ""
+    ) -> bytes:
         """Return the JSON of the answer: `seq`, `id` and `results`.
+
+        Args:
+            wanted: what is executed.
+            client: who sends it.
+            commit: executes what it writes.
+            asker: how the client is counted; its processes work for nobody else.
 
         Raises:
             ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
-                constraint-violated, aborted (a conflict), overloaded, what a read may meet, and
-                what `commit` raises.
+                constraint-violated, aborted (a conflict), too-many-requests, overloaded, what a
+                read may meet, and what `commit` raises.
         """
         pool = self._started()
         keys = f"sql/{wanted.tables}/"
@@ -135,8 +143,8 @@ class StatementRunner:
         until = time.monotonic() + self._settings.query_timeout_s
         for number in range(_ATTEMPTS_MAX):
             txn_id = wanted.txn_id or new_id()
-            with self._queries.running.enter(client.name):
-                seq, outcome, checks = await self._executed(pool, wanted, client)
+            with self._queries.running.enter(asker):
+                seq, outcome, checks = await self._executed(pool, wanted, asker)
             if not outcome["writes"]:
                 return _body(seq, None, outcome)
             if wanted.at is not None:
@@ -173,7 +181,7 @@ class StatementRunner:
         return self._pool
 
     async def _executed(
-        self, pool: DialoguePool, wanted: SqlTransaction, client: Caller
+        self, pool: DialoguePool, wanted: SqlTransaction, asker: str
     ) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
         """The seq that was read, what came of the statements, and what must still hold."""
         from streamydb.sql.dialogues import TooMuch
@@ -191,7 +199,7 @@ class StatementRunner:
         with await self._reader.snapshot(point, wanted.wait_s) as snapshot:
             seen = _Seen(snapshot, settings.query_memory_bytes_max)
             try:
-                outcome = await pool.run(client.name, job, seen.answer, settings.query_timeout_s)
+                outcome = await pool.run(asker, job, seen.answer, settings.query_timeout_s)
             except TooMuch:
                 raise _costly() from None
             except OSError:

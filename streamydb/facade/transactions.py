@@ -10,6 +10,7 @@ from litestar import Response, get, post
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.facade import parameters as q
+from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.body import reading
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
@@ -45,8 +46,8 @@ _POST_PROBLEMS: Final = (
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
 _GET_PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "overloaded",
-    "log-unavailable", "not-ready",
+    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "too-many-requests",
+    "overloaded", "log-unavailable", "not-ready",
 )  # fmt: skip
 _DATES_MAX: Final = 3
 """How many deadlines a transaction is given at most."""
@@ -96,11 +97,14 @@ async def verdict_of(request: AnyRequest, record: str | None) -> Result | Respon
     Raises:
         ProblemError: there is no such transaction, or the log cannot be read.
     """
-    txn_id = text_of(context_of(request.scope).name or b"")
+    context = context_of(request.scope)
+    txn_id = text_of(context.name or b"")
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
     wanted = preference(headers_of(request))
-    found = await services_of(request).writer.ask(txn_id, _position_in(record), wanted)
+    found = await services_of(request).writer.ask(
+        txn_id, _position_in(record), wanted, context.client_name
+    )
     return _ask_later(found, wanted) if isinstance(found, PendingWrite) else found
 
 
@@ -148,7 +152,9 @@ async def decided(
     own = given is None and not txn.deadline
     payload = timely(payload, txn, given, services.writer.deadline_ms())
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
-        pending, result = await executed(services, txn_id, payload, wanted, own=own)
+        pending, result = await executed(
+            services, txn_id, payload, wanted, client_of(request), own=own
+        )
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members["id"] = result.id
@@ -163,9 +169,12 @@ async def decided(
 
 
 async def executed(
-    services: Services, txn_id: str, payload: bytes, wanted: Preference, *, own: bool
+    services: Services, txn_id: str, payload: bytes, wanted: Preference, client: Caller = ANYBODY,
+    *, own: bool,
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs.
+
+    These locks need no scope of the client: they follow from writes that have one.
 
     Attempts after the first follow from the verdicts, so that a client which sends the same again
     gets the same. ``own``: the deadline is this facade's; if the brokers' clock is another than was
@@ -174,7 +183,7 @@ async def executed(
     writer = services.writer
     attempt = (txn_id, payload)
     for number in range(LOCK_ATTEMPTS_MAX):
-        pending, result = await _dated(writer, attempt, wanted, own=own)
+        pending, result = await _dated(writer, attempt, wanted, client, own=own)
         again = None if result is None else relocked(*attempt, result)
         if again is None or number == LOCK_ATTEMPTS_MAX - 1:
             break
@@ -183,7 +192,8 @@ async def executed(
 
 
 async def _dated(
-    writer: TransactionWriter, attempt: tuple[str, bytes], wanted: Preference, *, own: bool
+    writer: TransactionWriter, attempt: tuple[str, bytes], wanted: Preference, client: Caller,
+    *, own: bool,
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; with new deadlines if it is untimely.
 
@@ -191,7 +201,7 @@ async def _dated(
     """
     txn_id, payload = attempt
     for number in range(_DATES_MAX):
-        pending = await writer.append(txn_id, payload)
+        pending = await writer.append(txn_id, payload, client)
         result = await writer.verdict(pending, wanted)
         if result is None or result.code not in UNTIMELY or not own or number == _DATES_MAX - 1:
             break

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from streamydb.errors import UNTIMELY
-from streamydb.facade.auth import Caller
+from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
 from streamydb.facade.looks import Looks
@@ -77,6 +77,13 @@ class PendingWrite(NamedTuple):
         )
 
 
+class _Sent(NamedTuple):
+    """The place of a record, and the client that has sent it."""
+
+    position: LogPosition
+    client: Caller
+
+
 def location(txn_id: str, position: LogPosition | None) -> str:
     """Return the path of a transaction, safe for a header."""
     path = "/v1/transactions/" + quote(txn_id, safe="")
@@ -135,10 +142,12 @@ class TransactionWriter:
         self._log = log
         self._settings = settings
         self._metrics = metrics
-        self._pending: OrderedDict[str, LogPosition] = OrderedDict()
+        self._pending: OrderedDict[str, _Sent] = OrderedDict()
         self._ends = Looks(log.ends)
         self._looking = asyncio.Lock()
-        self._searches = Limiter("searches of old results", settings.searches_max)
+        self._searches = Limiter(
+            "searches of old results", settings.searches_max, settings.client_searches_max
+        )
         self.in_flight = Limiter(
             "transactions", settings.in_flight_max, settings.client_in_flight_max
         )
@@ -147,8 +156,8 @@ class TransactionWriter:
         """Return the deadline of a write that has none, if it is sent now."""
         return self._log.time_ms() + int(1_000 * self._settings.deadline_s)
 
-    async def append(self, txn_id: str, payload: bytes) -> PendingWrite:
-        """Append a transaction.
+    async def append(self, txn_id: str, payload: bytes, client: Caller = ANYBODY) -> PendingWrite:
+        """Append a transaction that a client has sent.
 
         Raises:
             ProblemError: log-unavailable (nothing was appended), verdict-unknown.
@@ -166,7 +175,7 @@ class TransactionWriter:
         except (AppendUnknownError, TimeoutError):
             self._metrics.verdict("unknown")
             raise PendingWrite(txn_id, None).problem() from None
-        self._remember(txn_id, position)
+        self._remember(txn_id, _Sent(position, client))
         return PendingWrite(txn_id, position)
 
     async def verdict(self, pending: PendingWrite, preference: Preference) -> Result | None:
@@ -192,15 +201,22 @@ class TransactionWriter:
         return result
 
     async def ask(
-        self, txn_id: str, position: LogPosition | None, preference: Preference
+        self, txn_id: str, position: LogPosition | None, preference: Preference, asker: str = ""
     ) -> Result | PendingWrite:
         """Find the verdict of a transaction that was sent before.
 
+        Args:
+            txn_id: its id.
+            position: where its record is; None: anywhere.
+            preference: how long to wait for it.
+            asker: how who asks is counted.
+
         Raises:
-            ProblemError: transaction-unknown, overloaded.
+            ProblemError: transaction-unknown, too-many-requests, overloaded.
         """
         result = self._log.recent(txn_id, position)
-        known = position or self._pending.get(txn_id)
+        sent = self._pending.get(txn_id)
+        known = position or (sent and sent.position)
         if result is None and known is not None:
             result = self._log.recent(txn_id, known)
             if result is None and self._is_ahead(known):
@@ -210,18 +226,19 @@ class TransactionWriter:
                 if result is None:
                     return PendingWrite(txn_id, known)
         if result is None:
-            result = await self._search(txn_id, known)
+            result = await self._search(txn_id, known, asker)
         if position is None and result.code in UNTIMELY:
-            result = await self._search(txn_id, None)  # an earlier copy may have been executed
+            # An earlier copy may have been executed.
+            result = await self._search(txn_id, None, asker)
         if result.id != txn_id:
             raise ProblemError(
                 "transaction-unknown", "The record at this place is of another transaction."
             )
         return result
 
-    async def _search(self, txn_id: str, position: LogPosition | None) -> Result:
+    async def _search(self, txn_id: str, position: LogPosition | None, asker: str) -> Result:
         """Look for a verdict among all that are kept; raises as `ask`."""
-        with self._searches.enter():
+        with self._searches.enter(asker):
             found = await self._log.search(txn_id, position)
         if isinstance(found, Missing):
             raise _missing(found)
@@ -244,28 +261,40 @@ class TransactionWriter:
         return txn_id in self._pending or self._log.recent(txn_id, None) is not None
 
     async def told_to(self, result: Result, client: Caller) -> Result:
-        """Return what a client may know of a verdict that it asks for by an id.
+        """Return a verdict to a client that asks for it by an id, if it may know that.
 
-        What its call returned, or why that aborted, is left out unless the client may read all that
-        the call names. Who sends a call has shown that; here the record in the log tells the names.
+        A verdict tells of all keys that its transaction names. Who sent it here has shown that it
+        may know them; else the record in the log tells the names.
 
         Raises:
+            ProblemError: forbidden.
             LogUnavailableError: Kafka does not answer.
         """
-        silent = result.returned is UNSET and result.reason is UNSET
-        if silent or client.may_read("") or await self._is_heard(result.source, client):
+        if client.may_read("") or self._has_sent(client, result) or (
+            await self._is_heard(result.source, client)
+        ):
             return result
-        return msgspec.structs.replace(result, returned=UNSET, reason=UNSET)
+        raise ProblemError(
+            "forbidden",
+            "The token may not read all that this transaction names, or the log does not have its "
+            "record any more, which would tell.",
+        )
+
+    def _has_sent(self, client: Caller, result: Result) -> bool:
+        """Return True if a client has sent the transaction of a verdict to this facade."""
+        sent = None if result.id is None else self._pending.get(result.id)
+        place = result.source.partition, result.source.offset
+        return sent is not None and sent.client is client and sent.position == place
 
     async def _is_heard(self, source: Source, client: Caller) -> bool:
-        """Return True if the log has a transaction whose call a client may know about."""
+        """Return True if the log has a record whose verdict a client may know."""
         async with self._looking:  # one at a time: each may hold a thread that waits for Kafka
             found = await self._log.next_records({source.partition: source.offset})
         record = found.get(source.partition)
         if record is None or not record.found or record.offset != source.offset:
             return False
         txn = decode(record.value)
-        return isinstance(txn, Transaction) and may_hear(txn, client)
+        return not isinstance(txn, Transaction) or may_hear(txn, client)
 
     async def _must_be_there(self, position: LogPosition) -> None:
         """Refuse a place behind the end of the log; without Kafka nothing is known.
@@ -284,9 +313,9 @@ class TransactionWriter:
         """Return True if the read model has not come to a record yet."""
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
 
-    def _remember(self, txn_id: str, position: LogPosition) -> None:
-        """Keep the place of the first record with an id, of the latest ids."""
-        self._pending.setdefault(txn_id, position)
+    def _remember(self, txn_id: str, sent: _Sent) -> None:
+        """Keep the first record with an id, of the latest ids."""
+        self._pending.setdefault(txn_id, sent)
         if len(self._pending) > self._settings.pending_max:
             self._pending.popitem(last=False)
 

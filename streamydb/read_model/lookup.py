@@ -30,9 +30,8 @@ from streamydb.read_model.rows import (
 )
 
 __all__ = [
-    "BEHIND_ALL", "DAMAGED", "NONE", "find", "find_each", "find_row", "first_end", "found_many",
-    "gathered",
-    "part_place", "place_of", "row_in",
+    "BEHIND_ALL", "DAMAGED", "NONE", "earliest_ends", "find", "find_each", "find_row", "found_many",
+    "gathered", "is_current", "part_place", "place_of", "row_in",
 ]  # fmt: skip
 
 NONE: Final = 0
@@ -146,26 +145,40 @@ def find(view: Ints, key: bytes, key_bytes: int, seq: int) -> tuple[int, int, in
 
 
 @brief
-def first_end(view: Ints, parts: tuple[int, int], seq: int, known: int) -> int:
-    """The earliest end of the keys that exist at ``seq`` (ms); `NONE` if none ends; `DAMAGED`.
+def earliest_ends(view: Ints, parts: Ints, seq: int) -> Ints:
+    """For each part the earliest end (ms) of its versions that exist at ``seq``, and its row.
 
-    ``parts``: the first to look at, and the end; ``known``: what was found in others.
+    An end `NONE`: none of them ends; `DAMAGED`.
     """
-    first = known
-    for part in range(parts[0], min(parts[1], view[1 + view[0]])):
-        for i in range(view[part_place(view, part) + 2]):
-            row = row_in(view, part, i)
+    out = np.zeros((len(parts), 2), np.int64)
+    for k in range(len(parts)):
+        first, at = NONE, 0
+        for i in range(view[part_place(view, parts[k]) + 2]):
+            row = row_in(view, parts[k], i)
             if row == DAMAGED:
-                return DAMAGED
+                first = DAMAGED
+                break
             end = expires_of(row)
             if end == 0 or (first != NONE and end >= first) or seq_of(row) > seq:
                 continue
             found = find_row(view, key_of(row), key_bytes_of(row), seq)
             if found == DAMAGED:
-                return DAMAGED
+                first = DAMAGED
+                break
             if seq_of(found) == seq_of(row):
-                first = end
-    return first
+                first, at = end, i
+        out[k, 0], out[k, 1] = first, at
+    return out
+
+
+@brief
+def is_current(view: Ints, part: int, i: int, seq: int) -> bool:
+    """Return True if a row of a part is the newest version of its key at ``seq``."""
+    row = row_in(view, part, i)
+    if row == DAMAGED:
+        return False
+    found = find_row(view, key_of(row), key_bytes_of(row), seq)
+    return found > NONE and seq_of(found) == seq_of(row)
 
 
 @kernel

@@ -19,9 +19,16 @@ from streamydb.read_model.json_entries import (
     page_as_json,
     rows_as_json,
 )
-from streamydb.read_model.lookup import DAMAGED, NONE, find, first_end, found_many, gathered
+from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many, gathered
 from streamydb.read_model.ports import JsonPage
-from streamydb.read_model.rows import Ints, key_bytes, pack_seq, row_named, unpack_row
+from streamydb.read_model.rows import (
+    DamagedError,
+    Ints,
+    key_bytes,
+    pack_seq,
+    row_named,
+    unpack_row,
+)
 from streamydb.read_model.scanning import advanced, heads_at
 from streamydb.read_model.times import commit_time
 
@@ -34,7 +41,6 @@ __all__ = ["Entry", "Snapshot", "Version"]
 
 _SPARE: Final = bytes(SPARE_BYTES)
 _PAGE: Final = 1_000
-_PARTS: Final = 64
 _STEP_KEYS = 2_048
 """Keys that a scan passes at once, in less than a millisecond."""
 
@@ -78,7 +84,7 @@ class Snapshot:
         self._txn: lmdb.Transaction[memoryview] | None = txn
         self._id = txn.id
         self._oldest = shown.bounds.oldest
-        self._view = shown.view
+        self._view, self._parts = shown.view, shown.parts
 
     def __enter__(self) -> Self:
         """The snapshot itself."""
@@ -262,19 +268,16 @@ class Snapshot:
     def first_end(self) -> int | None:
         """The earliest commit time (ms) from which on one of its keys is absent; None: no key ends.
 
-        It looks at every row, a few parts at a time, so that other threads go on.
+        The first call looks at every row, a few parts at a time, so that other threads go on. Later
+        ones look at what was written since.
 
         Raises:
             StoreFailedError: as `get`.
         """
-        found = NONE
-        runs = int(self._view[0])
-        for part in range(0, int(self._view[1 + runs]), _PARTS):
-            self._id()
-            found = first_end(self._view, (part, part + _PARTS), self.seq, found)
-            if found == DAMAGED:
-                raise self._store.damaged()
-        return None if found == NONE else found
+        try:
+            return self._store.ends.first(self._parts, self.seq, self._id)
+        except DamagedError as fault:
+            raise self._store.damaged() from fault
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
         """Versions of a key up to ``seq``, newest first, as far back as snapshots are kept.

@@ -13,8 +13,9 @@ import numpy as np
 from streamydb.columns.addresses import SPARE_BYTES, address_of
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.read_model.catalogue import Parts, fits, packed, unpacked, view_of
+from streamydb.read_model.catalogue import Parts, fits, no_parts, packed, unpacked, view_of
 from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
+from streamydb.read_model.ends import Ends, ShownParts
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError
 from streamydb.read_model.format_one import SUPERSEDED, taken_over
@@ -54,11 +55,14 @@ class SnapshotBounds(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A commit as snapshots see it: its number, its bounds, and its runs as kernels take them."""
+    """A commit as snapshots see it: its number, its bounds, its runs as kernels take them, and the
+    parts of these.
+    """
 
     commit: int
     bounds: SnapshotBounds
     view: Ints
+    parts: ShownParts
 
 
 class Store:
@@ -67,6 +71,7 @@ class Store:
     Attributes:
         environment: the open file.
         database: the database that it belongs to.
+        ends: what is remembered of when keys end.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Store:
             StoreFailedError: the file is not a store, or cannot be read.
         """
         self.database = database
+        self.ends = Ends()
         self._unresolved = Unresolved()
         self._last = b"", Resolved()
         self.environment = Environment.open(folder, map_bytes, write=create)
@@ -133,7 +139,11 @@ class Store:
         """
         found: Shown | None = self.environment.shown
         if found is None or found.commit != txn.id():
-            found = Shown(txn.id(), self.bounds(txn), view_of(self._listed(txn)))
+            listed = self._listed(txn)
+            parts = np.concatenate([no_parts(), *listed])
+            view = view_of(listed)
+            shown = ShownParts(view, parts["id"].copy(), parts["newest"].copy())
+            found = Shown(txn.id(), self.bounds(txn), view, shown)
             self.environment.shown = found
         return found
 

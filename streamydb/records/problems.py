@@ -87,7 +87,8 @@ _TABLE: Final = (
     Problem("id-reused", 422, "The id was used for another payload",
             "Idempotency-Key or id was used shortly before with other content."),
     Problem("too-many-requests", 429, "This client has too much under way",
-            "A client's own limit of transactions or event streams; see Retry-After.",
+            "A client's own limit of transactions, event streams, queries or searches; see "
+            "Retry-After.",
             retriable=True),
     Problem("headers-too-large", 431, "The headers are too large", "All headers together."),
     Problem("internal", 500, "A fault in streamy-db", "Please report it.", uncertain=True),

@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from streamydb.facade.about import About, Told
 from streamydb.facade.openapi import answers
-from streamydb.facade.services import json_response
+from streamydb.facade.services import AnyRequest, client_of, json_response
 from streamydb.kafka.digests import ShardDigests
 from streamydb.kafka.presence import Seen
 from streamydb.local.folder import PipelineStatus
@@ -66,15 +66,15 @@ class PipelineWatch:
         self._again_s = 0.0
         self._told = Told(why=[] if about.told is None else ["Kafka has not answered yet"])
 
-    async def report(self) -> bytes:
-        """Return the JSON of what is known now, or was a moment ago."""
+    async def report(self, *, whole: bool = True) -> bytes:
+        """Return the JSON of what is known now, or was a moment ago; digests if ``whole``."""
         look = self._refresh()
         if not look.done():
             await asyncio.wait([look], timeout=_PATIENCE_S)
         here, told = await asyncio.to_thread(self._here), self._told
         return msgspec.json.encode(_Report(
             database=self._about.database, here=here, heard=told.heard,
-            digests=told.digests, why=told.why,
+            digests=told.digests if whole else None, why=told.why,
         ))  # fmt: skip
 
     def _refresh(self) -> asyncio.Future[None]:
@@ -115,13 +115,15 @@ def pipelines_handler(watch: PipelineWatch) -> HTTPRouteHandler:
     """Return the handler of `GET /v1/pipelines`."""
 
     @get("/v1/pipelines", responses=answers("unauthorized"))
-    async def get_pipelines() -> Response[bytes]:
+    async def get_pipelines(request: AnyRequest) -> Response[bytes]:
         """Show the pipelines that execute the database, and their last digests.
 
         `here` are those that were started on the facade's machine, `heard` those that spoke in
         Kafka in the last half minute, wherever they run. Digests of one shard at one seq are alike,
-        or a pipeline is wrong. What is null cannot be read; `why` says the reason.
+        or a pipeline is wrong; as they are of the whole state, they are told to tokens that may
+        read all. What is null cannot be read; `why` says the reason.
         """
-        return json_response(await watch.report(), headers={"Cache-Control": "no-store"})
+        report = await watch.report(whole=client_of(request).may_read(""))
+        return json_response(report, headers={"Cache-Control": "no-store"})
 
     return get_pipelines

@@ -54,8 +54,8 @@ def stats_handler(sampler: Sampler, database: str) -> HTTPRouteHandler:
         """Show the figures of the last minutes, second by second.
 
         Requests and latencies are those of this facade. Hot keys and conflict groups are estimated
-        from the changes of the last minute. What is not asked for is not measured: lag, age, keys
-        and groups begin with the first question.
+        from the changes of the last minute; groups are told to tokens that may read all. What is
+        not asked for is not measured: lag, age, keys and groups begin with the first question.
         """
         sampler.ask()
         shown = stats_of(sampler, client_of(request), time.time(), after_ms or 0)
@@ -138,16 +138,24 @@ def _sample(sampler: Sampler, second: int, taken: Figures | None) -> _Sample:
 
 
 def _contention(sampler: Sampler, client: Caller, second: int) -> dict[str, Any]:
-    """Conflict groups, and those hot keys that the client may read."""
+    """Conflict groups, and those hot keys that the client may read.
+
+    Groups and counts follow from all keys, so that only who may read them all is told of them.
+    """
     contention = sampler.contention
     contention.forget(second)
     keys = contention.hot_keys()
-    shown = [(key, writes) for key, writes in keys if client.may_read(key)]
-    return {
+    shown = [(key, writes) for key, writes in keys if client.may_read(key)][:_HOT_KEYS_SHOWN]
+    found = {
         "contention_s": contention.window_s,
-        "observed": contention.counts(),
-        "groups": [sizes._asdict() for sizes in contention.sizes()],
-        "largest_group": contention.largest(),
-        "hot_keys": [{"key": key, "writes": n} for key, n in shown[:_HOT_KEYS_SHOWN]],
-        "hidden_keys": len(keys) - len(shown),
+        "observed": dict.fromkeys(contention.counts(), 0),
+        "groups": [],
+        "largest_group": 0,
+        "hot_keys": [{"key": key, "writes": n} for key, n in shown],
+        "hidden_keys": 0,
     }
+    if client.may_read(""):
+        found["observed"] = contention.counts()
+        found["groups"] = [sizes._asdict() for sizes in contention.sizes()]
+        found["largest_group"] = contention.largest()
+    return found

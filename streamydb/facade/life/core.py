@@ -135,13 +135,16 @@ class Life(msgspec.Struct, kw_only=True):
     unknown: dict[str, str]
 
 
-def explain(result: Result, evidence: Evidence, look: Look) -> Life:
+def explain(
+    result: Result, evidence: Evidence, look: Look, may_read: Callable[[str], bool] | None = None
+) -> Life:
     """Put together what is known of the transaction that has a verdict.
 
     Args:
         result: the verdict; not that of a repetition.
         evidence: what Kafka has.
         look: the state right before it.
+        may_read: the group is that by keys of which this is true; None: by all.
     """
     unknown = dict(evidence.missing)
     record = decode(evidence.raw) if evidence.raw is not None else None
@@ -151,7 +154,8 @@ def explain(result: Result, evidence: Evidence, look: Look) -> Life:
     return Life(
         id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
         transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
-        plan=_plan(result, evidence, seen), met=_met(result, touched, evidence, seen, unknown),
+        plan=_plan(result, evidence, seen, may_read),
+        met=_met(result, touched, evidence, seen, unknown),
         checks=[] if txn is None else list(_checks(result, txn)), verdict=result,
         writes=[
             Write(
@@ -205,7 +209,8 @@ def _order(result: Result, evidence: Evidence) -> Order:
 
 
 def _plan(
-    result: Result, evidence: Evidence, seen: Mapping[str, MetValue] | None
+    result: Result, evidence: Evidence, seen: Mapping[str, MetValue] | None,
+    may_read: Callable[[str], bool] | None,
 ) -> Plan | None:
     """Return the plan, with its conflict group.
 
@@ -216,7 +221,9 @@ def _plan(
         return None
     rules = None if seen is None else seen.get(CONSTRAINTS_KEY)
     declared = rules is not None and rules.version < plan.first
-    group = group_of(plan.members, result.seq, declared=declared) if plan.members else None
+    group = None
+    if plan.members:
+        group = group_of(plan.members, result.seq, declared=declared, may_read=may_read)
     return Plan(number=plan.number, first=plan.first, last=plan.last, group=group)
 
 
@@ -297,13 +304,15 @@ def _raw(value: bytes | None) -> Raw:
 
 
 def seen_by(life: Life, may_read: Callable[[str], bool]) -> Life:
-    """Hide what a client may not read: values, what was compared with them, and other ids.
+    """Hide what a client may not read: values, what was compared with them, other ids, digests.
 
-    The verdict is not touched: it is shown as a verdict is (`facade.writes.verdict_body`).
+    A digest is of the whole state, so that it tells when a guess of a value is right. The verdict
+    is not touched: it is shown as a verdict is (`facade.writes.verdict_body`).
     """
     if may_read(""):
         return life
-    hidden = False
+    life.digests, hidden = [], False
+    life.unknown["digests"] = "they are of the whole state, and the token may not read all of it"
     parts: list[Met | CheckOutcome | Write] = [*life.met, *life.checks, *life.writes]
     for each in parts:
         if may_read(each.key):

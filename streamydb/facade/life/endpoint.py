@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -15,6 +15,7 @@ from streamydb.errors import StreamyError
 from streamydb.facade import parameters as q
 from streamydb.facade.about import About
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.gate import context_of
 from streamydb.facade.life.core import Life, MetValue, explain, seen_by
 from streamydb.facade.life.evidence import Evidence
 from streamydb.facade.openapi import answers
@@ -35,8 +36,8 @@ from streamydb.records.expiry import ending
 __all__ = ["explanation_handler"]
 
 _PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "overloaded",
-    "log-unavailable", "not-ready", "answer-too-large",
+    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "too-many-requests",
+    "overloaded", "log-unavailable", "not-ready", "answer-too-large",
 )  # fmt: skip
 _NO_KAFKA: Final = dict.fromkeys(
     ("appends", "transaction", "plan", "writes", "resolved", "digests"),
@@ -44,9 +45,13 @@ _NO_KAFKA: Final = dict.fromkeys(
 )
 
 
-def explanation_handler(about: About, searches_max: int) -> HTTPRouteHandler:
-    """Return the handler of `GET /v1/explanations/{id}`; so many searches run at once."""
-    searches = Limiter("searches for explanations", searches_max)
+def explanation_handler(
+    about: About, searches_max: int, client_searches_max: int
+) -> HTTPRouteHandler:
+    """Return the handler of `GET /v1/explanations/{id}`; so many searches run at once, in all and
+    for one client.
+    """
+    searches = Limiter("searches for explanations", searches_max, client_searches_max)
     threads = ThreadPoolExecutor(searches_max, "streamydb-explanations")
 
     @get("/v1/explanations/{id:path}", responses=answers(*_PROBLEMS))
@@ -54,8 +59,8 @@ def explanation_handler(about: About, searches_max: int) -> HTTPRouteHandler:
         """Tell the life of a transaction: appends, order, plan, values met, checks, writes.
 
         What the log alone decides is computed; plans and times are shown as they were recorded.
-        `unknown` names what is not known any more, and why. Values of keys that the token may not
-        read are hidden.
+        `unknown` names what is not known any more, and why. The token needs scopes for all keys
+        that the transaction names. Values of keys that it may write and not read are hidden.
         """
         services, caller = services_of(request), client_of(request)
         found = await verdict_of(request, record)
@@ -63,8 +68,11 @@ def explanation_handler(about: About, searches_max: int) -> HTTPRouteHandler:
             return found
         told = await services.writer.told_to(found, caller)
         verdict = msgspec.Raw(verdict_body(_alone(told), caller))
-        with searches.enter():
-            life = await in_thread(_life, about, services.model, _alone(found), of=threads)
+        may_read = None if caller.may_read("") else caller.may_read
+        with searches.enter(context_of(request.scope).client_name):
+            life = await in_thread(
+                _life, about, services.model, _alone(found), may_read, of=threads
+            )
         shown = msgspec.structs.asdict(seen_by(life, caller.may_read)) | {"verdict": verdict}
         body = msgspec.json.encode(shown)
         if len(body) > services.settings.answer_bytes_max:
@@ -80,13 +88,15 @@ def _alone(result: Result) -> Result:
     return msgspec.structs.replace(result, duplicate=UNSET)
 
 
-def _life(about: About, model: ReadModel, result: Result) -> Life:
+def _life(
+    about: About, model: ReadModel, result: Result, may_read: Callable[[str], bool] | None
+) -> Life:
     evidence = Evidence(missing=_NO_KAFKA) if about.evidence is None else about.evidence(result)
 
     def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
         return _state_before(model, result.seq, keys)
 
-    return explain(result, evidence, look)
+    return explain(result, evidence, look, may_read)
 
 
 def _state_before(

@@ -4,12 +4,16 @@ A group is a connected component. Two transactions are joined if they touch a co
 somebody in the plan writes (by its name, or in a range), or if they have one id. A pipeline finds
 the same groups with `sorter.planner`. A plan that one partition executes is not divided; then all
 of it runs in order.
+
+The written keys are numbered in order, so that a range is a span of numbers and is never copied.
+So the work and the memory grow as the names in the plan, however wide its ranges are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -17,20 +21,26 @@ from msgspec import UNSET
 from streamydb.facade.life.evidence import Member
 from streamydb.records import CONSTRAINTS_KEY, Transaction, keys
 
-__all__ = ["MEMBERS_SHOWN", "Group", "GroupMember", "group_of"]
+__all__ = ["KEYS_SHOWN", "MEMBERS_SHOWN", "Group", "GroupMember", "group_of"]
 
 MEMBERS_SHOWN = 100
+KEYS_SHOWN = 100
+
+_Span: TypeAlias = tuple[int, int]
+"""The numbers of written keys that lie side by side, half open."""
 
 
 class GroupMember(msgspec.Struct):
     """Another transaction of the group; ``keys``: those that both touch and somebody writes.
 
-    It has none if only others connect the two.
+    It has none if only others connect the two. At most `KEYS_SHOWN` are shown, in order; ``more``:
+    there are others.
     """
 
     seq: int
     id: str | None
     keys: list[str]
+    more: bool = False
 
 
 class Group(msgspec.Struct):
@@ -49,7 +59,10 @@ class Group(msgspec.Struct):
     members: list[GroupMember]
 
 
-def group_of(members: Sequence[Member], seq: int, *, declared: bool = False) -> Group:
+def group_of(
+    members: Sequence[Member], seq: int, *, declared: bool = False,
+    may_read: Callable[[str], bool] | None = None,
+) -> Group:
     """The group of the transaction at a seq.
 
     Args:
@@ -57,55 +70,160 @@ def group_of(members: Sequence[Member], seq: int, *, declared: bool = False) -> 
         seq: the transaction.
         declared: there were constraints before the plan. What writes after the first declaration
             reads the constraints, too.
+        may_read: only keys of which this is true connect transactions; None: all.
     """
-    declarers = (m.seq for m in members if m.txn is not None and m.txn.constrain is not UNSET)
-    since = 0 if declared else next(declarers, members[-1].seq)
-    touched = {m.seq: _places(m.txn, declares=m.seq > since) for m in members}
-    written = {place for found in touched.values() for place, writes in found.items() if writes}
-    _add_ranges(members, touched, written)
-    parent = {each.seq: each.seq for each in members}
-    anchor: dict[str, int] = {}
-    for each in members:
-        for place in touched[each.seq].keys() & written:
-            one, other = _root(parent, anchor.setdefault(place, each.seq)), _root(parent, each.seq)
-            parent[max(one, other)] = min(one, other)
-    root, own = _root(parent, seq), touched[seq].keys() & written
-    others = [m for m in members if m.seq != seq and _root(parent, m.seq) == root]
-    near = sorted(others, key=lambda m: abs(m.seq - seq))[:MEMBERS_SHOWN]
-    shown = [
-        GroupMember(m.seq, None if m.txn is None else m.txn.id,
-                    sorted(p[1:] for p in own & touched[m.seq].keys() if p[0] == "k"))
-        for m in sorted(near, key=lambda m: m.seq)
-    ]  # fmt: skip
-    before = sum(m.seq < seq for m in others)
+    plan = _Plan(members, declared=declared, may_read=may_read)
+    own = next(i for i, each in enumerate(members) if each.seq == seq)
+    root = plan.joined.root(own)
+    others = [i for i in range(len(members)) if i != own and plan.joined.root(i) == root]
+    near = sorted(others, key=lambda i: abs(members[i].seq - seq))[:MEMBERS_SHOWN]
+    shown = [plan.shown(i, own) for i in sorted(near)]
+    before = sum(i < own for i in others)
     return Group(len(others) + 1, before, len(others) - before, shown)
 
 
-def _add_ranges(
-    members: Sequence[Member], touched: dict[int, dict[str, bool]], written: set[str]
-) -> None:
-    """Let transactions touch the written keys in their ranges, too."""
-    keys_in_order = sorted(place[1:].encode() for place in written if place[0] == "k")
+class _Joined:
+    """Disjoint sets of numbers; the smallest of a set stands for it."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+
+    def root(self, one: int) -> int:
+        """Return the number that stands for the set of another."""
+        parent = self._parent
+        while parent[one] != one:
+            parent[one] = one = parent[parent[one]]
+        return one
+
+    def join(self, one: int, other: int) -> None:
+        """Make one set of two."""
+        first, second = self.root(one), self.root(other)
+        self._parent[max(first, second)] = min(first, second)
+
+
+class _Plan:
+    """A plan: which of the written keys its transactions touch, and which of these are joined.
+
+    Attributes:
+        joined: of the transactions, by their place; then of the written keys.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], *, declared: bool, may_read: Callable[[str], bool] | None
+    ) -> None:
+        self._members = members
+        named = list(_named(members, declared=declared, may_read=may_read))
+        written = {key for each in named for key, writes in each.items() if writes}
+        self._keys = sorted(key.encode() for key in written)
+        numbers = {key.decode(): number for number, key in enumerate(self._keys)}
+        self._spans = [
+            _merged([*_points(each, numbers), *self._ranges(member.txn)])
+            for each, member in zip(named, members, strict=True)
+        ]
+        self.joined = _Joined(len(members) + len(self._keys))
+        self._join_ids()
+        self._join_keys()
+
+    def shown(self, number: int, own: int) -> GroupMember:
+        """Return a member with the keys that it has in common with another."""
+        member = self._members[number]
+        common: list[str] = []
+        for first, end in _common(self._spans[own], self._spans[number]):
+            left = KEYS_SHOWN + 1 - len(common)
+            common += [key.decode() for key in self._keys[first : min(end, first + left)]]
+            if len(common) > KEYS_SHOWN:
+                break
+        name = None if member.txn is None else member.txn.id
+        return GroupMember(member.seq, name, common[:KEYS_SHOWN], len(common) > KEYS_SHOWN)
+
+    def _ranges(self, txn: Transaction | None) -> Iterator[_Span]:
+        """Yield the written keys in a transaction's ranges."""
+        for start, end in () if txn is None else txn.ranges:
+            first, last = bisect_left(self._keys, start), bisect_left(self._keys, end)
+            if first < last:
+                yield first, last
+
+    def _join_ids(self) -> None:
+        first: dict[str, int] = {}
+        for place, each in enumerate(self._members):
+            if each.txn is not None:
+                self.joined.join(place, first.setdefault(each.txn.id, place))
+
+    def _join_keys(self) -> None:
+        """Join each transaction with its spans, and the keys within a span with each other, once.
+
+        ``reached``: the sets of keys that are joined so far lie side by side, so from any key a
+        later one that is not joined with it is found without passing those between.
+        """
+        base, reached = len(self._members), _Reached(len(self._keys))
+        for place, spans in enumerate(self._spans):
+            for first, end in spans:
+                self.joined.join(place, base + first)
+                for key in reached.up_to(first, end):
+                    self.joined.join(base + key, base + key + 1)
+
+
+class _Reached:
+    """Numbers of which some are joined with the next one."""
+
+    def __init__(self, count: int) -> None:
+        self._last = list(range(count))
+
+    def up_to(self, first: int, end: int) -> Iterator[int]:
+        """Join all from one number to before another; yield those that were not joined yet."""
+        at = self._last_of(first)
+        while at < end - 1:
+            yield at
+            self._last[at] = at + 1
+            at = self._last_of(at)
+
+    def _last_of(self, one: int) -> int:
+        """Return the last number that one is joined with."""
+        last = self._last
+        while last[one] != one:
+            last[one] = one = last[last[one]]
+        return one
+
+
+def _named(
+    members: Sequence[Member], *, declared: bool, may_read: Callable[[str], bool] | None
+) -> Iterator[dict[str, bool]]:
+    """Yield the keys that each transaction names, and whether it writes them."""
+    declarers = (m.seq for m in members if m.txn is not None and m.txn.constrain is not UNSET)
+    since = 0 if declared else next(declarers, members[-1].seq)
     for each in members:
-        for start, end in () if each.txn is None else each.txn.ranges:
-            for at in range(bisect_left(keys_in_order, start), len(keys_in_order)):
-                if keys_in_order[at] >= end:
-                    break
-                touched[each.seq].setdefault("k" + keys_in_order[at].decode(), False)
+        found = {} if each.txn is None else dict(keys(each.txn))
+        if each.seq > since and any(found.values()):
+            found.setdefault(CONSTRAINTS_KEY, False)
+        yield found if may_read is None else {k: w for k, w in found.items() if may_read(k)}
 
 
-def _places(txn: Transaction | None, *, declares: bool) -> dict[str, bool]:
-    """The keys and the id that a transaction locks, and whether it writes there."""
-    if txn is None:
-        return {}
-    touched = keys(txn)
-    if declares and any(touched.values()):
-        touched.setdefault(CONSTRAINTS_KEY, False)
-    return {"i" + txn.id: True, **{"k" + key: writes for key, writes in touched.items()}}
+def _points(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Span]:
+    """Yield those of some keys that are written."""
+    for key in named:
+        if key in numbers:
+            yield numbers[key], numbers[key] + 1
 
 
-def _root(parent: dict[int, int], seq: int) -> int:
-    while parent[seq] != seq:
-        parent[seq] = parent[parent[seq]]
-        seq = parent[seq]
-    return seq
+def _merged(spans: list[_Span]) -> list[_Span]:
+    """Return the same numbers in order, in spans that do not overlap."""
+    found: list[_Span] = []
+    for first, end in sorted(spans):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((first, end))
+    return found
+
+
+def _common(ones: Sequence[_Span], others: Sequence[_Span]) -> Iterator[_Span]:
+    """Yield what is in both, in order."""
+    i = j = 0
+    while i < len(ones) and j < len(others):
+        first, end = max(ones[i][0], others[j][0]), min(ones[i][1], others[j][1])
+        if first < end:
+            yield first, end
+        if ones[i][1] < others[j][1]:
+            i += 1
+        else:
+            j += 1

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
 from confluent_kafka import KafkaException, TopicPartition
+from msgspec import UNSET
 
 from streamydb.columns.encoding import unpack
 from streamydb.columns.plans import PlanName
@@ -41,10 +43,14 @@ from streamydb.records import (
 )
 from streamydb.records.expiry import is_removal
 
-__all__ = ["PLAN_SHOWN_MAX", "collect"]
+__all__ = ["APPENDS_SHOWN_MAX", "PLAN_BYTES_SHOWN_MAX", "PLAN_SHOWN_MAX", "collect"]
 
 PLAN_SHOWN_MAX: Final = 20_000
 """Transactions of a plan that are looked at; a group of a larger plan is not told."""
+PLAN_BYTES_SHOWN_MAX: Final = 16_777_216
+"""The same of the bytes of their records."""
+APPENDS_SHOWN_MAX: Final = 1_000
+"""Results with one id that are shown, the first ones."""
 
 _PART_S: Final = 3.0
 """How long is looked for each part of a life."""
@@ -151,7 +157,10 @@ class _Search:
             if abs(place.seq - seq) < PLAN_SHOWN_MAX:
                 self._near[place.seq] = LogPosition(source.partition, source.offset)
             if message.key() == name and result.id == self._result.id:
-                found.results.append(ToldResult(result, message.timestamp()[1]))
+                if len(found.results) < APPENDS_SHOWN_MAX:
+                    found.results.append(ToldResult(_place_of(result), message.timestamp()[1]))
+                else:
+                    self.missing("appends", f"only the first {APPENDS_SHOWN_MAX} are shown")
         found.complete = not self._late
         if self._late:
             self.missing("appends", "there are too many results since to look at all of them")
@@ -265,10 +274,15 @@ class _Search:
         for partition, offset in at:
             low, high = places.get(partition, (offset, offset + 1))
             places[partition] = min(low, offset), max(high, offset + 1)
-        members = []
+        members, left = [], PLAN_BYTES_SHOWN_MAX
         for message in self._read(self._names.transactions, places):
             seq = at.get(LogPosition(message.partition(), message.offset()))
             if seq is not None:
+                left -= len(message.value() or b"")
+                if left < 0:
+                    most = PLAN_BYTES_SHOWN_MAX
+                    self.missing("group", f"the records of its plan have more than {most} bytes")
+                    return
                 record = decode(message.value())
                 txn = record if isinstance(record, Transaction) else None
                 members.append(Member(seq, txn))
@@ -288,3 +302,10 @@ class _Search:
         self.found.digests = [each for each in later if each.seq == first][:_DIGESTS]
         if first is None:
             self.missing("digests", "no digest of a state after it has been told yet")
+
+
+def _place_of(result: Result) -> Result:
+    """Return a result without what it tells of keys: repetitions of an id may be many."""
+    return msgspec.structs.replace(
+        result, reads={}, failed=[], ranges=UNSET, returned=UNSET, reason=UNSET
+    )

@@ -76,13 +76,12 @@ class Sweep:
         found, size = cls(), 0
         if not (meta.expires and meta.unresolved):
             return found
+        ranges = locks.spans()
         for due in values.due(meta.unresolved[-1].ts):
             sizes = values.sizes(Ragged.of([key for _, key in due])).tolist()
             for (end, key), own in zip(due, sizes, strict=True):
                 place, name = place_of(meta, end), key_lock(key)
-                waits = name in locks.state or any(
-                    lock.seq < place.seq and lock.has(name) for lock in locks.ranges
-                )
+                waits = name in locks.state or ranges.earlier(name, place.seq)
                 full = bool(found.keys) and (size + own > bytes_max or len(found.keys) >= _KEYS_MAX)
                 if waits or full:
                     found.pending = min(found.pending or place.seq, place.seq)
@@ -113,8 +112,7 @@ def swept(meta: SingleMeta, locks: LockTable, sweep: Sweep) -> int:
     bound = meta.seq if sweep.pending is None else sweep.pending - 1
     for name, lock in locks.state.items():
         if is_key_lock(name):
-            writers = (seq for seq, write in lock.waiting if write)
-            bound = min(bound, lock.holder or next(writers, bound))
+            bound = min(bound, lock.first_writer or bound)
     return bound
 
 

@@ -17,12 +17,12 @@ deadlock; a release by anybody but the holder changes nothing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
 
 __all__ = ["Lock", "LockTable", "RangeLock"]
 
@@ -32,6 +32,11 @@ class Lock(msgspec.Struct, array_like=True):
 
     holder: int = 0
     waiting: list[tuple[int, bool]] = []
+
+    @property
+    def first_writer(self) -> int:
+        """The seq of the first transaction that writes, holding it or waiting; 0: there is none."""
+        return self.holder or next((seq for seq, write in self.waiting if write), 0)
 
 
 class RangeLock(msgspec.Struct, array_like=True):
@@ -46,10 +51,6 @@ class RangeLock(msgspec.Struct, array_like=True):
     spans: list[tuple[bytes, bytes]]
     reads: list[bool]
     own: list[bytes]
-
-    def has(self, name: bytes) -> bool:
-        """Return True if a name is in one of the spans."""
-        return any(first <= name < last for first, last in self.spans)
 
 
 class LockTable:
@@ -141,7 +142,7 @@ class LockTable:
                 del self.state[name]
         behind = {name for _, name in free[len(granted) :] if name in self.state}
         if passed:
-            behind |= {name for name in self.state if any(lock.has(name) for lock in passed)}
+            behind |= set(filter(_spans_of(passed).has, self.state))
         self.behind = sorted(behind)
         self._touched = set(self.behind)
         return granted
@@ -154,31 +155,28 @@ class LockTable:
 
     def _free(self) -> Iterator[tuple[int, bytes]]:
         """Yield the waiting locks that can be granted now."""
+        ranges = self.spans() if self._touched else None
         for name in self._touched:
             lock = self.state[name]
             if not lock.holder and not lock.waiting:
                 del self.state[name]
             for seq, write in [] if lock.holder else lock.waiting:
-                if write and any(each.seq < seq and each.has(name) for each in self.ranges):
+                if write and ranges is not None and ranges.earlier(name, seq):
                     break
                 yield seq, name
                 if write:
                     break
-        names = sorted(self.state) if self.ranges else []
-        for each in self.ranges:
-            if not self._is_ahead(each, names):
-                yield each.seq, each.name
+        if self.ranges:
+            names = sorted(self.state)
+            writers = FirstWriters(names, (self.state[name].first_writer for name in names))
+            for each in self.ranges:
+                if not any(writers.earlier(span, each.seq) for span in each.spans):
+                    yield each.seq, each.name
 
-    def _is_ahead(self, lock: RangeLock, names: list[bytes]) -> bool:
-        """Return True if an earlier transaction may still write a name in a range lock.
+    def spans(self) -> SpanSeqs:
+        """Return the spans of the waiting range locks."""
+        return _spans_of(self.ranges)
 
-        ``names``: of all locks, in order.
-        """
-        for first, last in lock.spans:
-            for name in names[bisect_left(names, first) : bisect_left(names, last)]:
-                held = self.state[name]
-                if 0 < held.holder < lock.seq or any(
-                    write and seq < lock.seq for seq, write in held.waiting
-                ):
-                    return True
-        return False
+
+def _spans_of(ranges: Iterable[RangeLock]) -> SpanSeqs:
+    return SpanSeqs((lock.seq, span) for lock in ranges for span in lock.spans)

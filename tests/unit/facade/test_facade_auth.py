@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import traceback
@@ -10,40 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 from streamydb.errors import ConfigurationError
 from streamydb.facade import FacadeSettings, create_app, load_tokens
 from streamydb.facade.server import checked, listen, make_server
-from streamydb.procedures.modules import compile_module
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
-
-ADMIN = "admin-secret-0123456789"
-READER = "reader-secret-0123456789"
-WRITER = "writer-secret-0123456789"
-TOKENS = [
-    {"name": "admin", "token": ADMIN, "read": [""], "write": [""]},
-    {
-        "name": "reader",
-        "sha256": hashlib.sha256(READER.encode()).hexdigest(),
-        "read": ["acct/", "é/"],
-    },
-    {"name": "writer", "token": WRITER, "write": ["acct/"]},
-]
-
-
-def settings_of(tokens: Any = TOKENS, **more: Any) -> FacadeSettings:
-    return FacadeSettings(tokens=SecretStr(json.dumps(tokens)), **more)
-
-
-def connect(database: MemoryDatabase, **more: Any) -> InProcess:
-    app = create_app(database.model, database.log, database.changes, settings_of(**more))
-    return InProcess(app)
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
+from tests.support.tokens import ADMIN, READER, TOKENS, bearer, connect, settings_of
 
 
 @scenario
@@ -136,167 +109,6 @@ async def test_without_a_good_token_nothing_is_served(headers: dict[str, str]) -
         for target in ("/health/live", "/health/ready", "/schema", "/problems"):
             assert (await client.request("GET", target, headers=headers)).status == 200
     assert database.log.records == []
-
-
-TELLER = b"""
-from streamydb.procedures import Abort, procedure
-
-
-def told(db, said):
-    return _values(db, said)
-
-
-def refused(db, said):
-    raise Abort(str(_values(db, said)))
-
-
-def _values(db, said):
-    keys = [*said.get("keys", []), *said.get("reads", [])]
-    pairs = [list(db.scan(each["prefix"])) for each in said.get("ranges", [])]
-    return [db.get(key) for key in keys] + pairs
-"""
-ACCOUNTS = {"range": {"prefix": "acct/"}}
-SOME = {"range": {"start": "acct/1", "end": "acct/3"}}
-BEYOND = {"range": {"start": "acct/1", "end": "b"}}
-RANGED: list[tuple[str, Any, int]] = [
-    (READER, {"reads": [ACCOUNTS, SOME]}, 200),
-    (READER, {"reads": [{"range": {"prefix": "acct"}}]}, 403),
-    (READER, {"reads": [BEYOND]}, 403),
-    (READER, {"checks": [{**SOME, "count_ge": 0}]}, 200),
-    (READER, {"checks": [{**BEYOND, "count_ge": 0}]}, 403),
-    (WRITER, {"reads": [ACCOUNTS]}, 403),
-    (WRITER, {"checks": [{**ACCOUNTS, "version_le": 0}]}, 200),
-    (WRITER, {"checks": [{**BEYOND, "version_le": 0}]}, 403),
-]
-
-
-@scenario
-async def test_scopes_are_prefixes_of_keys() -> None:
-    async with connect(MemoryDatabase()) as client:
-        await client.request("PUT", "/v1/kv/acct/1", b"7", bearer(ADMIN))
-        await client.request("PUT", "/v1/kv/other", b"8", bearer(ADMIN))
-        cases = [
-            (READER, "GET", "/v1/kv/acct/1", b"", 200),
-            (READER, "GET", "/v1/kv/other", b"", 403),
-            (READER, "GET", "/v1/kv/acct", b"", 403),
-            (READER, "PUT", "/v1/kv/acct/1", b"1", 403),
-            (READER, "DELETE", "/v1/kv/acct/1", b"", 403),
-            (READER, "GET", "/v1/kv?prefix=acct/", b"", 200),
-            (READER, "GET", "/v1/kv?prefix=acct", b"", 403),
-            (READER, "GET", "/v1/kv", b"", 403),
-            (READER, "GET", "/v1/kv?start=acct/", b"", 403),
-            (READER, "POST", "/v1/read", b'{"keys": ["acct/1"]}', 200),
-            (READER, "POST", "/v1/read", b'{"keys": ["acct/1", "other"]}', 403),
-            (READER, "GET", "/v1/changes?prefix=b", b"", 403),
-            (READER, "GET", "/v1/changes", b"", 403),
-            (WRITER, "GET", "/v1/kv/acct/1", b"", 403),
-            (WRITER, "PUT", "/v1/kv/acct/2", b"1", 200),
-            (WRITER, "PUT", "/v1/kv/other", b"1", 403),
-            (WRITER, "POST", "/v1/transactions", b'{"reads": ["acct/1"]}', 403),
-            (WRITER, "POST", "/v1/transactions", b'{"asserts": {"acct/1": 7}}', 403),
-            (WRITER, "POST", "/v1/transactions",
-             b'{"checks": [{"key": "acct/1", "exists": true}]}', 200),
-            (WRITER, "POST", "/v1/transactions", b'{"checks": [{"key": "acct/1", "gt": 1}]}', 403),
-            (WRITER, "POST", "/v1/transactions",
-             b'{"updates": [{"op": "next_id", "key": "acct/n"}]}', 403),
-            (READER, "POST", "/v1/transactions", b'{"reads": ["acct/1"]}', 200),
-            (READER, "POST", "/v1/transactions",
-             b'{"updates": [{"op": "delete", "key": "acct/1"}]}', 403),
-            *(
-                (token, "POST", "/v1/transactions", json.dumps(body).encode(), status)
-                for token, body, status in RANGED
-            ),
-        ]  # fmt: skip
-        for token, method, target, body, status in cases:
-            answer = await client.request(method, target, body, bearer(token))
-            assert answer.status == status, (method, target, body)
-            if status == 403:
-                assert answer.problem == "forbidden"
-        unchanged = await client.request("GET", "/v1/kv/acct/1", headers=bearer(ADMIN))
-        assert unchanged.body == b"7"
-
-
-@scenario
-async def test_a_forged_cursor_grants_nothing() -> None:
-    async with connect(MemoryDatabase()) as client:
-        for key in "ab":
-            await client.request("PUT", f"/v1/kv/{key}", b"1", bearer(ADMIN))
-        page = await client.request("GET", "/v1/kv?limit=1", headers=bearer(ADMIN))
-        target = f"/v1/kv?cursor={page.json()['cursor']}"
-        assert (await client.request("GET", target, headers=bearer(ADMIN))).status == 200
-        assert (await client.request("GET", target, headers=bearer(READER))).status == 403
-
-
-@scenario
-async def test_verdicts_show_only_what_may_be_read() -> None:
-    async with connect(MemoryDatabase()) as client:
-        body = b'{"id": "r", "updates": [{"op": "put", "key": "x", "value": 5}], "reads": ["x"]}'
-        await client.request("POST", "/v1/transactions", body, bearer(ADMIN))
-        answer = await client.request("GET", "/v1/transactions/r", headers=bearer(READER))
-        assert (answer.status, answer.problem) == (403, "forbidden")
-        await client.request("PUT", "/v1/kv/acct/s", b'"secret"', bearer(ADMIN))
-        failing = b'{"id": "f", "updates": [{"op": "add", "key": "acct/s", "by": 1}]}'
-        answer = await client.request("POST", "/v1/transactions", failing, bearer(WRITER))
-        assert answer.json()["failed"][0]["value"] is None
-        assert answer.json()["failed"][0]["truncated"] is True
-        shown = await client.request("GET", "/v1/transactions/f", headers=bearer(READER))
-        assert shown.json()["failed"][0]["value"] == "secret"
-        for name, part in (
-            ("rr", {"reads": [{"range": {"prefix": "acct"}}]}),
-            ("fr", {"checks": [{"range": {"prefix": "x"}, "count": 9}, {**ACCOUNTS, "count": 9}]}),
-        ):
-            body = json.dumps({"id": name, **part}).encode()
-            await client.request("POST", "/v1/transactions", body, bearer(ADMIN))
-        answer = await client.request("GET", "/v1/transactions/rr", headers=bearer(READER))
-        assert (answer.status, answer.problem) == (403, "forbidden")
-        answer = await client.request("GET", "/v1/transactions/fr", headers=bearer(READER))
-        assert [entry.get("count") for entry in answer.json()["failed"]] == [None, 1]
-
-
-@scenario
-async def test_what_a_call_returned_is_shown_only_to_who_may_read_all_that_it_names() -> None:
-    database = MemoryDatabase()
-    database.modules.put(TELLER)
-    hidden: list[dict[str, Any]] = [
-        {"reads": ["x"]}, {"keys": ["x"]}, {"ranges": [{"prefix": "acct"}]},
-    ]  # fmt: skip
-    shown: list[dict[str, Any]] = [
-        {"reads": ["acct/1"]}, {"keys": ["acct/1"]}, {"ranges": [{"prefix": "acct/"}]},
-    ]  # fmt: skip
-    body: dict[str, Any]
-    async with connect(database) as client:
-        for body in (
-            {"deploy": compile_module("teller", TELLER).record},
-            {"updates": [{"op": "put", "key": key, "value": "seen"} for key in ("x", "acct/1")]},
-        ):
-            await client.request(
-                "POST", "/v1/transactions", json.dumps(body).encode(), bearer(ADMIN)
-            )
-        for number, (named, name) in enumerate(
-            (named, name) for named in [*hidden, *shown] for name in ("told", "refused")
-        ):
-            call = {"procedure": f"teller.{name}", "args": {"said": named}, **named}
-            body = {"id": f"c{number}", "call": call}
-            sent = await client.request(
-                "POST", "/v1/transactions", json.dumps(body).encode(), bearer(ADMIN)
-            )
-            assert {"returned", "reason"} & sent.json().keys()
-            for target in (f"/v1/transactions/c{number}", f"/v1/explanations/c{number}"):
-                whole = await client.request("GET", target, headers=bearer(ADMIN))
-                assert (whole.json().get("verdict") or whole.json()) == sent.json()
-                seen = await client.request("GET", target, headers=bearer(READER))
-                verdict = seen.json().get("verdict") or seen.json()
-                told = verdict.keys() & {"returned", "reason"}
-                assert bool(told) is (named in shown), (target, call)
-                assert {**sent.json(), **verdict} == sent.json()
-        database.log.controls.add(2)  # as if it were not kept any more
-        gone = await client.request("GET", "/v1/transactions/c6", headers=bearer(READER))
-        assert gone.json()["status"] == "committed"
-        database.log.refusing = True
-        answer = await client.request("GET", "/v1/transactions/c7", headers=bearer(READER))
-        assert answer.problem == "log-unavailable"
-        answer = await client.request("GET", "/v1/transactions/c7", headers=bearer(ADMIN))
-        assert "reason" in answer.json()
 
 
 def test_the_tokens_file_is_read(tmp_path: Path) -> None:

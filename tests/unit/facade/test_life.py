@@ -18,7 +18,7 @@ from streamydb.facade.auth import Caller
 from streamydb.facade.life import Evidence, explain, seen_by
 from streamydb.facade.life import kafka as collecting
 from streamydb.facade.life.evidence import Member
-from streamydb.facade.life.group import MEMBERS_SHOWN, group_of
+from streamydb.facade.life.group import KEYS_SHOWN, MEMBERS_SHOWN, group_of
 from streamydb.facade.life.kafka import collect
 from streamydb.records import Marker, Result, Transaction, decode, encode_marker
 from streamydb.testing.in_process import InProcess, scenario, until
@@ -358,3 +358,45 @@ async def test_a_search_of_kafka_holds_no_thread_that_reads_need() -> None:
         finally:
             answered.set()
         assert (await explained).status == 200
+
+
+def test_of_ids_that_repeat_and_of_large_plans_a_bounded_part_is_shown(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "APPENDS_SHOWN_MAX", 3)
+    monkeypatch.setattr(collecting, "PLAN_BYTES_SHOWN_MAX", 300)
+    record = put("a", "k", "x" * 50, reads=["k"])
+    bank.plan(*(bank.append(record) for _ in range(3)))
+    assert "appends" not in bank.life(1).unknown
+    bank.plan(*(bank.append(record) for _ in range(2)))
+    life = bank.life(1)
+    assert (len(life.appends), life.unknown["appends"]) == (3, "only the first 3 are shown")
+    assert "more than 300 bytes" in life.unknown["group"]
+    assert life.plan is not None
+    assert life.plan.group is None
+    found = collect(CONNECTION, "bank", bank.results[0])
+    assert [told.result.reads for told in found.results] == [{}, {}, {}]
+
+
+def test_keys_of_members_are_shown_up_to_a_number() -> None:
+    wide = [{"range": {"prefix": "k"}}]
+    keys = [f"k{n:03}" for n in range(KEYS_SHOWN + 1)]
+    members = [
+        Member(1, txn("a", updates=[{"op": "delete", "key": key} for key in keys])),
+        Member(2, txn("b", reads=wide)), Member(3, txn("c", reads=[*wide, "k000"])),
+        Member(4, txn("d", reads=[{"range": {"start": "k000", "end": "k002"}}, "k099"])),
+    ]  # fmt: skip
+    found = group_of(members, 2)
+    assert [(m.keys, m.more) for m in found.members] == [
+        (keys[:-1], True), (keys[:-1], True), (["k000", "k001", "k099"], False)
+    ]  # fmt: skip
+
+
+def test_only_keys_that_may_be_read_connect_transactions() -> None:
+    members = [
+        Member(seq, txn(str(seq), updates=[{"op": "delete", "key": key} for key in keys]))
+        for seq, keys in enumerate((["m/1"], ["m/1", "s/1"], ["s/1"], ["s/1", "m/2"]), start=1)
+    ]
+    assert group_of(members, 1).transactions == 4
+    found = group_of(members, 1, may_read=Caller("c", ["m/"]).may_read)
+    assert (found.transactions, [m.keys for m in found.members]) == (2, [["m/1"]])

@@ -141,7 +141,7 @@ async def test_tokens_read_and_write_within_their_scopes() -> None:
 
 @scenario
 async def test_conflicts_are_executed_again_unless_they_have_an_id() -> None:
-    async with facade(queries_max=4) as client:
+    async with facade(queries_max=4, client_queries_max=4) as client:
         await sql(client, CREATE, "insert into t values (1, 0, 0, null)")
         add = "update t set n = n + 1 returning n"
         answers = await asyncio.gather(*(sql(client, add) for _ in range(4)))

@@ -10,7 +10,15 @@ import pytest
 
 from streamydb.columns.table import Bytes
 from streamydb.read_model import runs as module
-from streamydb.read_model.lookup import NONE, find, find_each, first_end, found_many, gathered
+from streamydb.read_model.lookup import (
+    NONE,
+    earliest_ends,
+    find,
+    find_each,
+    found_many,
+    gathered,
+    is_current,
+)
 from streamydb.read_model.merging import sorted_rows
 from streamydb.read_model.rows import Ints, Row, pack_row
 from streamydb.read_model.runs import Runs
@@ -131,8 +139,12 @@ class Versions:
             assert not exists or end == truth[key].expires_ms
         earliest = min((row.expires_ms for row in truth.values() if row.expires_ms), default=NONE)
         cut = rng.randint(0, 3)
-        some = first_end(view, (0, cut), seq, NONE)
-        assert first_end(view, (cut, 1 << 30), seq, some) == earliest
+        number = int(view[1 + view[0]])
+        halves = np.array_split(np.arange(number, dtype=np.int64), [min(cut, number)])
+        found = np.concatenate([earliest_ends(view, half, seq) for half in halves])
+        assert min((end for end in found[:, 0].tolist() if end != NONE), default=NONE) == earliest
+        for part, (end, i) in enumerate(found.tolist()):
+            assert end == NONE or is_current(view, part, i, seq)
         newer = held([row for row in self.rows if row.seq > self.horizon])
         assert newer.read(find_each(view, newer.rows)) == newer.read(newer.rows)
         strange = held([row._replace(seq=10**9) for row in self.rows[:5]])
