@@ -11,6 +11,7 @@ from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.facade import parameters as q
 from streamydb.facade.body import reading
+from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
 from streamydb.facade.openapi import answers
@@ -39,7 +40,7 @@ __all__ = [
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
     "body-timeout", "too-large", "invalid-transaction", "id-reused", "deadline-passed",
-    "too-many-requests",
+    "too-many-requests", *CONTENT_PROBLEMS,
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
 _GET_PROBLEMS: Final = (
@@ -66,7 +67,7 @@ async def send_transaction(request: Sent, services: Services) -> Response[bytes]
         ProblemError: as `post_transaction` declares.
     """
     headers = headers_of(request)
-    async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
+    async with reading(request, services) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
         return await execute(request, services, txn_id, payload, preference(headers))
 
@@ -145,7 +146,7 @@ async def decided(
         pending, result = await executed(services, txn_id, payload, wanted)
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
-        refusal.members["id"] = result.id
+        refusal.members |= {"id": result.id, "seq": result.seq}
         if result.code in UNTIMELY:
             refusal.members["ts_ms"] = result.ts_ms
             refusal.headers["Location"] = location(pending.txn_id, None)
