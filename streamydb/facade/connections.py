@@ -18,7 +18,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
-from streamydb.facade.request_target import METHODS, check_frame, method_of, read_target, with_host
+from streamydb.facade.request_target import (
+    METHODS,
+    check_frame,
+    method_of,
+    read_target,
+    usual_line,
+    with_host,
+)
 from streamydb.facade.settings import FacadeSettings
 
 __all__ = ["Bounded", "Plain", "protocol_of"]
@@ -101,7 +108,8 @@ class Bounded(_Protocol):
         """Take bytes; a request's head must be whole in time."""
         if self.over:
             return
-        if self.begins() and not self.has_begun():
+        usual = not self._line and usual_line(data)
+        if not usual and self.begins() and not self.has_begun():
             data = self._checked(data)
         if data:
             super().data_received(data)

@@ -30,6 +30,8 @@ _TYPES: Final = frozenset(
      "application/x-www-form-urlencoded"}
 )  # fmt: skip
 """Types that a JSON text is sent as: the last three by programs that were told of none."""
+_USUAL: Final = frozenset({(b"content-type", b"application/json")})
+"""What most send, and what needs no second look."""
 _CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 _PLAIN_ENCODINGS: Final = frozenset({"7bit", "8bit", "binary"})
 
@@ -43,7 +45,7 @@ def check_content(headers: Iterable[tuple[bytes, bytes]]) -> None:
     """
     found: dict[bytes, bytes] = {}
     for name, value in headers:
-        if name in CONTENT_FIELDS:
+        if name in CONTENT_FIELDS and (name, value) not in _USUAL:
             found[name] = found[name] + b", " + value if name in found else value
     for name, value in found.items():
         _check(name, value.decode("latin-1").strip(" \t"))

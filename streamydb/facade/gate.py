@@ -130,7 +130,7 @@ class Gate:
             if is_preflight(method, scope["headers"]) and self._is_guest(told.origin):
                 await _send_empty(sender, preflight(told.origin))
                 return
-            if scope["path"] == WHOLE.decode():
+            if scope["path"] == WHOLE:
                 _must_ask_methods(method)
                 await _send_empty(sender, [(b"allow", ", ".join(METHODS).encode())])
                 return

@@ -15,7 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamydb.facade.connections import Bounded, Plain
-from streamydb.facade.request_target import check_frame, read_target, with_host
+from streamydb.facade.request_target import check_frame, place_target, with_host
 
 __all__ = ["Fast"]
 
@@ -83,15 +83,16 @@ class _Strict(HttpToolsProtocol):
         self._incomplete, self._in_head, self._begun = 0, False, False
         version = self.parser.get_http_version().encode()
         check_frame(version, self.headers)
-        target = read_target(self.parser.get_method(), self.url)
+        target = dict[str, Any]()
+        authority = place_target(target, self.parser.get_method(), self.url)
         if self.parser.should_upgrade():
             return
-        if target.authority is not None:
-            self.headers[:] = with_host(self.headers, target.authority)
+        if authority is not None:
+            self.headers[:] = with_host(self.headers, authority)
         sent, self.url = self.url, b"/"  # uvicorn takes targets apart in another way
         super().on_headers_complete()
         self.url = sent
-        cast("dict[str, Any]", self.scope).update(target.scope())
+        cast("dict[str, Any]", self.scope).update(target)
         if version == b"1.0":
             self.cycle.chunked_encoding = False
             self.cycle.expected_content_length = _UNBOUNDED

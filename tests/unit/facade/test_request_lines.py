@@ -241,9 +241,9 @@ def test_a_target_has_one_of_four_forms() -> None:
     assert read_target(b"GET", b"//a") == (b"//a", b"", None)
     assert read_target(b"PUT", b"http://A:1/b?c") == (b"/b", b"c", b"A:1")
     assert read_target(b"PUT", b"http://a") == (b"/", b"", b"a")
-    assert read_target(b"OPTIONS", b"http://a") == (WHOLE, b"", b"a")
+    assert read_target(b"OPTIONS", b"http://a") == (WHOLE.encode(), b"", b"a")
     assert read_target(b"OPTIONS", b"http://a?") == (b"/", b"", b"a")
-    assert read_target(b"CONNECT", b"a:1") == (WHOLE, b"", b"a:1")
+    assert read_target(b"CONNECT", b"a:1") == (WHOLE.encode(), b"", b"a:1")
     for method, target in ((b"CONNECT", b"a"), (b"GET", b"a:1"), (b"GET", b"*"), (b"GET", b"")):
         with pytest.raises(ValueError, match="target"):
             read_target(method, target)
