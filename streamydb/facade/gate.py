@@ -39,6 +39,8 @@ STREAMS: Final = frozenset({"/v1/changes"})
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
 _NOT_WRITING: Final = frozenset({"/v1/read", "/v1/query", "/v1/sql"})
 """Paths that read; a transaction of SQL is counted once it is found to write."""
+_ONLY_READING: Final = frozenset({"/v1/read", "/v1/query"})
+"""Those of them that never write."""
 
 # A body that is not wanted is read up to this size, so that its connection can be used again;
 # to send more would cost both sides more than a new connection.
@@ -271,7 +273,7 @@ def _must_ask_methods(method: str) -> None:
 
 def _cut_off(scope: dict[str, Any]) -> ProblemError:
     """Return the problem of a request that is under way when the facade has ended."""
-    if scope["method"] in _WRITING and scope["path"] not in _NOT_WRITING:
+    if scope["method"] in _WRITING and scope["path"] not in _ONLY_READING:
         detail = "The facade ends; the transaction may be in the log. Send it again with its id."
         return ProblemError("verdict-unknown", detail, retry_after_s=1)
     return ProblemError("not-ready", "The facade ends; ask again.", retry_after_s=1)

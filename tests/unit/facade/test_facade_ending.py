@@ -14,6 +14,7 @@ import pytest
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.ending import Ending
+from streamydb.facade.gate import _cut_off
 from streamydb.facade.server import listen, make_server
 from streamydb.procedures.modules import compile_module
 from streamydb.testing.database import wait_for
@@ -128,6 +129,22 @@ def test_what_is_cut_off_gets_an_answer_that_is_true(caplog: pytest.LogCaptureFi
         assert problem(rest(write))["type"] == "/problems/verdict-unknown"
         assert problem(rest(read))["type"] == "/problems/not-ready"
     assert "Traceback" not in caplog.text
+
+
+@scenario
+async def test_nothing_that_may_have_been_appended_is_said_to_be_none() -> None:
+    database = MemoryDatabase()
+    async with InProcess(create_app(database.model, database.log, database.changes)) as client:
+        paths = (await client.request("GET", "/schema")).json()["paths"]
+    uncertain = {
+        (method, path)
+        for path, item in paths.items() for method in item
+        if _cut_off({"method": method.upper(), "path": path}).problem.uncertain
+    }  # fmt: skip
+    assert uncertain == {
+        ("put", "/v1/kv/{key}"), ("delete", "/v1/kv/{key}"), ("post", "/v1/transactions"),
+        ("post", "/v1/sql"),
+    }  # fmt: skip
 
 
 @scenario
