@@ -90,6 +90,14 @@ class UriTooLongError(RequestError, problem="uri-too-long"):
     """Prefix and bounds of a scan are too long for an address."""
 
 
+class UnsupportedMediaTypeError(RequestError, problem="unsupported-media-type"):
+    """A header says that the body is something else than JSON in UTF-8."""
+
+
+class ExpectationFailedError(RequestError, problem="expectation-failed"):
+    """The header Expect names something else than 100-continue."""
+
+
 class MisdirectedError(RequestError, problem="misdirected"):
     """The facade does not answer for the host in the URL."""
 

@@ -16,6 +16,8 @@ from typing import Any, Final, Protocol, cast
 
 import uvicorn
 
+from streamydb.facade.ending import Ending
+
 __all__ = ["Acceptor", "Expecting", "Server"]
 
 _AT_A_TURN: Final = 128
@@ -114,7 +116,17 @@ class Acceptor:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with our acceptors on the sockets it is given."""
+    """uvicorn's server, with our acceptors on the sockets it is given.
+
+    Args:
+        config: uvicorn's settings.
+        ending: told when the server begins to end.
+    """
+
+    def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
+        """Serve nothing yet."""
+        super().__init__(config)
+        self._ending = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application; then take connections."""
@@ -123,6 +135,11 @@ class Server(uvicorn.Server):
             listener.setblocking(False)
             acceptor = Acceptor(listener, self._protocol, self.config.ssl)
             self.servers.append(cast("Any", acceptor))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Have those who wait answer, and then stop."""
+        self._ending.begin()
+        await super().shutdown(sockets)
 
     def _protocol(self) -> Expecting:
         make = cast("Callable[..., Expecting]", self.config.http_protocol_class)

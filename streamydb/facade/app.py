@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -63,6 +64,11 @@ _GUARDED: Final = [
 _OPEN: Final = [get_live, get_ready, get_problems, get_problem]
 _TEXTS: Final = frozenset({"prefix", "start", "end", "cursor", "where", "where_before"})
 """Query parameters that may be any text."""
+_NUMBERS: Final[dict[Any, re.Pattern[str]]] = {
+    int: re.compile(r"-?(?:0|[1-9][0-9]*)"),
+    float: re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"),
+}
+"""The forms of numbers, as JSON has them."""
 _OF_STATUS: Final = {
     400: ("invalid-parameter", "A parameter is missing or malformed."),
     404: ("no-such-endpoint", "See /schema for the endpoints."),
@@ -127,7 +133,7 @@ def create_app(
     )
     observed = console.observing(cast("ASGIApp", Shortcut(inner, services, failed)))
     app = observed if traces is None else traced(observed, traces)
-    return Gate(app, settings, services.metrics, services.writer.in_flight)
+    return Gate(app, settings, services.metrics, services.writer.in_flight, services.ending)
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:
@@ -169,7 +175,8 @@ def _authenticate(services: Services) -> Callable[..., Coroutine[Any, Any, None]
 async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> None:
     """Refuse query parameters that the endpoint does not know, or that are given twice.
 
-    So is `null` in place of a number or a word: the router would take it for none.
+    So is `null` in place of a number or a word: the router would take it for none. So is a number
+    that JSON writes otherwise, as `1e3` for an integer: a body may not have it either.
     """
     pairs = list(connection.query_params.multi_items())
     given = [name for name, _ in pairs]
@@ -181,6 +188,23 @@ async def _known_query(connection: _Connection, handler: BaseRouteHandler) -> No
     nulls = [name for name, text in pairs if name not in _TEXTS and text.lower() == "null"]
     if nulls:
         raise ProblemError("invalid-parameter", "null is no value here.", parameters=nulls)
+    _check_numbers(pairs, handler)
+
+
+def _check_numbers(pairs: list[tuple[str, str]], handler: BaseRouteHandler) -> None:
+    """Refuse query parameters that are to be numbers and are none as JSON writes them.
+
+    Raises:
+        ProblemError: invalid-parameter.
+    """
+    fields = handler.parsed_fn_signature.parameters
+    for name, text in pairs:
+        field = fields.get(name)
+        types = () if field is None else (field, *field.inner_types)
+        forms = [_NUMBERS[each.annotation] for each in types if each.annotation in _NUMBERS]
+        if forms and forms[0].fullmatch(text) is None:
+            detail = f"{name} is a number, written as in JSON, and perhaps whole."
+            raise ProblemError("invalid-parameter", detail, parameters=[name])
 
 
 def _failed(services: Services) -> Callable[..., Response[bytes]]:

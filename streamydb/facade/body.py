@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -17,10 +18,13 @@ from streamydb.errors import (
     VALUE_TOO_LARGE,
     ValueRejected,
 )
-from streamydb.facade.bounds import Budget, Reservation
+from streamydb.facade.bounds import Reservation
+from streamydb.facade.content import check_content
+from streamydb.facade.ending import BODY_LEFT_S
 from streamydb.facade.headers import declared_bytes
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.refusals import place_of
+from streamydb.facade.services import Sent, Services
 from streamydb.facade.within import within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
@@ -29,30 +33,35 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.problems import problem_of_rejection
 
 if TYPE_CHECKING:
-    from litestar.types import Receive, Scope
+    from litestar.types import Receive
 
-__all__ = ["decode_value_body", "reading"]
+__all__ = ["decode_fields", "decode_value_body", "reading"]
+
+_Body = TypeVar("_Body")
 
 _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
 @asynccontextmanager
-async def reading(
-    scope: Scope, receive: Receive, settings: FacadeSettings, budget: Budget
-) -> AsyncGenerator[bytes, None]:
-    """Read a body; its bytes count against `budget` until the block ends.
+async def reading(sent: Sent, services: Services) -> AsyncGenerator[bytes, None]:
+    """Read the body of a request; its bytes count against a bound until the block ends.
 
     Raises:
-        ProblemError: too-large, overloaded, body-timeout.
+        ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers say
+            that it is something else than JSON), too-large, overloaded, body-timeout.
     """
+    settings, headers = services.settings, sent.scope["headers"]
     limit = settings.body_bytes_max
-    if declared_bytes(scope["headers"]) > limit:
+    check_content(headers)
+    if declared_bytes(headers) > limit:
         raise _too_large(limit)
-    with budget.reserve() as reservation:
+    with services.bodies.reserve() as reservation:
+        work = _received(sent.receive, reservation, limit)
+        in_time = partial(services.ending.timeout, left_s=BODY_LEFT_S)
         try:
-            body = await within(settings.body_timeout_s, _received(receive, reservation, limit))
+            body = await within(settings.body_timeout_s, work, in_time)
         except TimeoutError:
-            raise ProblemError("body-timeout", "Send the body faster, or a smaller one.") from None
+            raise _too_slow(ends=services.ending.begun) from None
         yield body
 
 
@@ -71,6 +80,32 @@ async def _received(receive: Receive, reservation: Reservation, limit: int) -> b
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
+
+
+def decode_fields(body: bytes, decode: Callable[[bytes], _Body], wanted: str) -> _Body:
+    """Decode a body of known fields.
+
+    Args:
+        body: its bytes.
+        decode: a decoder of msgspec.
+        wanted: tells what to send instead.
+
+    Raises:
+        ProblemError: invalid-json; invalid-parameter for JSON of another shape.
+    """
+    try:
+        return decode(body)
+    except UNREADABLE as error:
+        fault = error
+    try:
+        msgspec.json.decode(body)
+    except UNREADABLE:
+        raise ProblemError("invalid-json", wanted) from None
+    place = place_of(fault)
+    if not place:
+        raise ProblemError("invalid-parameter", wanted)
+    detail = f"The field {place} has another type or value than it may have. {wanted}"
+    raise ProblemError("invalid-parameter", detail, parameters=[place])
 
 
 def decode_value_body(body: bytes) -> bytes:
@@ -105,6 +140,12 @@ def decode_value_body(body: bytes) -> bytes:
 def _refused(code: str, detail: str) -> ProblemError:
     """Return the problem of a body with the reason code of a transaction that has it."""
     return ProblemError(problem_of_rejection(code).slug, detail, code=code)
+
+
+def _too_slow(*, ends: bool) -> ProblemError:
+    """Return the problem of a body that has not come in time; the connection has no other use."""
+    detail = "The facade ends; send it again." if ends else "Send it faster, or a smaller one."
+    return ProblemError("body-timeout", detail, headers={"Connection": "close"})
 
 
 def _too_large(limit: int) -> ProblemError:

@@ -18,15 +18,27 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.request_target import (
+    METHODS,
+    check_frame,
+    method_of,
+    read_target,
+    usual_line,
+    with_host,
+)
 from streamydb.facade.settings import FacadeSettings
 
 __all__ = ["Bounded", "Plain", "protocol_of"]
 
+_HEAD_BYTES_MAX: Final = 65_536
+"""Bytes of a head, where uvicorn's settings name no number."""
 _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
 
 if TYPE_CHECKING:
+    import uvicorn
+
     _Protocol = H11Protocol  # or the one for httptools, which has the same attributes
 else:
     _Protocol = object
@@ -48,6 +60,7 @@ class Bounded(_Protocol):
     _place: ExitStack | None = None
     _refusal: ProblemError | None = None
     _timer: asyncio.TimerHandle | None = None
+    _line = b""
 
     def begins(self) -> bool:
         """Tell whether a request is awaited, or its head is not whole."""
@@ -95,13 +108,36 @@ class Bounded(_Protocol):
         """Take bytes; a request's head must be whole in time."""
         if self.over:
             return
-        super().data_received(data)
+        usual = not self._line and usual_line(data)
+        if not usual and self.begins() and not self.has_begun():
+            data = self._checked(data)
+        if data:
+            super().data_received(data)
         self._watch()
+
+    def _checked(self, data: bytes) -> bytes:
+        """Return the bytes that a request begins with once its line is whole, before that none.
+
+        What is no request line is refused here: each parser would forgive something else.
+        """
+        data, self._line = (self._line + data).lstrip(b"\r\n"), b""
+        method = method_of(data)
+        if method:
+            return data
+        if method is None and b"\n" not in data and len(data) <= self.settings.incomplete_bytes_max:
+            self._line = data
+        elif method is None:
+            self.send_400_response("Invalid HTTP request received.")
+        else:
+            detail = "No standard that is known here has this method; see the header Allow."
+            allow = {"Allow": ", ".join(METHODS)}
+            self._refuse(ProblemError("method-not-allowed", detail, headers=allow))
+        return b""
 
     def on_response_complete(self) -> None:
         """Go on with the next request; a part of it may have come with the last one."""
         super().on_response_complete()
-        if self.has_begun():
+        if self._line or self.has_begun():
             self._watch()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words
@@ -144,8 +180,40 @@ class Bounded(_Protocol):
             self._timer = None
 
 
+class _Parser(h11.Connection):
+    """h11's parser, with the target read, and the frame checked, as for every other parser."""
+
+    def next_event(self) -> Any:
+        """Return the next event; an absolute target has become a path, its host the header Host.
+
+        Raises:
+            h11.RemoteProtocolError: the peer does not speak HTTP.
+        """
+        event = super().next_event()
+        if not isinstance(event, h11.Request):
+            return event
+        try:
+            check_frame(event.http_version, list(event.headers))
+            target = read_target(event.method, event.target)
+        except ValueError as fault:
+            raise h11.RemoteProtocolError(str(fault)) from None
+        if target.authority is None:
+            return event
+        return h11.Request(
+            method=event.method,
+            target=target.path + (b"?" + target.query if target.query else b""),
+            headers=with_host(list(event.headers), target.authority),
+            http_version=event.http_version,
+        )
+
+
 class Plain(Bounded, H11Protocol):
     """A connection whose requests h11 parses."""
+
+    def __init__(self, config: uvicorn.Config, *others: Any, **named: Any) -> None:
+        """Parse as every other protocol does."""
+        super().__init__(config, *others, **named)
+        self.conn = _Parser(h11.SERVER, config.h11_max_incomplete_event_size or _HEAD_BYTES_MAX)
 
     def _should_upgrade(self) -> bool:
         """Stay with HTTP; uvicorn would log each offer, and that a library be installed."""

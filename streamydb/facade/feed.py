@@ -12,13 +12,14 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
 
 from streamydb.errors import RecordError
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.ending import Ending
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
 from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.problems import ProblemError, told_of
@@ -128,9 +129,13 @@ class Merger:
 class Feed:
     """The latest batches of changes; used in one event loop."""
 
-    def __init__(self, source: ChangeSource, bytes_max: int, catch_ups_max: int) -> None:
+    def __init__(
+        self, source: ChangeSource, bytes_max: int, catch_ups_max: int,
+        ending: Ending | None = None,
+    ) -> None:
         """Keep batches of `bytes_max` bytes, the newest in any case."""
         self._source = source
+        self._ending = Ending() if ending is None else ending
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("event streams that read old changes", catch_ups_max)
         self._batches: deque[tuple[ChangeBatch, int]] = deque()
@@ -182,7 +187,8 @@ class Feed:
 
         Raises:
             ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone,
-                log-unavailable, not-ready (the source has ended, or cannot read a change).
+                log-unavailable, not-ready (the source or the facade has ended, or a change cannot
+                be read).
         """
         position = since
         while position < self._floor:  # again, if that has moved while the reader was closed
@@ -192,6 +198,7 @@ class Feed:
                     position = position if batch is None else batch.resolved
         number = self._number_after(position)
         while True:
+            self._must_go_on()
             if number < self._dropped:
                 raise _slow()
             if number < self._dropped + len(self._batches):
@@ -227,7 +234,7 @@ class Feed:
     async def _comes(self, pause_s: float) -> bool:
         """Wait for a batch; False after a pause without any."""
         try:
-            async with asyncio.timeout(pause_s):
+            async with self._ending.timeout(pause_s):
                 await self._came.wait()
         except TimeoutError:
             return False
@@ -241,13 +248,31 @@ class Feed:
                 while batch is None or batch.resolved < self._floor:
                     task = asyncio.ensure_future(anext(history))
                     try:
-                        while not (await asyncio.wait([task], timeout=pause_s))[0]:
+                        while not await self._done(task, pause_s):
+                            self._must_go_on()
                             yield None
                     finally:
                         task.cancel()
                         await asyncio.wait([task])
                     batch = task.result()
+                    self._must_go_on()
                     yield batch
+
+    async def _done(self, task: asyncio.Future[ChangeBatch], pause_s: float) -> bool:
+        """Wait until a task is done; False after a pause."""
+        with suppress(TimeoutError):
+            async with self._ending.timeout(pause_s):
+                await asyncio.wait([task])
+        return task.done()
+
+    def _must_go_on(self) -> None:
+        """Refuse to go on when the facade ends.
+
+        Raises:
+            ProblemError: not-ready.
+        """
+        if self._ending.begun:
+            raise _ended("The facade ends")
 
 
 def _after(batch: ChangeBatch, position: int) -> ChangeBatch:

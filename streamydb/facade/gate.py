@@ -6,6 +6,7 @@ answer goes out unbounded: a client that does not read is cut off.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from contextlib import ExitStack
@@ -16,9 +17,11 @@ from urllib.parse import urlsplit
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.cross_origin import is_preflight, preflight, shared
+from streamydb.facade.ending import Ending
 from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.request_target import METHODS, WHOLE, host_name
 from streamydb.facade.sender import Sender, takes_gzip
 
 if TYPE_CHECKING:
@@ -36,10 +39,14 @@ STREAMS: Final = frozenset({"/v1/changes"})
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
 _NOT_WRITING: Final = frozenset({"/v1/read", "/v1/query", "/v1/sql"})
 """Paths that read; a transaction of SQL is counted once it is found to write."""
+_ONLY_READING: Final = frozenset({"/v1/read", "/v1/query"})
+"""Those of them that never write."""
 
 # A body that is not wanted is read up to this size, so that its connection can be used again;
 # to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384
+_OF_ANY_HOST: Final = frozenset({"/health/live", "/health/ready"})
+"""Paths of probes, which name the address of a machine or a pod; their answers tell no data."""
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOKED_AT: Final = (b"host", b"origin", b"accept-encoding")
 
@@ -49,6 +56,7 @@ class Context:
 
     Attributes:
         name: the key or id in the path, still escaped.
+        foreign: the request is for a host that is none of the facade's.
         client: who sends it; decided by the guard.
         address: the network address it comes from.
         sender: sends the answer, and knows its status.
@@ -59,6 +67,7 @@ class Context:
     def __init__(self, name: bytes | None, address: str, sender: Sender) -> None:
         """Know the name, the address and who answers."""
         self.name = name
+        self.foreign = False
         self.address = address
         self.sender = sender
         self.client: Caller = ANYBODY
@@ -83,13 +92,16 @@ class Gate:
     Attributes:
         app: the other.
         metrics: what is counted of the requests.
+        ending: tells those who wait in `app` that the facade ends.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, writes: Limiter
+        self, app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, writes: Limiter,
+        ending: Ending,
     ) -> None:
         """Guard `app`; `writes` bounds the transactions that are under way in it."""
         self.app = app
+        self.ending = ending
         self._writes = writes
         self._settings = settings
         self.metrics = metrics
@@ -118,9 +130,11 @@ class Gate:
         try:
             self._check(scope, told)
             if is_preflight(method, scope["headers"]) and self._is_guest(told.origin):
-                headers = preflight(told.origin)
-                await sender({"type": "http.response.start", "status": 204, "headers": headers})
-                await sender({"type": "http.response.body", "body": b"", "more_body": False})
+                await _send_empty(sender, preflight(told.origin))
+                return
+            if scope["path"] == WHOLE:
+                _must_ask_methods(method)
+                await _send_empty(sender, [(b"allow", ", ".join(METHODS).encode())])
                 return
             if method in _WRITING and scope["path"] not in _NOT_WRITING:
                 self._writes.check(address)  # refused here it costs a third
@@ -129,6 +143,11 @@ class Gate:
         except ProblemError as error:
             await _send_problem(cast("Send", sender), error, close=_leaves_much(scope))
             self.metrics.problem(error.problem.slug)
+        except asyncio.CancelledError:
+            if not self.ending.begun:
+                raise
+            if not sender.status:  # the server would answer in its own words, and log frames
+                await _send_problem(cast("Send", sender), _cut_off(scope), close=True)
         except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
             self._log_fault(sender, error)
             if not sender.status:
@@ -148,6 +167,8 @@ class Gate:
         the scope: the collector would have to find each request.
         """
         context = scope[_CONTEXT] = Context(take_name(scope), address, sender)
+        if scope["path"] in _OF_ANY_HOST:
+            context.foreign = not self._is_ours(host_name(header_of(scope["headers"], b"host")))
         try:
             with context.closing:
                 await self.app(cast("Scope", scope), receive, cast("Send", sender))
@@ -167,6 +188,11 @@ class Gate:
         """Return True if a request comes from another site that the settings allow."""
         return origin in self._settings.cors_origins
 
+    def _is_ours(self, host: str | None) -> bool:
+        """Return True if the settings let the facade answer for a host."""
+        allowed = self._settings.allowed_hosts
+        return allowed is None or host in allowed
+
     def _log_fault(self, sender: Sender, error: Exception) -> None:
         """Log the fault of a request without the request's keys and values."""
         if sender.cut_off:
@@ -185,9 +211,12 @@ class Gate:
             limit = self._settings.target_bytes_max
             raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
         check_query(scope["query_string"])
-        allowed, origin = self._settings.allowed_hosts, told.origin
-        if allowed is not None and _name_of(told.host) not in allowed:
-            raise ProblemError("misdirected", "The header Host names no host of this facade.")
+        name, origin = host_name(told.host), told.origin
+        if name is None:
+            detail = "The header Host is a name or an address, and perhaps a port."
+            raise ProblemError("invalid-parameter", detail, parameters=["Host"])
+        if scope["path"] not in _OF_ANY_HOST and not self._is_ours(name):
+            raise ProblemError("misdirected", "The request names no host of this facade.")
         own = not origin or self._is_guest(origin) or told.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
@@ -219,15 +248,6 @@ def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
 
 
 @lru_cache(maxsize=256)
-def _name_of(host: str) -> str:
-    """The name in a header Host, without the port; empty if it cannot be one."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-@lru_cache(maxsize=256)
 def _hosts_of(origin: str) -> tuple[str, ...]:
     """The headers Host that go with a header Origin; none if it cannot be one.
 
@@ -240,11 +260,36 @@ def _hosts_of(origin: str) -> tuple[str, ...]:
     return (host, f"{host}:{_PORTS[scheme]}") if scheme in _PORTS else (host,)
 
 
+def _must_ask_methods(method: str) -> None:
+    """Refuse a method that cannot be about the server as a whole.
+
+    Raises:
+        ProblemError: method-not-allowed.
+    """
+    if method != "OPTIONS":
+        detail = "The target names no resource of this facade."
+        raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
+
+
+def _cut_off(scope: dict[str, Any]) -> ProblemError:
+    """Return the problem of a request that is under way when the facade has ended."""
+    if scope["method"] in _WRITING and scope["path"] not in _ONLY_READING:
+        detail = "The facade ends; the transaction may be in the log. Send it again with its id."
+        return ProblemError("verdict-unknown", detail, retry_after_s=1)
+    return ProblemError("not-ready", "The facade ends; ask again.", retry_after_s=1)
+
+
 def _leaves_much(scope: dict[str, Any]) -> bool:
     """Return True if a body that was not read is too long to be read for the next request's sake.
     """
     much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
     return much or bool(header_of(scope["headers"], b"transfer-encoding"))
+
+
+async def _send_empty(sender: Sender, headers: list[tuple[bytes, bytes]]) -> None:
+    """Send an answer without a body."""
+    await sender({"type": "http.response.start", "status": 204, "headers": headers})
+    await sender({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _send_problem(send: Send, error: ProblemError, *, close: bool) -> None:

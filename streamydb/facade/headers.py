@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from streamydb.facade.field_values import read_list
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX
 
@@ -27,7 +28,8 @@ __all__ = [
 
 _TAG: Final = re.compile(r'(?:W/)?"[^"\x00-\x20\x7f]*"')
 _OURS: Final = re.compile(r'"([1-9][0-9]{0,18})"')
-_WAIT: Final = re.compile(r"wait=\"?([0-9]{1,9})\"?")
+_SECONDS: Final = re.compile(r"[0-9]+")
+_WAIT_S_MAX: Final = 1e9
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _ANY: Final = "*"
 
@@ -50,18 +52,25 @@ def declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 class Preference(NamedTuple):
-    """The client's preference: an answer before the verdict, or one within some seconds."""
+    """The client's preference: an answer before the verdict, after some seconds or at once.
+
+    Attributes:
+        respond_async: the answer need not have the verdict.
+        wait_s: how long the client waits; infinite if it does not say.
+    """
 
     respond_async: bool
     wait_s: float
 
     def applied(self) -> dict[str, str]:
         """Return the header that tells which preference was followed."""
-        if self.respond_async:
-            return {"Preference-Applied": "respond-async"}
-        if math.isinf(self.wait_s):
-            return {}
-        return {"Preference-Applied": f"wait={self.wait_s:.0f}"}
+        followed = ["respond-async"] if self.respond_async else []
+        if math.isfinite(self.wait_s):
+            followed.append(f"wait={self.wait_s:.0f}")
+        return {"Preference-Applied": ", ".join(followed)} if followed else {}
+
+
+_NO_PREFERENCE: Final = Preference(respond_async=False, wait_s=math.inf)
 
 
 def entity_tag(version: int) -> str:
@@ -70,10 +79,19 @@ def entity_tag(version: int) -> str:
 
 
 def preference(headers: Mapping[str, str]) -> Preference:
-    """Read the header `Prefer`; unknown preferences are ignored, as the RFC demands."""
-    words = re.split(r"\s*[,;]\s*", headers.get("prefer", "").strip().lower())
-    waits = [int(match[1]) for word in words if (match := _WAIT.fullmatch(word))]
-    return Preference("respond-async" in words, min(waits, default=math.inf))
+    """Read the header `Prefer` (RFC 7240): of a preference that is given twice, the first counts.
+
+    What is malformed or unknown is ignored.
+    """
+    given = headers.get("prefer")
+    if given is None:
+        return _NO_PREFERENCE
+    first: dict[str, str] = {}
+    for member in filter(None, read_list(given)):
+        first.setdefault(member.name, member.value)
+    wait = first.get("wait", "")
+    wait_s = min(float(wait), _WAIT_S_MAX) if _SECONDS.fullmatch(wait) else math.inf
+    return Preference(first.get("respond-async") == "", wait_s)
 
 
 def idempotency_key(headers: Mapping[str, str]) -> str | None:

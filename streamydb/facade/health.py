@@ -61,6 +61,12 @@ class Health(msgspec.Struct, kw_only=True):
     why: list[str]
     """The faults."""
 
+    def brief(self) -> Health:
+        """Return what is served, without the state and the faults."""
+        return msgspec.structs.replace(
+            self, seq=None, ts_ms=None, age_s=None, waiting_s=None, why=[]
+        )
+
     def serves(self, kind: Kind) -> bool:
         """Return True if requests of a kind can be served."""
         return bool(getattr(self, kind))

@@ -8,6 +8,7 @@ from litestar import Response, delete, get, put
 
 from streamydb.facade import parameters as q
 from streamydb.facade.body import decode_value_body, reading
+from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import (
     checks_of,
@@ -71,7 +72,10 @@ async def get_value(
     return json_response(found.body, headers=found.headers)
 
 
-@put("/v1/kv/{key:path}", responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout"))
+@put(
+    "/v1/kv/{key:path}",
+    responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout", *CONTENT_PROBLEMS),
+)
 async def put_value(request: AnyRequest, ttl_ms: q.AsTtl = None) -> Response[bytes]:
     """Store a value; If-Match: "version" or If-None-Match: * make it conditional."""
     return await store_value(request, services_of(request), ttl_ms)
@@ -87,7 +91,7 @@ async def store_value(
     """
     key = _key(request)
     client_of(request).must_write(key)
-    async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
+    async with reading(request, services) as body:
         value = decode_value_body(body)
         created = "if-none-match" in headers_of(request)
         written = _Written(value, 201 if created else 200, ttl_ms)

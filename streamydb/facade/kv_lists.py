@@ -8,6 +8,7 @@ from litestar import Response, get, post
 
 from streamydb.facade import parameters as q
 from streamydb.facade.body import reading
+from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.kv import READ_PROBLEMS
 from streamydb.facade.openapi import answers
 from streamydb.facade.read_answers import LIMIT_DEFAULT, Listed, answer_list, answer_many
@@ -18,6 +19,7 @@ __all__ = ["list_values", "read_values"]
 
 _READ_MANY_PROBLEMS: Final = (
     "invalid-json", "invalid-key", "answer-too-large", "too-large", "body-timeout",
+    *CONTENT_PROBLEMS,
 )  # fmt: skip
 
 
@@ -48,7 +50,7 @@ async def list_values(
 async def read_values(request: AnyRequest) -> Response[bytes]:
     """Read many keys at one snapshot: a read-only transaction that never aborts."""
     services = services_of(request)
-    async with reading(request.scope, request.receive, services.settings, services.bodies) as raw:
+    async with reading(request, services) as raw:
         pass  # a read that waits for the log does not hold its body
     found = await answer_many(services, client_of(request), raw)
     return json_response(found.body, headers=found.headers)

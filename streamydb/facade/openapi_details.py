@@ -255,7 +255,7 @@ _CONDITIONS: Final = {
 _SENDING: Final = {
     "Idempotency-Key": "The transaction's id: send it again with the same content after a failure.",
     "Deadline-Ms": "The last commit time (ms since 1970) at which it may be executed.",
-    "Prefer": "respond-async: answer once appended. wait=n: answer within n seconds.",
+    "Prefer": "respond-async: answer once appended. wait=n, also with it: answer within n seconds.",
 }
 _HEADERS: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("get", "/v1/kv/{key}"): _CONDITIONS,

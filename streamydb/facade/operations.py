@@ -8,6 +8,7 @@ import msgspec
 from litestar import Response, get
 from litestar.params import QueryParameter
 
+from streamydb.facade.gate import context_of
 from streamydb.facade.health import Kind
 from streamydb.facade.metrics import METRICS_MEDIA_TYPE
 from streamydb.facade.openapi import answers
@@ -46,14 +47,17 @@ async def get_ready(request: AnyRequest, for_: AsKind = "reads") -> Response[byt
     """Tell what the facade can serve: snapshots, strong reads, writes, changes.
 
     It answers 200 as long as it can serve what is asked `for`, by default snapshots. A pipeline or
-    Kafka that is away is away for every facade, and so no reason to send reads elsewhere.
+    Kafka that is away is away for every facade, and so no reason to send reads elsewhere. A request
+    for another host than those of the facade, as a probe's, is told what is served, and no more.
     """
     health = await services_of(request).health.report()
+    if context_of(request.scope).foreign:
+        health = health.brief()
     if not health.serves(for_):
+        why = f": {'; '.join(health.why)}" if health.why else ""
         raise ProblemError(
-            "not-ready", f"Not ready for {for_}: {'; '.join(health.why)}.", retry_after_s=1,
-            health=health,
-        )  # fmt: skip
+            "not-ready", f"Not ready for {for_}{why}.", retry_after_s=1, health=health
+        )
     return json_response(msgspec.json.encode(health))
 
 

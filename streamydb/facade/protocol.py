@@ -1,22 +1,44 @@
 """HTTP/1.1 by httptools, where it is installed: a compiled parser with the bounds of uvicorn's h11.
 
 uvicorn's own protocol for httptools bounds nothing that it holds before a request is whole, takes
-requests with several hosts, makes headers of trailers, cuts a fragment off a target, so that
-`GET /v1/kv/a#b` would read another key than was sent, and loses the body of a request that offers
-to upgrade the connection, as those of Java's client do. This one does what uvicorn's does with h11.
+requests with several hosts or with a transfer coding that nobody undoes, makes headers of trailers,
+takes targets apart otherwise than with h11 does, so that `GET /v1/kv/a#b` would read another key
+than was sent, sends chunks to clients of HTTP/1.0, and loses the body of a request that offers to
+upgrade the connection, as those of Java's client do. This one does what uvicorn's does with h11.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
-from urllib.parse import unquote
+from typing import Any, ClassVar, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamydb.facade.connections import Bounded, Plain
+from streamydb.facade.request_target import check_frame, place_target, with_host
 
 __all__ = ["Fast"]
+
+
+class _ToTheEnd(int):
+    """The length of an answer that ends with its connection: nothing is longer or shorter."""
+
+    def __lt__(self, other: object) -> bool:
+        """Bound nothing."""
+        return False
+
+    def __sub__(self, other: object) -> _ToTheEnd:
+        """Stay the same, whatever was sent of it."""
+        return self
+
+    def __ne__(self, other: object) -> bool:
+        """Await nothing more."""
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_UNBOUNDED: Final = _ToTheEnd()
 
 
 class _Strict(HttpToolsProtocol):
@@ -59,16 +81,21 @@ class _Strict(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Refuse what h11 refuses; begin to answer the request."""
         self._incomplete, self._in_head, self._begun = 0, False, False
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
-            raise ValueError("not one host")
+        version = self.parser.get_http_version().encode()
+        check_frame(version, self.headers)
+        target = dict[str, Any]()
+        authority = place_target(target, self.parser.get_method(), self.url)
         if self.parser.should_upgrade():
             return
+        if authority is not None:
+            self.headers[:] = with_host(self.headers, authority)
+        sent, self.url = self.url, b"/"  # uvicorn takes targets apart in another way
         super().on_headers_complete()
-        if b"#" in self.url:
-            raw, _, query = self.url.partition(b"?")
-            scope = {"raw_path": raw, "path": unquote(raw.decode("ascii")), "query_string": query}
-            cast("dict[str, Any]", self.scope).update(scope)
+        self.url = sent
+        cast("dict[str, Any]", self.scope).update(target)
+        if version == b"1.0":
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _UNBOUNDED
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""

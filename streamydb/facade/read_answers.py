@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from streamydb.facade.auth import Caller
+from streamydb.facade.body import decode_fields
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import entity_tag, matches
 from streamydb.facade.paths import key_of
@@ -18,7 +19,6 @@ from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_se
 from streamydb.facade.services import Services
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model.ports import StoredEntry
-from streamydb.records.formats import UNREADABLE
 
 __all__ = [
     "LIMIT_DEFAULT", "SNAPSHOT_HEADER", "Answer", "Listed", "answer_list", "answer_many",
@@ -184,11 +184,9 @@ def _check_bounds(place: Cursor) -> None:
 
 def _read_body(raw: bytes, keys_max: int) -> _ReadBody:
     """The body of a read of many keys."""
-    try:
-        body = _decode_read(raw)
-    except UNREADABLE:
-        detail = 'Send {"keys": [...]} and, if you like, at, consistency, min_version.'
-        raise ProblemError("invalid-json", detail) from None
+    body = decode_fields(
+        raw, _decode_read, 'Send {"keys": [...]} and, if you like, at, consistency, min_version.'
+    )
     if len(body.keys) > keys_max:
         raise ProblemError("too-large", f"A read has at most {keys_max} keys.")
     check_seqs(at=body.at, min_version=body.min_version)

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.coverage import Coverage
+from streamydb.facade.ending import WORK_LEFT_S, Ending
 from streamydb.facade.looks import Looks, retrieve
 from streamydb.facade.ports import (
     LogUnavailableError,
@@ -151,8 +152,12 @@ class ReadWaiter:
 class Reader:
     """Opens snapshots that satisfy what a read asks for."""
 
-    def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
+    def __init__(
+        self, model: ReadModel, log: TransactionLog, settings: FacadeSettings,
+        ending: Ending | None = None,
+    ) -> None:
         """Read from `model`."""
+        self._ending = Ending() if ending is None else ending
         self._model = model
         self._log = log
         self._ends = Looks(log.ends)
@@ -233,7 +238,7 @@ class Reader:
         """
         with self.waiters.enter():
             try:
-                async with asyncio.timeout(timeout_s):
+                async with self._ending.timeout(timeout_s, WORK_LEFT_S):
                     await self._must_come(floor, name)
                     least = max(floor, await self._known()) if strong else floor
                     await self._progress.until(lambda now: now.seq >= least)

@@ -19,7 +19,7 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.rejection import valid_id, valid_key
 from streamydb.records.transaction import Transaction
 
-__all__ = ["Culprit", "culprit"]
+__all__ = ["Culprit", "culprit", "place_of"]
 
 _Path: TypeAlias = tuple[str | int, ...]
 
@@ -67,8 +67,7 @@ def _of_shape(payload: bytes, record: Any) -> Culprit | None:
         said = _SAID.fullmatch(str(fault))
         if said is None:
             return None
-        steps = _STEP.findall(said["path"] or "")
-        path: _Path = tuple(int(index) if index else name for name, index in steps)
+        path = _path_of(said)
         return Culprit(_named(path), _given(record, path), f"{said['what']}.")
     checks = enumerate(record.get("checks", []))
     bare = [number for number, check in checks if check.keys() <= {"key", "range"}]
@@ -76,6 +75,18 @@ def _of_shape(payload: bytes, record: Any) -> Culprit | None:
         return None
     path = ("checks", bare[0])
     return Culprit(_named(path), _given(record, path), "The check compares nothing.")
+
+
+def place_of(fault: Exception) -> str:
+    """Return the field that an error of msgspec names, as ``keys[0]``; empty for the whole."""
+    said = _SAID.fullmatch(str(fault))
+    return "" if said is None else _named(_path_of(said))
+
+
+def _path_of(said: re.Match[str]) -> _Path:
+    """Return the path in the text of an error of msgspec."""
+    steps = _STEP.findall(said["path"] or "")
+    return tuple(int(index) if index else name for name, index in steps)
 
 
 def _fields(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:

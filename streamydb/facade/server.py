@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
+from streamydb.facade.ending import SHUTDOWN_S, Ending
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
@@ -36,7 +37,6 @@ _LOG: Final = logging.getLogger("streamydb.facade")
 _BACKLOG: Final = 4_096
 """Connections that wait to be accepted: what Linux grants by default. One that finds no room tries
 again after 1, 2, 4 and 8 seconds, so that a burst of some thousand clients would wait 15."""
-_SHUTDOWN_S: Final = 10
 _OTHER_FILES: Final = 500
 """Files and sockets that a facade has open beside its connections, at most."""
 
@@ -81,11 +81,19 @@ def make_server(
 
     settings = checked(settings)
     app = create_app(model, log, changes, settings, pipeline=pipeline, about=about)
-    return server_of(app, settings, app.metrics)
+    return server_of(app, settings, app.metrics, app.ending)
 
 
-def server_of(app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics) -> uvicorn.Server:
+def server_of(
+    app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, ending: Ending | None = None
+) -> uvicorn.Server:
     """Return a server of an application with the facade's settings and bounds, not started yet.
+
+    Args:
+        app: the application.
+        settings: the facade's.
+        metrics: what is counted of its connections.
+        ending: told when the server begins to end.
 
     Raises:
         ConfigurationError: the certificates cannot be read.
@@ -109,7 +117,7 @@ def server_of(app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics) ->
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=settings.incomplete_bytes_max,
         timeout_keep_alive=settings.idle_s,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
         ssl_certfile=settings.tls_certificate_file,
         ssl_keyfile=settings.tls_key_file,
     )
@@ -120,7 +128,7 @@ def server_of(app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics) ->
             f"{settings.tls_certificate_file}, {settings.tls_key_file}: no usable certificate and "
             f"key ({error.strerror or type(error).__name__})"
         ) from None
-    return Server(config)
+    return Server(config, Ending() if ending is None else ending)
 
 
 def serve(

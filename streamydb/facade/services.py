@@ -10,6 +10,7 @@ from litestar import Request, Response
 
 from streamydb.facade.auth import Caller, Tokens
 from streamydb.facade.bounds import Budget, Limiter
+from streamydb.facade.ending import Ending
 from streamydb.facade.feed import Feed
 from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import context_of
@@ -72,6 +73,7 @@ class Services:
     changes: ChangeSource
     tokens: Tokens
     metrics: FacadeMetrics
+    ending: Ending
     bodies: Budget
     reader: Reader
     queries: QueryRunner
@@ -94,8 +96,8 @@ def make_services(
     pipeline: Callable[[], PipelineStatus] | None = None,
 ) -> Services:
     """Put the parts of a facade together."""
-    metrics = FacadeMetrics()
-    reader = Reader(model, log, settings)
+    metrics, ending = FacadeMetrics(), Ending()
+    reader = Reader(model, log, settings, ending)
     queries = QueryRunner(model, reader, settings)
     services = Services(
         settings=settings,
@@ -104,13 +106,16 @@ def make_services(
         changes=changes,
         tokens=tokens,
         metrics=metrics,
+        ending=ending,
         bodies=Budget(settings.bodies_bytes_max),
         reader=reader,
         queries=queries,
         statements=StatementRunner(queries, reader, settings),
-        writer=TransactionWriter(model, log, settings, metrics, traces),
-        feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max),
-        emitted=StreamFeed(changes.streams, settings.stream_bytes_max, settings.catch_ups_max),
+        writer=TransactionWriter(model, log, settings, metrics, traces, ending),
+        feed=Feed(changes, settings.stream_bytes_max, settings.catch_ups_max, ending),
+        emitted=StreamFeed(
+            changes.streams, settings.stream_bytes_max, settings.catch_ups_max, ending
+        ),
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
         health=HealthMonitor(model, log, changes, settings, reader.passed, pipeline),
         ticker=Ticker(model, log, settings),

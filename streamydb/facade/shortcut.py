@@ -141,7 +141,7 @@ class Shortcut:
             return await answer_one(services, caller, context.name or b"", {}, plain.wanted)
         if plain.route == _LIST:
             return await answer_list(services, caller, plain.listed, plain.wanted)
-        async with reading(scope, receive, services.settings, services.bodies) as raw:
+        async with reading(_Sent(scope, receive), services) as raw:
             pass  # a read that waits for the log does not hold its body
         return await answer_many(services, caller, raw)
 

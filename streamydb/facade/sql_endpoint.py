@@ -9,7 +9,8 @@ import msgspec
 from litestar import Response, post
 
 from streamydb.errors import ID_REUSED, ValueRejected
-from streamydb.facade.body import reading
+from streamydb.facade.body import decode_fields, reading
+from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.openapi import answers
@@ -22,7 +23,6 @@ from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.transactions import decided
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 from streamydb.records import Result, canonical
-from streamydb.records.formats import UNREADABLE
 
 __all__ = ["post_query", "post_sql"]
 
@@ -30,7 +30,7 @@ _PROBLEMS = (
     "invalid-json", "invalid-parameter", "query-invalid", "unauthorized", "forbidden",
     "cross-origin", "body-timeout", "snapshot-gone", "answer-too-large", "too-large",
     "query-costly", "too-many-requests", "overloaded", "log-unavailable", "read-model-behind",
-    "not-ready", "queries-off",
+    "not-ready", "queries-off", *CONTENT_PROBLEMS,
 )  # fmt: skip
 _SQL_PROBLEMS = (
     "constraint-violated", "aborted", "invalid-transaction", "id-reused", "deadline-passed",
@@ -56,7 +56,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 async def post_query(request: AnyRequest) -> Response[bytes]:
     """Run one SELECT over the table `kv(key, value, version, ts)` at one snapshot."""
     services = services_of(request)
-    async with reading(request.scope, request.receive, services.settings, services.bodies) as raw:
+    async with reading(request, services) as raw:
         body = _decoded(raw)
     query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
@@ -87,7 +87,7 @@ async def post_sql(request: AnyRequest) -> Response[bytes]:
     """Execute statements on tables as one transaction: the rows and counts of each."""
     services = services_of(request)
     headers = headers_of(request)
-    async with reading(request.scope, request.receive, services.settings, services.bodies) as raw:
+    async with reading(request, services) as raw:
         body = _statements(raw)
     key, sent = idempotency_key(headers), False
     wanted = SqlTransaction(
@@ -122,14 +122,10 @@ async def post_sql(request: AnyRequest) -> Response[bytes]:
 
 
 def _statements(raw: bytes) -> _Statements:
-    try:
-        body = msgspec.json.decode(raw, type=_Statements)
-    except UNREADABLE:
-        detail = (
-            'Send {"statements": [{"sql": "select …", "params": []}]} and, if you like, tables, '
-            "at, consistency."
-        )
-        raise ProblemError("invalid-json", detail) from None
+    body = decode_fields(
+        raw, _decode_statements, 'Send {"statements": [{"sql": "select …", "params": []}]} and, if '
+        "you like, tables, at, consistency.",
+    )  # fmt: skip
     check_seqs(at=body.at, min_version=body.min_version)
     if not all(map(_storable, (each.params for each in body.statements))):
         raise ProblemError("invalid-parameter", "Numbers in `params` are finite and fit 64 bits.")
@@ -145,11 +141,10 @@ def _storable(params: Any) -> bool:
 
 
 def _decoded(raw: bytes) -> _Body:
-    try:
-        body = msgspec.json.decode(raw, type=_Body)
-    except UNREADABLE:
-        detail = 'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.'
-        raise ProblemError("invalid-json", detail) from None
+    body = decode_fields(
+        raw, _decode_query,
+        'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.',
+    )  # fmt: skip
     check_seqs(at=body.at, min_version=body.min_version)
     if len(body.prefix.encode()) > KEY_BYTES_MAX:
         raise ProblemError("invalid-parameter", f"A prefix has at most {KEY_BYTES_MAX} bytes.")
@@ -162,3 +157,7 @@ def _fits(value: Any) -> bool:
     if isinstance(value, int):
         return INTEGER_MIN <= value <= INTEGER_MAX
     return not isinstance(value, float) or math.isfinite(value)
+
+
+_decode_query = msgspec.json.Decoder(_Body).decode
+_decode_statements = msgspec.json.Decoder(_Statements).decode

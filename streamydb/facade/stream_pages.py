@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.ending import Ending
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
 from streamydb.facade.ports import LogFaultError
 from streamydb.records.emission import partition_of, place_of
@@ -55,8 +56,12 @@ class _News:
 class StreamFeed:
     """The latest records of all streams; used in one event loop."""
 
-    def __init__(self, source: StreamSource, bytes_max: int, catch_ups_max: int) -> None:
+    def __init__(
+        self, source: StreamSource, bytes_max: int, catch_ups_max: int,
+        ending: Ending | None = None,
+    ) -> None:
         """Keep records of `bytes_max` bytes."""
+        self._ending = Ending() if ending is None else ending
         self._source = source
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("reads of old records of streams", catch_ups_max)
@@ -171,7 +176,7 @@ class StreamFeed:
         news = self._news.setdefault(key, _News())
         news.readers += 1
         try:
-            async with asyncio.timeout(wait_s):
+            async with self._ending.timeout(wait_s):
                 await news.came.wait()
         except TimeoutError:
             return

@@ -12,6 +12,7 @@ from streamydb.errors import UNTIMELY
 from streamydb.facade import parameters as q
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.body import reading
+from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
 from streamydb.facade.openapi import answers
@@ -42,7 +43,7 @@ __all__ = [
 _POST_PROBLEMS: Final = (
     "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
     "body-timeout", "too-large", "invalid-transaction", "id-reused", "deadline-passed",
-    "too-many-requests",
+    "too-many-requests", *CONTENT_PROBLEMS,
     "overloaded", "log-unavailable", "verdict-unknown",
 )  # fmt: skip
 _GET_PROBLEMS: Final = (
@@ -72,7 +73,7 @@ async def send_transaction(request: Sent, services: Services) -> Response[bytes]
         ProblemError: as `post_transaction` declares.
     """
     headers = headers_of(request)
-    async with reading(request.scope, request.receive, services.settings, services.bodies) as body:
+    async with reading(request, services) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
         return await execute(request, services, txn_id, payload, preference(headers))
 
@@ -157,7 +158,7 @@ async def decided(
         )
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
-        refusal.members["id"] = result.id
+        refusal.members |= {"id": result.id, "seq": result.seq}
         if result.code in UNTIMELY:
             clock_ms = services.log.clocks().local_ms
             told = clocks_told("the facade's", clock_ms, result.ts_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,8 +37,17 @@ class _Rest:
                 return end.value
 
 
-async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
+async def within(
+    seconds: float,
+    work: Coroutine[Any, Any, _T],
+    timer: Callable[[float], AbstractAsyncContextManager[object]] = asyncio.timeout,
+) -> _T:
     """Await a coroutine; most are done at once, and a timer would cost more than they do.
+
+    Args:
+        seconds: how long it may take.
+        work: the coroutine.
+        timer: makes the timer of those that wait.
 
     Raises:
         TimeoutError: it took longer, and was cancelled.
@@ -46,5 +56,5 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
         waiting = work.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    async with asyncio.timeout(seconds):
+    async with timer(seconds):
         return await _Rest(work, waiting)  # type: ignore[no-any-return]

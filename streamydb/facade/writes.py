@@ -18,6 +18,7 @@ from msgspec import UNSET
 from streamydb.errors import UNTIMELY
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.ending import WORK_LEFT_S, Ending
 from streamydb.facade.headers import Preference
 from streamydb.facade.looks import Looks
 from streamydb.facade.metrics import FacadeMetrics
@@ -135,8 +136,10 @@ class TransactionWriter:
         settings: FacadeSettings,
         metrics: FacadeMetrics,
         traces: Traces = OFF,
+        ending: Ending | None = None,
     ) -> None:
         """Write to `log`."""
+        self._ending = Ending() if ending is None else ending
         self._traces = traces
         self._model = model
         self._log = log
@@ -184,13 +187,14 @@ class TransactionWriter:
         Raises:
             ProblemError: verdict-unknown, if the client has not said how long it waits.
         """
-        if preference.respond_async or pending.position is None:
+        at_once = preference.respond_async and math.isinf(preference.wait_s)
+        if at_once or pending.position is None:
             self._metrics.verdict("pending")
             return None
         wait_s = min(preference.wait_s, self._settings.verdict_timeout_s)
         try:
             with self._traces.span("wait for verdict"):
-                async with asyncio.timeout(wait_s):
+                async with self._ending.timeout(wait_s, WORK_LEFT_S):
                     result = await self._log.result(pending.txn_id, pending.position)
         except TimeoutError:
             self._metrics.verdict("unknown")
@@ -251,7 +255,8 @@ class TransactionWriter:
         if math.isinf(preference.wait_s):
             return None
         try:
-            async with asyncio.timeout(min(preference.wait_s, self._settings.verdict_timeout_s)):
+            wait_s = min(preference.wait_s, self._settings.verdict_timeout_s)
+            async with self._ending.timeout(wait_s, WORK_LEFT_S):
                 return await self._log.result(txn_id, position)
         except TimeoutError:
             return None

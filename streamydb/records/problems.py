@@ -37,7 +37,8 @@ _TABLE: Final = (
     Problem("invalid-json", 400, "The body is not JSON", "Not JSON (RFC 8259, UTF-8), NaN, lone "
             "surrogates, a number that does not fit."),
     Problem("invalid-parameter", 400, "A parameter makes no sense",
-            "A query parameter or header is malformed, unknown, repeated or contradicts another."),
+            "A query parameter, header or field of a body is malformed, unknown, repeated or "
+            "contradicts another."),
     Problem("invalid-key", 400, "The key cannot be a key",
             "A key is empty, too long or not UTF-8."),
     Problem("query-invalid", 400, "The query cannot be run",
@@ -76,10 +77,17 @@ _TABLE: Final = (
     Problem("answer-too-large", 413, "The answer would be too large",
             "The values or rows that were asked for do not fit in one answer; ask for fewer."),
     Problem("uri-too-long", 414, "The address is too long", "Path and query are above a limit."),
+    Problem("unsupported-media-type", 415, "The body is in a form that is not taken",
+            "Content-Type, Content-Encoding or another header says that the body is something else "
+            "than JSON in UTF-8."),
+    Problem("expectation-failed", 417, "The expectation cannot be met",
+            "The header Expect names something else than 100-continue."),
     Problem("misdirected", 421, "Not a host of this facade",
-            "The header Host names another host than those the facade answers for."),
+            "The header Host, or an absolute target, names another host than those the facade "
+            "answers for."),
     Problem("invalid-transaction", 422, "The transaction cannot be executed",
-            "`code` has the reason code of the verdict that it would get; nothing was appended."),
+            "`code` has the reason code of the verdict that it got, if there is a `seq`, or would "
+            "get; nothing was written."),
     Problem("constraint-violated", 422, "A constraint does not allow this",
             "`constraint` names it, `violated` says what it demands; nothing was written."),
     Problem("query-costly", 422, "The query takes too much",

@@ -106,6 +106,16 @@ export const PROBLEMS = {
     "retriable": false,
     "uncertain": false
   },
+  "unsupported-media-type": {
+    "status": 415,
+    "retriable": false,
+    "uncertain": false
+  },
+  "expectation-failed": {
+    "status": 417,
+    "retriable": false,
+    "uncertain": false
+  },
   "misdirected": {
     "status": 421,
     "retriable": false,

@@ -22,10 +22,11 @@ POLICY: Final = (
 """Only our own files, nothing inline, nobody frames the page, no text becomes markup."""
 
 _PAGE: Final = "index.html"
+# The router adds the charset.
 _MEDIA_TYPES: Final = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
 _HEADERS: Final = {

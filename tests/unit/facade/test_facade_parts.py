@@ -96,9 +96,9 @@ def test_a_mounted_facade_and_a_server_without_raw_paths() -> None:
 
 @pytest.mark.parametrize(
     ("header", "asynchronous", "wait_s"),
-    [("respond-async", True, math.inf), ("wait=5", False, 5), ("Respond-Async; wait=5", True, 5),
-     ("respond-async, wait=10, wait=3", True, 3), ("wait=x", False, math.inf),
-     ("", False, math.inf),
+    [("respond-async", True, math.inf), ("wait=5", False, 5),
+     ("Respond-Async; wait=5", True, math.inf), ("respond-async, wait=10, wait=3", True, 10),
+     ("wait=x", False, math.inf), ("", False, math.inf),
      ('wait="7"', False, 7), ("return=minimal", False, math.inf), ("wait=-1", False, math.inf)],
 )  # fmt: skip
 def test_preferences(header: str, *, asynchronous: bool, wait_s: float) -> None:

@@ -180,6 +180,10 @@ SCENARIOS: dict[str, Callable[[], Awaitable[HttpAnswer]]] = {
     "too-large": requesting("PUT", "/v1/kv/a", b" " * (TRANSACTION_BYTES_MAX + 1)),
     "answer-too-large": requesting("POST", "/v1/read", b'{"keys": ["a"]}', answer_bytes_max=1),
     "uri-too-long": requesting("GET", "/v1/kv/" + "a" * 9_000),
+    "unsupported-media-type": requesting(
+        "PUT", "/v1/kv/a", b"1", {"content-encoding": "gzip"}
+    ),
+    "expectation-failed": requesting("PUT", "/v1/kv/a", b"1", {"expect": "a-miracle"}),
     "misdirected": requesting("GET", "/v1/kv/a", allowed_hosts=("db.example",)),
     "invalid-transaction": requesting(*POST, b'{"x": 1}'),
     "query-costly": requesting(

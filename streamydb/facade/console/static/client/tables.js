@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (5063ac02726b5ef5bb4a83c7193bbda66228880944a283e16e6f42bbf4dcbcf5): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (221d75dad20a412733d0e91b4cddc5a5841c4937e6e1aca02d15a9b1804675db): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -104,6 +104,16 @@ export const PROBLEMS = {
     },
     "uri-too-long": {
         "status": 414,
+        "retriable": false,
+        "uncertain": false
+    },
+    "unsupported-media-type": {
+        "status": 415,
+        "retriable": false,
+        "uncertain": false
+    },
+    "expectation-failed": {
+        "status": 417,
         "retriable": false,
         "uncertain": false
     },

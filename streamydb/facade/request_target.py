@@ -1,0 +1,177 @@
+"""The request line and the host of a request (RFC 9112, sections 3 and 6; RFC 3986), read once.
+
+Two parsers may be installed, and each forgives other mistakes. So the line, the target and the
+fields that frame a body are held against the standard here, whichever of them takes the bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv6Address
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+__all__ = [
+    "METHODS", "WHOLE", "Target", "check_frame", "host_name", "method_of", "place_target",
+    "read_target", "usual_line", "with_host",
+]  # fmt: skip
+
+METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT")
+"""Methods that some endpoint has."""
+
+WHOLE: Final = "*"
+"""The path of a request about the server as a whole."""
+
+_WHOLE: Final = WHOLE.encode()
+usual_line: Final = re.compile(rb"(?:GET|PUT|POST|DELETE|HEAD) /[!-~]* HTTP/1\.1\r\n").match
+"""Match bytes that begin with a request line which needs no second look."""
+
+_KNOWN: Final = frozenset({*METHODS, "CONNECT", "PATCH", "TRACE"})
+"""Methods of RFC 9110 and RFC 5789; the parsers know different ones beside them."""
+
+_VERSIONS: Final = frozenset({b"1.0", b"1.1"})
+_FRAMING: Final = frozenset({b"content-length", b"host", b"transfer-encoding"})
+_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) [\x21-\x7e]+ HTTP/1\.[01]\r\n")
+_ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?#]+)([^?]*)(?:\?(.*))?", re.DOTALL)
+_HOST: Final = re.compile(
+    r"(?:\[(?P<literal>[0-9A-Fa-f:.]+)\]|(?P<name>(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+))"
+    r"(?::[0-9]*)?"
+)
+
+
+class Target(NamedTuple):
+    """The target of a request.
+
+    Attributes:
+        path: still escaped; `WHOLE` for the server as a whole.
+        query: still escaped.
+        authority: stands for the header Host, if the target names a host.
+    """
+
+    path: bytes
+    query: bytes
+    authority: bytes | None = None
+
+
+def method_of(line: bytes) -> str | None:
+    """Return the method that a whole request line of HTTP/1.0 or HTTP/1.1 begins with.
+
+    It is empty if no standard has the method, and None if the bytes are no such line.
+    """
+    found = _LINE.match(line)
+    if found is None:
+        return None
+    method = found[1].decode()
+    return method if method in _KNOWN else ""
+
+
+def read_target(method: bytes, target: bytes) -> Target:
+    """Take a target apart, in whichever of its four forms it is.
+
+    Raises:
+        ValueError: it has none of the forms that its method may have.
+    """
+    connects = method == b"CONNECT"
+    if target.startswith(b"/") and not connects:
+        path, _, query = target.partition(b"?")
+        return Target(path, query)
+    if connects:
+        name, colon, port = target.rpartition(b":")
+        if colon and port.isdigit() and _is_host(name):
+            return Target(_WHOLE, b"", target)
+        raise ValueError("the target of CONNECT is no host and port")
+    if target == _WHOLE and method == b"OPTIONS":
+        return Target(_WHOLE, b"")
+    return _absolute(method, target)
+
+
+def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes | None:
+    """Write a target into an ASGI scope; return its authority, if it has one.
+
+    Raises:
+        ValueError: see `read_target`.
+    """
+    if target.startswith(b"/") and method != b"CONNECT":  # at a third of the price of an object
+        (path, _, query), authority = target.partition(b"?"), None
+    else:
+        path, query, authority = read_target(method, target)
+    text = path.decode("ascii")
+    scope["raw_path"] = path
+    scope["path"] = unquote(text) if "%" in text else text
+    scope["query_string"] = query
+    return authority
+
+
+def _absolute(method: bytes, target: bytes) -> Target:
+    """Take an absolute target apart; raises as `read_target`."""
+    found = _ABSOLUTE.fullmatch(target)
+    if found is None or not _is_host(found[1]):
+        raise ValueError("the target is neither a path nor an address of HTTP")
+    path, query = found[2], found[3]
+    if not path:
+        path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
+    return Target(path, query or b"", found[1])
+
+
+def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a head that does not say where its body ends, or for which host it is.
+
+    Args:
+        version: `1.0` or `1.1`.
+        headers: their names in small letters.
+
+    Raises:
+        ValueError: there is not one Host; a transfer coding other than `chunked`, several of them,
+            one beside a Content-Length, or one in HTTP/1.0.
+    """
+    hosts, coding, sized = 0, None, False
+    for name, value in headers:
+        if name not in _FRAMING:
+            continue
+        if name == b"host":
+            hosts += 1
+        elif name == b"content-length":
+            sized = True
+        else:
+            coding = value if coding is None else coding + b"," + value
+    if hosts > 1 or (hosts == 0 and version == b"1.1"):
+        raise ValueError("there is not one Host")
+    if version not in _VERSIONS:
+        raise ValueError("the version is neither 1.0 nor 1.1")
+    if coding is not None and (
+        sized or version == b"1.0" or coding.strip(b" \t").lower() != b"chunked"
+    ):
+        raise ValueError("the end of the body is not certain")
+
+
+def with_host(
+    headers: Sequence[tuple[bytes, bytes]], authority: bytes
+) -> list[tuple[bytes, bytes]]:
+    """Return headers in which the host of an absolute target stands for the header Host."""
+    return [(b"host", authority), *((n, value) for n, value in headers if n != b"host")]
+
+
+@lru_cache(maxsize=256)
+def host_name(field: str) -> str | None:
+    """Return the host in a header Host, in small letters, without brackets and port.
+
+    It is empty if the header is, and None if the header is malformed.
+    """
+    if not field:
+        return ""
+    found = _HOST.fullmatch(field)
+    if found is None:
+        return None
+    if found["literal"] is None:
+        return found["name"].lower()
+    try:
+        IPv6Address(found["literal"])
+    except AddressValueError:
+        return None
+    return found["literal"].lower()
+
+
+def _is_host(authority: bytes) -> bool:
+    return bool(host_name(authority.decode("latin-1")))

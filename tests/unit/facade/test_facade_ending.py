@@ -1,0 +1,185 @@
+"""A facade that ends: whoever waits hears of it at once, and every answer has its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.ending import Ending
+from streamydb.facade.gate import _cut_off
+from streamydb.facade.server import listen, make_server
+from streamydb.procedures.modules import compile_module
+from streamydb.testing.database import wait_for
+from streamydb.testing.in_process import InProcess, scenario, until
+from streamydb.testing.memory import MemoryDatabase
+from tests.support.served import running
+from tests.support.workflows import VOTER
+
+HEAD = " HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+NEVER_S = 3_600
+
+
+class Facade:
+    """A facade that is served, and connections to it."""
+
+    def __init__(self, server: Any, port: int, stack: ExitStack) -> None:
+        self.server = server
+        self.port = port
+        self._stack = stack
+
+    def send(self, text: str) -> socket.socket:
+        """Connect and send something."""
+        channel = self._stack.enter_context(socket.create_connection(("127.0.0.1", self.port), 30))
+        channel.sendall(text.encode())
+        return channel
+
+
+@contextmanager
+def served(database: MemoryDatabase, shutdown_s: float = NEVER_S) -> Iterator[Facade]:
+    """Serve a database; at the end of the context the server has ended by itself.
+
+    By default it would wait an hour for answers that do not come.
+    """
+    limits = FacadeSettings(
+        port=0, heartbeat_s=600, verdict_timeout_s=600, body_timeout_s=600, head_timeout_s=600
+    )
+    with listen(limits) as listener, ExitStack() as stack:
+        server = make_server(limits, database.model, database.log, database.changes)
+        server.config.timeout_graceful_shutdown = shutdown_s  # type: ignore[assignment]
+        with running(server, listener) as port:
+            wait_for(lambda: server.started, "the start")
+            yield Facade(server, port, stack)
+            server.should_exit = True
+
+
+def rest(channel: socket.socket) -> bytes:
+    """All that comes until the connection ends."""
+    data = b""
+    while part := channel.recv(65_536):
+        data += part
+    return data
+
+
+def under_way(facade: Facade, count: int) -> None:
+    wait_for(lambda: len(facade.server.server_state.tasks) == count, f"{count} requests")
+
+
+def problem(answer: bytes) -> Any:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head.lower()
+    assert b"connection: close" in head.lower()
+    return json.loads(body)
+
+
+@pytest.mark.usefixtures("parser")
+def test_all_who_wait_hear_of_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    database = MemoryDatabase()
+    deploy = compile_module("voter", VOTER.encode()).record
+    database.modules.put(VOTER.encode())
+    database.log.records.append(json.dumps({"id": "d", "deploy": deploy}).encode())
+    database.run()
+    with served(database) as facade:
+        feed = facade.send(f"GET /v1/changes?since=0{HEAD}\r\n")
+        poll = facade.send(f"GET /v1/streams/voter.votes?wait=600{HEAD}\r\n")
+        half = [
+            facade.send(f"{method} {path}{HEAD}Content-Length: 9\r\n\r\n1")
+            for method, path in (
+                ("PUT", "/v1/kv/a"), ("POST", "/v1/transactions"), ("POST", "/v1/read"),
+                ("POST", "/v1/query"), ("POST", "/v1/sql"),
+            )
+        ]  # fmt: skip
+        chunks = facade.send(f"PUT /v1/kv/a{HEAD}Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n")
+        silent, head = facade.send(""), facade.send(f"GET /v1/limits{HEAD}")
+        under_way(facade, 8)
+        facade.server.should_exit = True
+        told = rest(feed)
+        assert told.endswith(b"\r\n0\r\n\r\n")
+        last = told.rpartition(b"event: error\ndata: ")[2].partition(b"\n")[0]
+        assert json.loads(last)["type"] == "/problems/not-ready"
+        answer = rest(poll)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["records"] == []
+        for channel in (*half, chunks):
+            assert problem(rest(channel))["type"] == "/problems/body-timeout"
+        assert (rest(silent), rest(head)) == (b"", b"")
+    assert len(database.log.records) == 1
+    assert "Traceback" not in caplog.text
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+@pytest.mark.usefixtures("parser")
+def test_what_is_cut_off_gets_an_answer_that_is_true(caplog: pytest.LogCaptureFixture) -> None:
+    database = MemoryDatabase()
+    database.executing = False
+    with served(database, shutdown_s=0.05) as facade:
+        write = facade.send(f"PUT /v1/kv/a{HEAD}Content-Length: 1\r\n\r\n1")
+        wait_for(lambda: len(database.log.records) == 1, "a transaction")
+        read = facade.send(f"GET /v1/kv/a?min_version=1{HEAD}\r\n")
+        under_way(facade, 2)
+        facade.server.should_exit = True
+        assert problem(rest(write))["type"] == "/problems/verdict-unknown"
+        assert problem(rest(read))["type"] == "/problems/not-ready"
+    assert "Traceback" not in caplog.text
+
+
+@scenario
+async def test_nothing_that_may_have_been_appended_is_said_to_be_none() -> None:
+    database = MemoryDatabase()
+    async with InProcess(create_app(database.model, database.log, database.changes)) as client:
+        paths = (await client.request("GET", "/schema")).json()["paths"]
+    uncertain = {
+        (method, path)
+        for path, item in paths.items() for method in item
+        if _cut_off({"method": method.upper(), "path": path}).problem.uncertain
+    }  # fmt: skip
+    assert uncertain == {
+        ("put", "/v1/kv/{key}"), ("delete", "/v1/kv/{key}"), ("post", "/v1/transactions"),
+        ("post", "/v1/sql"),
+    }  # fmt: skip
+
+
+@scenario
+async def test_a_verdict_that_does_not_come_before_the_end_is_told_where_to_ask_for() -> None:
+    database = MemoryDatabase()
+    database.executing = False
+    app = create_app(database.model, database.log, database.changes)
+    async with InProcess(app) as client:
+        waiting = asyncio.create_task(client.request("PUT", "/v1/kv/a", b"1"))
+        await until(lambda: bool(database.log.records))
+        for wait in app.ending._waits:
+            wait._left_s = 0
+        app.ending.begin()
+        answer = await waiting
+        assert answer.problem == "verdict-unknown"
+        assert answer.headers["location"].endswith("?record=0:0")
+
+
+@scenario
+async def test_waits_are_shortened_and_never_made_longer() -> None:
+    ending = Ending()
+
+    async def waits(seconds: float, left_s: float = 0.0) -> str:
+        try:
+            async with ending.timeout(seconds, left_s):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "over"
+        return "never"
+
+    patient = [asyncio.create_task(waits(NEVER_S)), asyncio.create_task(waits(0.01, NEVER_S))]
+    async with ending.timeout(NEVER_S, NEVER_S):
+        await asyncio.wait(patient[1:])
+        ending.begin()
+        assert await asyncio.gather(*patient) == ["over", "over"]
+    assert await waits(NEVER_S) == "over"
+    assert ending.begun
+    assert not ending._waits
