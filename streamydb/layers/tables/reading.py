@@ -36,7 +36,9 @@ from streamydb.layers.tables.trees import (
 from streamydb.layers.tables.types import ColumnType
 from streamydb.layers.tables.workbench import Answer, Workbench
 
-__all__ = ["ROW", "ROWID", "VIEWS_DEEP_MAX", "Reader", "StoredRow", "renamed", "shape", "show", "sql_of"]
+__all__ = [
+    "ROW", "ROWID", "VIEWS_DEEP_MAX", "Reader", "StoredRow", "renamed", "shape", "show", "sql_of",
+]  # fmt: skip
 
 ROW = "__row"
 """The column with a row's number, which statements that write add to tables."""
