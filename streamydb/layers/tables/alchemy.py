@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
@@ -17,10 +18,12 @@ from sqlalchemy import types
 from sqlalchemy.engine import URL, default, reflection
 from sqlalchemy.exc import CompileError, NoSuchTableError
 from sqlalchemy.sql import compiler
+from sqlglot.dialects.duckdb import DuckDB
 
 from streamydb.layers.tables import dbapi
 from streamydb.layers.tables.database import Tables
 from streamydb.layers.tables.schema import Check, ForeignKey, Index, Relation, Table, View
+from streamydb.sql.engine import connect
 
 __all__ = ["TablesDialect"]
 
@@ -84,10 +87,19 @@ class _Compiler(compiler.SQLCompiler):
         return ", ".join(t._compiler_dispatch(self, fromhints=hints, **named) for t in tables)
 
 
+@cache
+def _words() -> frozenset[str]:
+    """The words of the grammar, which have quotes as names: those of DuckDB and of sqlglot."""
+    with connect() as duckdb:
+        found = duckdb.execute("select keyword_name from duckdb_keywords()").fetchall()
+    words = {word for (word,) in found} | {word.lower() for word in DuckDB.Tokenizer.KEYWORDS}
+    return frozenset(words | compiler.RESERVED_WORDS)
+
+
 class _Preparer(compiler.IdentifierPreparer):
     def _requires_quotes(self, value: str) -> bool:
-        """Put all names into quotes: each word of the grammar may be one."""
-        return True
+        """Return True for a word of the grammar, too."""
+        return bool(super()._requires_quotes(value)) or value.lower() in _words()
 
 
 class _DDLCompiler(compiler.DDLCompiler):

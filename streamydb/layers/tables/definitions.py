@@ -76,7 +76,7 @@ def columns_of(table: Table, nodes: Sequence[exp.Expr]) -> tuple[str, ...]:
         inner = node.this if isinstance(node, exp.Ordered) else node
         if isinstance(node, exp.Ordered):
             only(node, "this", "nulls_first")
-        if not isinstance(inner, exp.Identifier | exp.Column):
+        if not isinstance(inner, exp.Identifier | exp.Column | exp.Var):  # "all" is a Var
             raise unsupported(inner)
         column = table.column(inner.name)
         if column is None or column.name in found:

@@ -37,16 +37,19 @@ class TablesImpl(DefaultImpl):
         return bool(super().compare_type(inspector_column, metadata_column))
 
     def compare_server_default(
-        self,
-        inspector_column: Any,
-        metadata_column: Any,
-        rendered_metadata_default: str | None,
-        rendered_inspector_default: str | None,
-    ) -> bool:
+        self, inspector_column: Any, metadata_column: Any,  # noqa: ARG002 - as Alembic calls it
+        rendered_metadata_default: str | None, rendered_inspector_default: str | None,
+    ) -> bool:  # fmt: skip
         """Return True if a default is another one than that of the model."""
-        print(repr(rendered_metadata_default), repr(rendered_inspector_default))
-        texts = [
-            None if text is None else text.strip().removeprefix("(").removesuffix(")").lower()
-            for text in (rendered_metadata_default, rendered_inspector_default)
-        ]
-        return texts[0] != texts[1]
+        return _plain(rendered_metadata_default) != _plain(rendered_inspector_default)
+
+
+def _plain(default: str | None) -> str | None:
+    """The text of a default without what surrounds it: a model has texts without quotes."""
+    if default is None:
+        return None
+    text = default.strip()
+    for first, last in ("()", "''"):
+        if text.startswith(first) and text.endswith(last):
+            text = text[1:-1]
+    return text.lower()

@@ -310,7 +310,10 @@ def bind(statement: exp.Expr, params: Parameters | None) -> exp.Expr:
             raise StatementInvalidError(
                 f"There is no value for parameter {name}.", place_of(node)
             ) from None
-        node.replace(literal(value))
+        try:
+            node.replace(literal(value))
+        except DataRefusedError as error:
+            raise DataRefusedError(f"Parameter {name}: {error}", place_of(node)) from None
     if not isinstance(values, Mapping) and len(used) != len(values):
         raise StatementInvalidError(
             f"There are {len(values)} values for {len(used)} parameters."
@@ -320,9 +323,8 @@ def bind(statement: exp.Expr, params: Parameters | None) -> exp.Expr:
 
 def _with_values(statement: exp.Expr, values: Parameters) -> exp.Expr:
     """A statement that has the values of its parameters with its text, or in it."""
-    named = values if isinstance(values, Mapping) else {
-        str(number): value for number, value in enumerate(values, 1)
-    }  # fmt: skip
+    pairs = values.items() if isinstance(values, Mapping) else enumerate(values, 1)
+    named = {str(name): _by_value(value) for name, value in pairs}
     source = Source(source_of(statement).sql, named)
     if named and not isinstance(statement, exp.DML | exp.Query | exp.Values):
         [made] = parse(spliced_by_words(source))
@@ -365,6 +367,7 @@ def literal(value: Any) -> exp.Expr:
     Raises:
         DataRefusedError: there is none.
     """
+    value = _by_value(value)
     if value is None:
         return exp.Null()
     if isinstance(value, bool):
@@ -383,6 +386,15 @@ def literal(value: Any) -> exp.Expr:
         if isinstance(value, kind):
             return _cast(_text(value), name)
     raise DataRefusedError(f"A parameter cannot be of type {type(value).__name__}.")
+
+
+def _by_value(value: Any) -> Any:
+    """A text or number of a class of its own, as an Enum's, as one of the class that it extends."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
 
 
 _NAMES: Final[dict[type, str]] = {
