@@ -173,7 +173,7 @@ def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOu
         return QueryOutcome("invalid", message="DuckDB failed on this query.")
     except duckdb.Error as fault:
         return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
-    except (ValueError, TypeError, RuntimeError) as fault:
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
         return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
 
 

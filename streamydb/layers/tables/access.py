@@ -1,27 +1,35 @@
 """Choose the keys that a statement must read of a table: single rows, ranges, or all.
 
 The conditions that narrow a table are comparisons of its columns with constants that hold for each
-row that can come into the result: those of WHERE, and those of ON of a join that keeps no other
-rows of the table. DuckDB applies all conditions again, so one that is not understood here costs
-time and changes nothing.
+row that can come into the result (`sources` collects them). DuckDB applies all conditions again, so
+one that is not understood here costs time and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from itertools import product
 from typing import Any, Final
 
-from sqlglot import exp
-
 from streamydb.layers.documents.encoding import Scalar
 from streamydb.layers.tables.keys import Bounds, KeyRange, Keys, fits, fitting, part
-from streamydb.layers.tables.parsing import constant
 from streamydb.layers.tables.schema import Column, Index, Table
+from streamydb.layers.tables.trees import Tree, is_of
 from streamydb.layers.tables.types import MISSING
 
-__all__ = ["NOTHING", "Access", "Narrowing", "access", "comparisons", "conditions", "narrowings"]
+__all__ = [
+    "NOTHING", "Access", "Narrowing", "Own", "Parameters", "access", "comparisons", "constant",
+    "narrowings",
+]  # fmt: skip
+
+EQUAL: Final = "COMPARE_EQUAL"
+LESS: Final = "COMPARE_LESSTHAN"
+MORE: Final = "COMPARE_GREATERTHAN"
+AT_MOST: Final = "COMPARE_LESSTHANOREQUALTO"
+AT_LEAST: Final = "COMPARE_GREATERTHANOREQUALTO"
+"""Comparisons as DuckDB's trees name them."""
 
 POINTS_MAX: Final = 1_000
 """Combinations of constants that are looked up one by one."""
@@ -53,39 +61,43 @@ class Narrowing:
     equal: list[Scalar] | None = None
     bounds: Bounds = field(default_factory=Bounds)
 
-    def narrow(self, kind: type[exp.Expr], values: list[Scalar]) -> None:
+    def narrow(self, kind: str, values: list[Scalar]) -> None:
         """Add a comparison; of two that bound alike the first one counts."""
         [value, *_] = values or [None]
         bounds = self.bounds
-        if kind in {exp.EQ, exp.In}:
+        if kind == EQUAL:
             self.equal = values if self.equal is None else self.equal
-        elif kind in {exp.GT, exp.GTE} and bounds.lower is None:
-            self.bounds = bounds._replace(lower=value, lower_open=kind is exp.GT)
-        elif kind in {exp.LT, exp.LTE} and bounds.upper is None:
-            self.bounds = bounds._replace(upper=value, upper_open=kind is exp.LT)
+        elif kind in {MORE, AT_LEAST} and bounds.lower is None:
+            self.bounds = bounds._replace(lower=value, lower_open=kind == MORE)
+        elif kind in {LESS, AT_MOST} and bounds.upper is None:
+            self.bounds = bounds._replace(upper=value, upper_open=kind == LESS)
 
 
 Narrowings = dict[str, Narrowing]
 """By the names of columns."""
 
-_TURNED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
-    exp.EQ: exp.EQ, exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE,
+_TURNED: Final = {
+    EQUAL: EQUAL, LESS: MORE, MORE: LESS, AT_MOST: AT_LEAST, AT_LEAST: AT_MOST,
 }  # fmt: skip
 
+Own = Callable[[Tree], Column | None]
+"""The column of a table that a part of a statement is; None if it could be something else."""
 
-def narrowings(reference: exp.Table, own: Callable[[exp.Column], Column | None]) -> Narrowings:
+
+def narrowings(conditions: Iterable[Tree], own: Own, values: Parameters) -> Narrowings:
     """The values that the columns of a table can have where a query refers to it.
 
     Args:
-        reference: the table in FROM or JOIN.
-        own: the table's column that a name means; None if it could be that of another table.
+        conditions: hold for each row of the table that can come into the result.
+        own: the table's column that a name means.
+        values: of parameters.
     """
     found: Narrowings = {}
-    for condition in conditions(reference):
-        for column, kind, constants in comparisons(condition, own):
-            values = [column.kind.constant(each) for each in constants]
-            if not any(value is MISSING for value in values):
-                keys = [column.kind.key(value) for value in values]
+    for condition in conditions:
+        for column, kind, constants in comparisons(condition, own, values):
+            known = [column.kind.constant(each) for each in constants]
+            if not any(value is MISSING for value in known):
+                keys = [column.kind.key(value) for value in known]
                 found.setdefault(column.name, Narrowing()).narrow(kind, keys)
     return found
 
@@ -139,64 +151,45 @@ def _bounds(known: Narrowing | None) -> Bounds | None:
     return known.bounds
 
 
-def conditions(reference: exp.Table) -> Iterator[exp.Expr]:
-    """The conditions that hold for each row of the table that can come into the result."""
-    place = reference.parent
-    select = place.parent if isinstance(place, exp.From | exp.Join) else None
-    if not isinstance(select, exp.Select):
-        return
-    joins: list[exp.Join] = select.args.get("joins") or []
-    if any(join.args.get("method") for join in joins):
-        return  # ASOF and POSITIONAL pair rows by what else there is
-    where = select.args.get("where")
-    if where is not None:
-        yield from _conjuncts(where.this)
-    behind = place is select.args.get("from_")
-    for join in joins:
-        mine = join is place
-        if join.args.get("on") and _keeps_no_other(join, mine=mine, left=behind):
-            yield from _conjuncts(join.args["on"])
-        behind = behind or mine
+_Comparison = tuple[Column, str, list[Any]]
+
+Parameters = Mapping[str, Any]
+"""The values of a statement's parameters by the names that its tree has for them."""
 
 
-def _keeps_no_other(join: exp.Join, *, mine: bool, left: bool) -> bool:
-    """Return True if the join drops the rows of the table that do not fulfil its condition."""
-    if join.kind not in {"", "INNER", "OUTER", "CROSS"}:
-        return False
-    if join.side == "":
-        return mine or left
-    return (join.side == "LEFT" and mine) or (join.side == "RIGHT" and left)
-
-
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    if isinstance(condition, exp.And):
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    elif isinstance(condition, exp.Paren):
-        yield from _conjuncts(condition.this)
-    else:
-        yield condition
-
-
-_Comparison = tuple[Column, type[exp.Expr], list[Any]]
-
-
-def comparisons(
-    node: exp.Expr, own: Callable[[exp.Column], Column | None]
-) -> Iterator[_Comparison]:
+def comparisons(node: Tree, own: Own, values: Parameters) -> Iterator[_Comparison]:
     """The comparisons of a column with constants that a condition is, if it is one."""
+    if is_of(node, "COMPARISON") and node["type"] in _TURNED:
+        kind = node["type"]
+        for side, other, read in (("left", "right", kind), ("right", "left", _TURNED[kind])):
+            if found := own(node[side]):
+                yield found, read, [constant(node[other], values)]
+    elif is_of(node, "BETWEEN") and (found := own(node["input"])):
+        yield found, AT_LEAST, [constant(node["lower"], values)]
+        yield found, AT_MOST, [constant(node["upper"], values)]
+    elif is_of(node, "COMPARE_IN") and (found := own(node["children"][0])):
+        yield found, EQUAL, [constant(each, values) for each in node["children"][1:]]
 
-    def column(side: exp.Expr) -> Column | None:
-        return own(side) if isinstance(side, exp.Column) else None
 
-    if type(node) in _TURNED:
-        left, right = node.this, node.expression
-        for side, other, kind in ((left, right, type(node)), (right, left, _TURNED[type(node)])):
-            if found := column(side):
-                yield found, kind, [constant(other)]
-    elif isinstance(node, exp.Between) and (found := column(node.this)):
-        if not node.args.get("symmetric"):
-            yield found, exp.GTE, [constant(node.args["low"])]
-            yield found, exp.LTE, [constant(node.args["high"])]
-    elif isinstance(node, exp.In) and node.expressions and (found := column(node.this)):
-        yield found, exp.In, [constant(each) for each in node.expressions]
+def constant(node: Tree, values: Parameters) -> Any:
+    """The value of a part of a statement that is a constant, else `MISSING`."""
+    if is_of(node, "PARAMETER"):
+        return values.get(node["identifier"], MISSING)
+    if not is_of(node, "CONSTANT"):
+        return MISSING
+    literal = node["literal"]
+    made = _LITERALS.get(literal["kind"])
+    try:
+        return MISSING if made is None else made(literal["text"])
+    except (ValueError, InvalidOperation):
+        return MISSING
+
+
+def _number(text: str) -> float | Decimal:
+    return float(text) if "e" in text.lower() else Decimal(text)
+
+
+_LITERALS: Final[dict[str, Callable[[str], Any]]] = {
+    "INTEGER": int, "NUMERIC": _number, "STRING": str, "NULL_LITERAL": lambda _: None,
+    "BOOLEAN": lambda text: text == "true",
+}  # fmt: skip

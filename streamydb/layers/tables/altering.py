@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
+from streamydb.layers.tables import trees
 from streamydb.layers.tables.access import access
 from streamydb.layers.tables.defining import Catalog, with_fields, without
 from streamydb.layers.tables.definitions import (
@@ -21,10 +22,11 @@ from streamydb.layers.tables.definitions import (
     standalone,
 )
 from streamydb.layers.tables.errors import StatementInvalidError, place_of
-from streamydb.layers.tables.parsing import DIALECT, only, unsupported
+from streamydb.layers.tables.parsing import only, unsupported
 from streamydb.layers.tables.reading import ROW, Reader
 from streamydb.layers.tables.schema import Check, Column, ForeignKey, Row, Table
 from streamydb.layers.tables.transaction import Overlay
+from streamydb.layers.tables.trees import Tree
 
 __all__ = ["Alterations"]
 
@@ -271,7 +273,7 @@ class Alterations:
     def _rows(self, table: Table) -> dict[str, Row]:
         """All rows by their whole keys."""
         prefix = self._reader.keys.rows(table)
-        found = self._reader.rows(table, access(self._reader.keys, table, {}))
+        found = self._reader.rows(table, [access(self._reader.keys, table, {})])
         return {prefix + row.key: row.values for row in found}
 
     def _put(self, table: Table, rows: Mapping[str, Row]) -> None:
@@ -317,12 +319,16 @@ def _users(table: Table, column: str) -> list[str]:
     return found + [
         f"check {each.name}"
         for each in table.checks
-        if any(c.name.lower() == folded for c in _parsed(each).find_all(exp.Column))
+        if any(folded in _path(node) for node in trees.columns(_parsed(each)))
     ]
 
 
-def _parsed(check: Check) -> exp.Expr:
-    return parse_one(check.expression, dialect=DIALECT)
+def _parsed(check: Check) -> Tree:
+    return trees.copied(trees.expression(check.expression))
+
+
+def _path(column: Tree) -> list[str]:
+    return [name.lower() for name in column["column_names"]]
 
 
 def _renamed(
@@ -332,12 +338,12 @@ def _renamed(
     made = []
     for check in checks:
         condition = _parsed(check)
-        for node in condition.find_all(exp.Column):
-            if node.name.lower() == column[0].lower():
-                node.set("this", exp.to_identifier(column[1], quoted=True))
-            if node.table and node.table.lower() == table[0].lower():
-                node.set("table", exp.to_identifier(table[1], quoted=True))
-        made.append(replace(check, expression=condition.sql(DIALECT)))
+        for node in trees.columns(condition):
+            *of, last = node["column_names"]
+            of = [table[1] if name.lower() == table[0].lower() else name for name in of]
+            last = column[1] if last.lower() == column[0].lower() else last
+            node["column_names"] = [*of, last]
+        made.append(replace(check, expression=trees.text_of_expression(condition)))
     return tuple(made)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
+from streamydb.layers.tables import trees
 from streamydb.layers.tables.errors import StatementInvalidError, place_of
 from streamydb.layers.tables.parsing import DIALECT, unsupported
 from streamydb.layers.tables.reading import ROWID
 from streamydb.layers.tables.schema import Column, Table
+from streamydb.layers.tables.trees import Tree, expression, is_of
 from streamydb.layers.tables.types import FINITE
 
 __all__ = [
@@ -41,42 +43,43 @@ def _assigned(table: Table, part: exp.Expr) -> Column:
     return column
 
 
-def given(node: exp.Expr, column: Column) -> exp.Expr:
+def given(node: Tree, column: Column) -> Tree:
     """The value that a statement gives a column: what it says, or for DEFAULT the default."""
     return default_of(column) if is_default(node) else node
 
 
-def is_default(node: exp.Expr) -> bool:
+def is_default(node: Tree) -> bool:
     """Return True if a statement says DEFAULT in the place of a value."""
-    named = isinstance(node, exp.Var | exp.Column) and node.name.upper() == "DEFAULT"
-    return named and not node.args.get("table")
+    return is_of(node, "DEFAULT")
 
 
-def default_of(column: Column) -> exp.Expr:
+def default_of(column: Column) -> Tree:
     """The default of a column; NULL if it has none."""
-    return exp.Null() if column.default is None else parse_one(column.default, read=DIALECT)
+    return expression("null" if column.default is None else column.default)
 
 
-def cast(node: exp.Expr, column: Column) -> exp.Expr:
+def cast(node: Tree, column: Column) -> Tree:
     """A value as one of a column."""
-    kind = exp.DataType.build(column.type, dialect=DIALECT)
-    made = exp.Cast(this=node.copy(), to=kind)
-    return exp.Anonymous(this=FINITE, expressions=[made]) if column.kind.is_time else made
+    made = trees.cast(node, column.type)
+    return trees.call(FINITE, made) if column.kind.is_time else made
 
 
-def names_row(node: exp.Expr, table: Table, alias: str) -> bool:
-    """Return True if a name means whole rows of a table, as in `to_json(t)`."""
-    named = isinstance(node, exp.Column) and not node.table
-    return named and node.name.lower() == alias.lower() and table.column(node.name) is None
+def names_row(node: Tree, table: Table, alias: str) -> bool:
+    """Return True if a column's name means whole rows of a table, as in `to_json(t)`."""
+    name, *more = node["column_names"]
+    return not more and name.lower() == alias.lower() and table.column(name) is None
 
 
-def sees_whole(parts: Sequence[exp.Expr | None], table: Table, *aliases: str) -> bool:
+def sees_whole(parts: Sequence[Tree | None], table: Table, *aliases: str) -> bool:
     """Return True if parts of a statement may see whole rows of its table.
 
     Raises:
         StatementInvalidError: they do, and its rows cannot be numbered aside.
     """
-    if not any(_is_whole(node, table, aliases) for node in _nodes(parts)):
+    named = any(
+        names_row(node, table, alias) for node in trees.columns(list(parts)) for alias in aliases
+    )
+    if not named and not any(is_of(node, "STAR") for node in trees.walk(list(parts))):
         return False
     if table.column(ROWID) is not None:
         raise StatementInvalidError(
@@ -84,14 +87,3 @@ def sees_whole(parts: Sequence[exp.Expr | None], table: Table, *aliases: str) ->
             f"column {ROWID}: name the columns."
         )
     return True
-
-
-def _nodes(parts: Sequence[exp.Expr | None]) -> Iterator[exp.Expr]:
-    return (node for part in parts if part is not None for node in part.walk())
-
-
-def _is_whole(node: exp.Expr, table: Table, aliases: Sequence[str]) -> bool:
-    if isinstance(node, exp.Star):
-        return not isinstance(node.parent, exp.Count)
-    named = any(names_row(node, table, alias) for alias in aliases)
-    return named or isinstance(node, exp.Columns)

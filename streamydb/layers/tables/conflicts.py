@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from streamydb.layers.tables.assigning import assigned, given, names_row, sees_whole
+from streamydb.layers.tables import trees
+from streamydb.layers.tables.assigning import assigned, cast, given, sees_whole
 from streamydb.layers.tables.errors import ConstraintViolationError, StatementInvalidError, place_of
-from streamydb.layers.tables.parsing import DIALECT, only, unsupported
+from streamydb.layers.tables.parsing import only, unsupported
 from streamydb.layers.tables.reading import ROW, ROWID, Reader, StoredRow
 from streamydb.layers.tables.schema import Index, Row, Table
+from streamydb.layers.tables.trees import Tree, is_of
 from streamydb.layers.tables.writing import Writer
+from streamydb.layers.tables.written import Write
 
 __all__ = ["Conflicts"]
 
@@ -25,13 +28,13 @@ class Conflicts:
         reader: of the statement.
         writer: of the statement.
         table: which is inserted into.
-        alias: what the statement calls it.
+        write: the statement.
     """
 
-    def __init__(self, reader: Reader, writer: Writer, table: Table, alias: str) -> None:
+    def __init__(self, reader: Reader, writer: Writer, table: Table, write: Write) -> None:
         """Nothing is read yet."""
         self._reader, self._writer = reader, writer
-        self._table, self._alias = table, alias
+        self._table, self._alias, self._write = table, write.alias, write
 
     def settle(
         self, node: exp.OnConflict, rows: Sequence[Row]
@@ -103,24 +106,25 @@ class Conflicts:
 
     def _updated(
         self, node: exp.OnConflict, met: Sequence[tuple[str, Row]], names: Sequence[str],
-        cells: Sequence[str],
+        cells: Sequence[Tree],
     ) -> tuple[list[StoredRow], list[Row]]:  # fmt: skip
         """The rows that DO UPDATE changes, before and after."""
         stored = self._writer.rows(self._table, [key for key, _ in met])
         old = [stored[key] for key, _ in met]
-        where = node.args.get("where")
-        condition = "true" if where is None else self._own(where.this).sql(DIALECT)
-        said = [where, *(part.expression for part in node.expressions)]
-        whole = sees_whole(said, self._table, self._alias, _EXCLUDED)
+        said = self._write.tree["on_conflict_info"]["set_info"]
+        where = said["condition"]
+        whole = sees_whole(
+            [where, *said["expressions"]], self._table, self._alias, _EXCLUDED
+        )
         number = ROWID if whole else ROW
-        mine = self._laid_out([row.values for row in old], whole=whole)
-        other = self._laid_out([row for _, row in met], whole=whole)
-        alias = exp.to_identifier(self._alias, quoted=True).sql(DIALECT)
-        shown = ", ".join([f"{alias}.{number}", *cells])
-        joined = f"{mine} as {alias} join {other} as {_EXCLUDED}"
-        behind = f"on {alias}.{number} = {_EXCLUDED}.{number} where {condition} order by 1"
-        sql = f"select {shown} from {joined} {behind}"  # noqa: S608 - DuckDB is shut off
-        answer = self._reader.bench.ask(sql, node)
+        mine, other = (trees.reference(name, number) for name in (self._alias, _EXCLUDED))
+        source = trees.joined(
+            self._laid_out([row.values for row in old], self._alias, whole=whole),
+            self._laid_out([row for _, row in met], _EXCLUDED, whole=whole),
+            trees.equal(mine, other),
+        )
+        query = trees.select([mine, *cells], source, where and self._own(where, node))
+        answer = self._reader.run(trees.ordered(query), self._write.source, node)
         if len(answer.columns) != 1 + len(cells):
             raise StatementInvalidError("A column is set to one value.", place_of(node))
         changed = [
@@ -129,25 +133,27 @@ class Conflicts:
         ]
         return [old[number] for number, *_ in answer.rows], changed
 
-    def _laid_out(self, rows: Sequence[Row], *, whole: bool) -> str:
+    def _laid_out(self, rows: Sequence[Row], alias: str, *, whole: bool) -> Tree:
         reader = self._reader
-        return (reader.lay_out_whole if whole else reader.lay_out_rows)(self._table, rows)
+        name = (reader.lay_out_whole if whole else reader.lay_out_rows)(self._table, rows)
+        return trees.names_of(name.strip('"'), alias)
 
-    def _assignments(self, node: exp.OnConflict) -> tuple[list[str], list[str]]:
+    def _assignments(self, node: exp.OnConflict) -> tuple[list[str], list[Tree]]:
         columns = assigned(self._table, node.expressions)
+        values = self._write.tree["on_conflict_info"]["set_info"]["expressions"]
         cells = [
-            column.kind.cast(self._own(given(part.expression, column)).sql(DIALECT))
-            for part, column in zip(node.expressions, columns, strict=True)
+            cast(self._own(given(value, column), node), column)
+            for value, column in zip(values, columns, strict=True)
         ]
         return [column.name for column in columns], cells
 
-    def _own(self, node: exp.Expr) -> exp.Expr:
+    def _own(self, tree: Tree, node: exp.Expr) -> Tree:
         """An expression where a column without a table is one of the row that is there."""
-        if found := node.find(exp.Query):
-            raise unsupported(found, "DO UPDATE takes no queries.")
-        made = node.copy()
-        for column in list(made.find_all(exp.Column)):
-            rows = any(names_row(column, self._table, a) for a in (self._alias, _EXCLUDED))
-            if not column.table and not rows:
-                column.set("table", exp.to_identifier(self._alias, quoted=True))
+        if any(is_of(each, "SUBQUERY") for each in trees.walk(tree)):
+            raise unsupported(node.find(exp.Query) or node, "DO UPDATE takes no queries.")
+        made = trees.copied(tree)
+        for column in trees.columns(made):
+            name, *more = column["column_names"]
+            if not more and self._table.column(name) is not None:
+                column["column_names"] = [self._alias, name]
         return made

@@ -11,6 +11,7 @@ from sqlglot import exp
 from streamydb.client import Client
 from streamydb.client import View as ClientView
 from streamydb.layers.names import check_name
+from streamydb.layers.tables.clock import Clock
 from streamydb.layers.tables.errors import StatementInvalidError, StatementUnsupportedError
 from streamydb.layers.tables.keys import Keys
 from streamydb.layers.tables.memory import MemoryStore
@@ -41,6 +42,7 @@ class TablesView:
     def __init__(self, transaction: Transaction, keys: Keys, benches: Workbenches) -> None:
         """Read and write through a transaction."""
         self._transaction, self._keys, self._benches = transaction, keys, benches
+        self._clock = Clock()
 
     def sql(self, sql: str, params: Parameters = ()) -> Result:
         """Execute one statement; if it fails, it has written nothing.
@@ -60,7 +62,7 @@ class TablesView:
             raise unsupported(statement, "This transaction begins and ends in the program.")
         if is_saving(statement):
             raise StatementInvalidError("There is no transaction that BEGIN or `begin` has opened.")
-        with self._benches.one() as bench:
+        with self._benches.one(self._clock) as bench:
             return execute(statement, self._keys, self._transaction, bench)
 
     def tables(self) -> list[Table]:

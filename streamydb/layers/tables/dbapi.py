@@ -283,10 +283,13 @@ class Cursor:
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Sequence[Parameters]) -> Self:
-        """Execute one statement with each of some values."""
+        """Execute one statement with each of some values; an error names the row that has it."""
         total = 0
-        for parameters in seq_of_parameters:
-            total += max(0, self.execute(operation, parameters).rowcount)
+        for number, parameters in enumerate(seq_of_parameters, 1):
+            try:
+                total += max(0, self.execute(operation, parameters).rowcount)
+            except Error as error:
+                raise type(error)(f"Row {number} of the values: {error}") from error
         self.rowcount = total
         return self
 

@@ -137,7 +137,7 @@ class Catalog:
 
     def _fill(self, table: Table, index: Index) -> None:
         """Write the entries of the rows that there are."""
-        for row in self._reader.rows(table, access(self._keys, table, {})):
+        for row in self._reader.rows(table, [access(self._keys, table, {})]):
             key = self._keys.entry(table, index, row.values, row.key)
             if self._transaction.writes.get(key) is not None:
                 raise ConstraintViolationError(

@@ -11,7 +11,7 @@ from sqlglot.errors import ParseError
 from streamydb.layers.errors import InvalidNameError
 from streamydb.layers.names import check_name
 from streamydb.layers.tables.errors import StatementInvalidError, place_of
-from streamydb.layers.tables.parsing import DIALECT, only, unsupported
+from streamydb.layers.tables.parsing import DIALECT, expression_text, only, unsupported
 from streamydb.layers.tables.reading import ROW
 from streamydb.layers.tables.schema import Check, Column, ForeignKey, Index, Table
 from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX, INTEGERS
@@ -76,7 +76,7 @@ def columns_of(table: Table, nodes: Sequence[exp.Expr]) -> tuple[str, ...]:
         inner = node.this if isinstance(node, exp.Ordered) else node
         if isinstance(node, exp.Ordered):
             only(node, "this", "nulls_first")
-        if not isinstance(inner, exp.Identifier | exp.Column):
+        if not isinstance(inner, exp.Identifier | exp.Column | exp.Var):  # "all" is a Var
             raise unsupported(inner)
         column = table.column(inner.name)
         if column is None or column.name in found:
@@ -316,7 +316,7 @@ def standalone(node: exp.Expr) -> str:
     for inner in (exp.Column, exp.Query, exp.Placeholder):
         if found := node.find(inner):
             raise unsupported(found, "A default is an expression without columns and queries.")
-    return node.sql(DIALECT)
+    return expression_text(node)
 
 
 def _check_identity(node: exp.Expr) -> None:
@@ -330,4 +330,4 @@ def _condition(node: exp.Expr) -> str:
     for inner in (exp.Query, exp.Placeholder):
         if found := node.find(inner):
             raise unsupported(found, "A check is a condition without queries and parameters.")
-    return node.sql(DIALECT)
+    return expression_text(node)

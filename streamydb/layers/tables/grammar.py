@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["require_grammar"]
+__all__ = ["grammatical"]
 
 _LOCK: Final = threading.Lock()
 _KEPT_CHARACTERS: Final = 2_000
 _SHOWN: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
 
 
-def require_grammar(statement: exp.Expr, tokens: Sequence[Any], sql: str) -> None:
+def grammatical(statement: exp.Expr, tokens: Sequence[Any], sql: str) -> str:
     """Refuse a statement with rows, or an index, if DuckDB's parser refuses its text.
 
     A name may be a word that DuckDB reserves.
+
+    Returns: the text that DuckDB understands; where a name is such a word, names have quotes.
 
     Args:
         statement: what sqlglot has made of it.
@@ -47,18 +49,16 @@ def require_grammar(statement: exp.Expr, tokens: Sequence[Any], sql: str) -> Non
         is_ours = statement.kind != "INDEX" and not plain_query
     else:
         is_ours = not isinstance(statement, exp.DML | exp.Query)
-    if is_ours:
-        return
     start, end = tokens[0].start, tokens[-1].end + 1
-    if _told(sql[start:end]) is None:
-        return
-    names = _names(statement, sql, start, end)
     text = sql[start:end]
+    if is_ours or _told(text) is None:
+        return text
+    names = _names(statement, sql, start, end)
     for at, behind in reversed(names):
         text = f'{text[:at]}"{text[at:behind]}"{text[behind:]}'
     told = _told(text)
     if told is None:
-        return
+        return text
     message, place = told
     quotes = 2 * sum(at + 2 * number < place for number, (at, _) in enumerate(names))
     before = sql[: start + place - quotes]

@@ -1,4 +1,7 @@
-"""Tables in memory, for tests: commits are serial, and validated as those of the database are."""
+"""Tables in memory, for tests: commits are serial, and validated as those of the database are.
+
+What is too large for a transaction of a database is too large here, too.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,27 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
+
+from streamydb import errors
+from streamydb.client.aborts import RangeTooLargeError
+from streamydb.client.problems import InvalidTransactionError, TooLargeError
 from streamydb.layers.tables.errors import TransactionConflictError
-from streamydb.layers.tables.transaction import Overlay, Transaction
+from streamydb.layers.tables.transaction import Overlay, Transaction, commit_fields
+from streamydb.limits import RANGE_KEYS_MAX
 from streamydb.records import canonical, decode_value
+from streamydb.records.decoder import decode
+from streamydb.records.rejection import Rejection
 
 __all__ = ["MemorySnapshot", "MemoryStore"]
 
 _T = TypeVar("_T")
 _ATTEMPTS_MAX: Final = 1_000
+_ID_CHARACTERS: Final = 36
+_DEADLINE_MS: Final = 10**12
+"""As long as those of a database's transaction are."""
+
+_LARGE: Final = frozenset({errors.TRANSACTION_TOO_LARGE, errors.VALUE_TOO_LARGE})
 State = dict[str, tuple[int, bytes]]
 """Key -> version and value in canonical JSON."""
 
@@ -91,8 +107,22 @@ class MemorySnapshot:
     def commit(self, writes: Mapping[str, Any]) -> None:
         """Write if all that was read still holds; without writes, all was one state."""
         if writes:
+            self._require_fits(writes)
             made = {key: (0, canonical(value)) for key, value in writes.items()}
             self._store.commit(self._seen, self._ranges, made)
+
+    def _require_fits(self, writes: Mapping[str, Any]) -> None:
+        """Raise what a facade would, if no transaction of a database reads and writes so much."""
+        ranges = {(start, end): len(found) for start, end, found in self._ranges}
+        if sum(ranges.values()) > RANGE_KEYS_MAX:
+            code = errors.RANGE_TOO_LARGE
+            raise RangeTooLargeError(errors.ABORTED_CODES[code], members={"code": code})
+        fields = commit_fields(self._seen, ranges, self._store.seq, writes)
+        record = {"id": "0" * _ID_CHARACTERS, "deadline_ms": _DEADLINE_MS, **fields}
+        found = decode(msgspec.json.encode(record))
+        if isinstance(found, Rejection):
+            kind = TooLargeError if found.code in _LARGE else InvalidTransactionError
+            raise kind(errors.REJECTED_CODES[found.code], members={"code": found.code})
 
     @property
     def _state(self) -> State:

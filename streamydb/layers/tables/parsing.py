@@ -10,7 +10,8 @@ import datetime as dt
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, TypeAlias
@@ -30,8 +31,8 @@ from streamydb.layers.tables.errors import (
     StatementUnsupportedError,
     place_of,
 )
-from streamydb.layers.tables.grammar import require_grammar
-from streamydb.layers.tables.types import MISSING
+from streamydb.layers.tables.grammar import grammatical
+from streamydb.layers.tables.trees import is_expression
 from streamydb.records import canonical
 
 __all__ = [
@@ -39,14 +40,17 @@ __all__ = [
     "Parameters",
     "Release",
     "Savepoint",
+    "Source",
     "bind",
-    "constant",
+    "expression_text",
     "is_control",
     "is_saving",
     "is_whole",
     "literal",
     "only",
     "parse",
+    "source_of",
+    "spliced_by_words",
     "too_deep",
     "unsupported",
 ]
@@ -58,11 +62,65 @@ logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 _CLASS: Final = re.compile(r"<class '[\w.]*?(\w+)'>")
 _TOKEN: Final = re.compile(r"<Token token_type: \S+ text: (.*?), line: .*?>")
 _TAGGED: Final = re.compile(r"\$[^\W\d]\w*\$")
-_VALUE: Final = "streamydb"
-"""Where a node keeps the value of the parameter that it stands for."""
+_SOURCE: Final = "streamydb_source"
+"""Where a statement, and the query in one, keep their text."""
+_TEXT: Final = "streamydb_text"
+"""Where an expression keeps its text."""
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """Values of `?` and `$1`; a mapping has those of `$name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a statement as DuckDB understands it, and the values of its parameters.
+
+    Attributes:
+        sql: the text.
+        values: by the names that DuckDB's trees have for the parameters: numbers, or their own.
+    """
+
+    sql: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def literals(self) -> dict[str, str]:
+        """The values as SQL."""
+        return {name: literal(value).sql(DIALECT) for name, value in self.values.items()}
+
+
+def spliced_by_words(source: Source) -> str:
+    """The text of a statement with its values, where DuckDB has no tree that places them."""
+    literals, made, number = source.literals, source.sql, 0
+    tokens = _tokens(made)
+    found = []
+    for token, behind in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.token_type is TokenType.PLACEHOLDER:
+            number += 1
+            found.append((token.start, token.end + 1, literals[str(number)]))
+        elif token.token_type is TokenType.PARAMETER and behind is not None:
+            found.append((token.start, behind.end + 1, literals[behind.text]))
+    for start, end, text in reversed(found):
+        made = made[:start] + text + made[end:]
+    return made
+
+
+def source_of(statement: exp.Expr) -> Source:
+    """The text of a statement, or of the query of a CREATE."""
+    found: Source = statement.meta[_SOURCE]
+    return found
+
+
+def expression_text(node: exp.Expr) -> str:
+    """The text of an expression as the user wrote it.
+
+    Raises:
+        StatementUnsupportedError: it is none of DuckDB's.
+    """
+    text = str(node.meta.get(_TEXT) or node.sql(DIALECT))
+    if not is_expression(text):
+        raise unsupported(node)
+    return text
 
 
 def _placed(parser: Any) -> exp.Expr:
@@ -95,6 +153,24 @@ def is_saving(statement: exp.Expr) -> bool:
 
 
 class _PlacingParser(DuckDBParser):
+    """Knows the places of parameters, and the text of expressions."""
+
+    def _parse_assignment(self) -> Any:
+        return self._with_text(super()._parse_assignment)
+
+    def _parse_disjunction(self) -> Any:
+        return self._with_text(super()._parse_disjunction)
+
+    def _parse_bitwise(self) -> Any:
+        return self._with_text(super()._parse_bitwise)
+
+    def _with_text(self, parse_part: Callable[[], Any]) -> Any:
+        first = self._curr
+        node = parse_part()
+        if first is not None and isinstance(node, exp.Expr) and self._prev is not None:
+            node.meta[_TEXT] = self.sql[first.start : self._prev.end + 1]
+        return node
+
     def _parse_statement(self) -> Any:
         if self._match_text_seq("SAVEPOINT"):
             return self.expression(Savepoint(this=self._parse_id_var()))
@@ -158,11 +234,36 @@ def _split(tokens: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _parsed(tokens: list[Any], sql: str) -> exp.Expr:
-    for statement in _Placing().parser().parse(tokens, sql):
+    for statement in _statements(tokens, sql):
         if statement is not None:
-            require_grammar(statement, tokens, sql)
+            text = grammatical(statement, tokens, sql)
+            statement.meta[_SOURCE] = Source(text)
+            if isinstance(statement, exp.Create) and statement.expression is not None:
+                statement.expression.meta[_SOURCE] = Source(_behind_as(text))
             return statement
     raise StatementInvalidError("This is no SQL.", Place(tokens[0].line, tokens[0].col))
+
+
+def _statements(tokens: list[Any], sql: str) -> list[exp.Expr | None]:
+    """Parse tokens by sqlglot, which stumbles over some that are no SQL."""
+    try:
+        return list(_Placing().parser().parse(tokens, sql))
+    except (ParseError, TokenError, RecursionError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StatementInvalidError(
+            f"This is no SQL that tables read: {error}", Place(tokens[0].line, tokens[0].col)
+        ) from None
+
+
+def _behind_as(sql: str) -> str:
+    """The query of `create ... as query`."""
+    depth = 0
+    for token in _tokens(sql):
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if token.token_type is TokenType.ALIAS and depth == 0:
+            return sql[token.end + 1 :].strip()
+    return sql
 
 
 def _plain(told: str) -> str:
@@ -209,45 +310,27 @@ def bind(statement: exp.Expr, params: Parameters | None) -> exp.Expr:
             raise StatementInvalidError(
                 f"There is no value for parameter {name}.", place_of(node)
             ) from None
-        node.replace(literal(value))
+        try:
+            node.replace(literal(value))
+        except DataRefusedError as error:
+            raise DataRefusedError(f"Parameter {name}: {error}", place_of(node)) from None
     if not isinstance(values, Mapping) and len(used) != len(values):
         raise StatementInvalidError(
             f"There are {len(values)} values for {len(used)} parameters."
         )
+    return _with_values(statement, values)
+
+
+def _with_values(statement: exp.Expr, values: Parameters) -> exp.Expr:
+    """A statement that has the values of its parameters with its text, or in it."""
+    pairs = values.items() if isinstance(values, Mapping) else enumerate(values, 1)
+    named = {str(name): _by_value(value) for name, value in pairs}
+    source = Source(source_of(statement).sql, named)
+    if named and not isinstance(statement, exp.DML | exp.Query | exp.Values):
+        [made] = parse(spliced_by_words(source))
+        return made
+    statement.meta[_SOURCE] = source
     return statement
-
-
-def literal(value: Any) -> exp.Expr:
-    """The literal of a Python value.
-
-    Raises:
-        DataRefusedError: there is none.
-    """
-    node = _literal(value)
-    node.meta[_VALUE] = value
-    return node
-
-
-def constant(node: exp.Expr | None) -> Any:
-    """The value of a part of a statement that is a constant, else `MISSING`."""
-    if node is None:
-        return MISSING
-    if _VALUE in node.meta:
-        return node.meta[_VALUE]
-    if isinstance(node, exp.Paren):
-        return constant(node.this)
-    if isinstance(node, exp.Boolean):
-        return bool(node.this)
-    if isinstance(node, exp.Neg):
-        value = constant(node.this)
-        number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-        return -value if number else MISSING
-    if not isinstance(node, exp.Literal):
-        return MISSING
-    if node.is_string:
-        return node.this
-    text = node.this
-    return int(text) if text.isdigit() else float(text) if "e" in text.lower() else Decimal(text)
 
 
 def only(node: exp.Expr, *known: str) -> None:
@@ -278,7 +361,13 @@ def unsupported(node: exp.Expr, what: str = "") -> StatementUnsupportedError:
     return StatementUnsupportedError(what or f"Tables do not understand {shown!r}.", place_of(node))
 
 
-def _literal(value: Any) -> exp.Expr:
+def literal(value: Any) -> exp.Expr:
+    """The literal of a Python value.
+
+    Raises:
+        DataRefusedError: there is none.
+    """
+    value = _by_value(value)
     if value is None:
         return exp.Null()
     if isinstance(value, bool):
@@ -297,6 +386,15 @@ def _literal(value: Any) -> exp.Expr:
         if isinstance(value, kind):
             return _cast(_text(value), name)
     raise DataRefusedError(f"A parameter cannot be of type {type(value).__name__}.")
+
+
+def _by_value(value: Any) -> Any:
+    """A text or number of a class of its own, as an Enum's, as one of the class that it extends."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
 
 
 _NAMES: Final[dict[type, str]] = {

@@ -20,6 +20,7 @@ from streamydb.layers.names import check_name
 from streamydb.layers.tables.database import TablesView
 from streamydb.layers.tables.errors import (
     ConstraintViolationError,
+    DataRefusedError,
     SqlError,
 )
 from streamydb.layers.tables.keys import Keys
@@ -110,6 +111,9 @@ def _outcome(job: Job, snapshot: _Asked, benches: Workbenches) -> dict[str, Any]
         return {"kind": "name", "error": str(error)}
     except SqlError as error:
         return _failed(error, number)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        why = f"The result has a value that JSON does not have ({error}): cast it to text."
+        return _failed(DataRefusedError(why), number)
     writes = {
         key: None if value is None else canonical(value) for key, value in overlay.writes.items()
     }

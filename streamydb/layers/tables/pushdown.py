@@ -8,79 +8,90 @@ condition outside again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Iterable
 
-from sqlglot import exp, parse_one
-
-from streamydb.layers.tables.access import comparisons, conditions
-from streamydb.layers.tables.parsing import DIALECT
-from streamydb.layers.tables.schema import Column, View
+from streamydb.layers.tables import trees
+from streamydb.layers.tables.access import Own, Parameters, comparisons
+from streamydb.layers.tables.schema import View
+from streamydb.layers.tables.trees import Tree, is_of
 from streamydb.layers.tables.types import MISSING
 
-__all__ = ["opened"]
-
-_PLAIN: Final = {"expressions", "from_", "joins", "where", "group", "having", "order", "with_"}
+__all__ = ["narrowed"]
 
 
-def opened(
-    view: View, reference: exp.Table, own: Callable[[exp.Column], Column | None]
-) -> exp.Expr:
-    """The query of a view, with conditions of the query that names the view.
+def narrowed(
+    query: Tree, view: View, conditions: Iterable[Tree], own: Own, values: Parameters
+) -> Tree:
+    """A copy of a view's query, with conditions of the query that names the view.
 
     Args:
+        query: the tree of the view's query.
         view: whose query.
-        reference: where another query names it.
-        own: the view's column that a name means there; None if it could be that of another table.
+        conditions: hold for each row of the view that can come into the result.
+        own: the view's column that a name means there.
+        values: of parameters.
     """
-    query: exp.Expr = parse_one(view.query, dialect=DIALECT)
-    outputs = _outputs(query, view)
-    for condition in conditions(reference):
-        compared = list(comparisons(condition, own))
-        if not compared or any(value is MISSING for *_, values in compared for value in values):
-            continue
-        if isinstance(query, exp.Select) and all(c.name in outputs for c, *_ in compared):
-            inside = condition.copy()
-            for node in list(inside.find_all(exp.Column)):
+    made = trees.copied(query)
+    outputs = _outputs(made, view)
+    for condition in conditions:
+        compared = list(comparisons(condition, own, values))
+        known = all(value is not MISSING for *_, constants in compared for value in constants)
+        if compared and known and all(column.name in outputs for column, *_ in compared):
+            inside = trees.copied(condition)
+            for node in list(trees.columns(inside)):
                 if (column := own(node)) is not None:
-                    node.replace(outputs[column.name].copy())
-            query.where(inside, copy=False)
-    return query
+                    node.update(trees.copied(outputs[column.name]))
+            made["where_clause"] = trees.both(made["where_clause"], inside)
+    return made
 
 
-def _outputs(query: exp.Expr, view: View) -> dict[str, exp.Column]:
+def _outputs(query: Tree, view: View) -> dict[str, Tree]:
     """The columns of a view that are columns of its query; none if rows depend on others."""
-    if not isinstance(query, exp.Select) or query.find(exp.Window, exp.TableSample, exp.Columns):
+    if not is_of(query, "SELECT_NODE") or query["sample"] or query["qualify"]:
         return {}
-    if any(value and name not in _PLAIN for name, value in query.args.items()):
+    if any(not is_of(each, "ORDER_MODIFIER") for each in query["modifiers"]):
         return {}
-    parts = query.expressions
-    made = {part.alias.lower() for part in parts if not isinstance(part.unalias(), exp.Column)}
-    if any(part.is_star for part in parts):
+    if any(is_of(node, "WINDOW") or _is_choice(node) for node in trees.walk(query)):
+        return {}
+    if any(is_of(node, "BASE_TABLE") and node["sample"] for node in trees.walk(query)):
+        return {}
+    parts = query["select_list"]
+    if any(is_of(part, "STAR") for part in parts):
         return _of_stars(parts, view)
     if len(parts) != len(view.columns):
         return {}
-    named = zip(view.columns, (part.unalias() for part in parts), strict=True)
+    made = {part["alias"].lower() for part in parts if not is_of(part, "COLUMN_REF")}
     return {
-        column.name: node
-        for column, node in named
-        if isinstance(node, exp.Column) and (node.table or node.name.lower() not in made)
+        column.name: trees.reference(*node["column_names"])
+        for column, node in zip(view.columns, parts, strict=True)
+        if is_of(node, "COLUMN_REF")
+        and (len(node["column_names"]) > 1 or node["column_names"][0].lower() not in made)
     }
 
 
-def _of_stars(parts: list[exp.Expr], view: View) -> dict[str, exp.Column]:
+def _of_stars(parts: list[Tree], view: View) -> dict[str, Tree]:
     """The same for a query with plain stars, beside columns and names that are given."""
     for part in parts:
-        star = part.this if isinstance(part, exp.Column) else part
-        if isinstance(star, exp.Star) and any(star.args.values()):
+        if is_of(part, "STAR") and _is_changed(part):
             return {}
-        if not part.is_star and not isinstance(part, exp.Alias | exp.Column):
+        if not is_of(part, "STAR") and not is_of(part, "COLUMN_REF") and not part["alias"]:
             return {}
-    given = {part.alias.lower() for part in parts if isinstance(part, exp.Alias)}
+    given = {part["alias"].lower() for part in parts if part["alias"]}
     if view.renamed:
         return {}
     return {
-        column.name: exp.column(column.name, quoted=True)
+        column.name: trees.reference(column.name)
         for column in view.columns
         if column.name.lower() not in given
     }
+
+
+def _is_choice(node: Tree) -> bool:
+    """Return True for COLUMNS(...)."""
+    return is_of(node, "STAR") and bool(node["columns"])
+
+
+def _is_changed(star: Tree) -> bool:
+    """Return True for a star with EXCLUDE, REPLACE or RENAME."""
+    changes = ("exclude_list", "replace_list", "rename_list", "qualified_exclude_list", "expr")
+    return any(star[name] for name in changes)

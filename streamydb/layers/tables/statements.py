@@ -8,15 +8,9 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from streamydb.layers.tables import trees
 from streamydb.layers.tables.altering import Alterations
-from streamydb.layers.tables.assigning import (
-    assigned,
-    cast,
-    default_of,
-    given,
-    is_default,
-    sees_whole,
-)
+from streamydb.layers.tables.assigning import assigned, cast, given, is_default, sees_whole
 from streamydb.layers.tables.conflicts import Conflicts
 from streamydb.layers.tables.defining import Catalog
 from streamydb.layers.tables.definitions import column_definition
@@ -29,12 +23,22 @@ from streamydb.layers.tables.errors import (
 )
 from streamydb.layers.tables.keys import Keys
 from streamydb.layers.tables.parsing import DIALECT, only, too_deep, unsupported
-from streamydb.layers.tables.reading import ROW, ROWID, Reader, StoredRow, shape, show
+from streamydb.layers.tables.reading import (
+    ROW,
+    ROWID,
+    Reader,
+    StoredRow,
+    renamed,
+    shape,
+    sql_of,
+)
 from streamydb.layers.tables.schema import Column, Row, Table
 from streamydb.layers.tables.transaction import Overlay, Transaction
+from streamydb.layers.tables.trees import Tree, is_of
 from streamydb.layers.tables.types import INTEGERS
 from streamydb.layers.tables.workbench import Answer, Workbench
 from streamydb.layers.tables.writing import Writer
+from streamydb.layers.tables.written import Write, written
 from streamydb.sql.answers import python_value
 
 __all__ = ["Result", "Statement", "execute"]
@@ -88,6 +92,10 @@ def execute(
         raise
     except RecursionError:
         raise too_deep() from None
+    except (ArithmeticError, ValueError) as error:
+        raise DataRefusedError(
+            f"A value cannot be computed with: {error}", place_of(statement)
+        ) from error
     overlay.write_to(transaction)
     return result
 
@@ -142,27 +150,41 @@ class Statement:
         shape = exp.Schema(this=target.copy(), expressions=columns)
         self._catalog.create(exp.Create(this=shape, kind="TABLE"))
         self._reader.forget()
-        return self._insert(exp.Insert(this=target.copy(), expression=query.copy()))
+        self._bench.clear()
+        table = self._reader.table(target)
+        names = [column.name for column in table.columns]
+        answer = self._reader.copied(query, [column.kind for column in table.columns])
+        rows = [dict(zip(names, row, strict=True)) for row in answer.rows]
+        return Result(changed=len(self._inserted(table, rows)))
 
     def _insert(self, node: exp.Insert) -> Result:
         only(
             node, "this", "expression", "conflict", "returning", "default", "with_", "is_function"
         )
+        write = written(node)
         table = self._reader.table(node.this)
         columns = self._columns(table, node.this)
-        rows = self._numbered(table, table.columns, self._proposed(node, table, columns))
+        rows = self._numbered(table, table.columns, self._proposed(write, table, columns))
         conflict = node.args.get("conflict")
+        if conflict is None:
+            return self._returned(write, table, self._inserted(table, rows))
         writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
         self._check(table, rows)
-        old: list[StoredRow] = []
-        if conflict is not None:
-            conflicts = Conflicts(self._reader, writer, table, _alias(node.this))
-            old, rows = conflicts.settle(conflict, rows)
-            self._renumbered(table, conflict.expressions, rows[: len(old)])
-            self._check(table, rows[: len(old)])
+        conflicts = Conflicts(self._reader, writer, table, write)
+        old, rows = conflicts.settle(conflict, rows)
+        self._renumbered(table, _assignments(conflict, write), rows[: len(old)])
+        self._check(table, rows[: len(old)])
         made = writer.write(table, old, rows)
         writer.finish()
-        return self._returned(node, table, _alias(node.this), made)
+        return self._returned(write, table, made)
+
+    def _inserted(self, table: Table, rows: Sequence[Row]) -> list[StoredRow]:
+        """Write new rows."""
+        self._check(table, rows)
+        writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
+        made = writer.write(table, [], rows)
+        writer.finish()
+        return made
 
     def _columns(self, table: Table, target: exp.Expr) -> list[Column]:
         if not isinstance(target, exp.Schema):
@@ -179,64 +201,70 @@ class Statement:
             found.append(column)
         return found
 
-    def _proposed(self, node: exp.Insert, table: Table, columns: list[Column]) -> list[Row]:
+    def _proposed(self, write: Write, table: Table, columns: list[Column]) -> list[Row]:
         """The rows that an INSERT gives, with defaults in the columns that it does not name."""
-        if node.args.get("default"):
+        if write.tree["default_values"]:
             return self._defaults(table, list(table.columns), 1)
-        source = node.expression
-        if isinstance(source, exp.Values) or node.args.get("with_"):
-            query = self._values(node, source, columns)
+        source = write.tree["select_statement"]["node"]
+        values = source.get("from_table") or {}
+        given_rows = values["values"] if is_of(values, "EXPRESSION_LIST") else None
+        if given_rows is None:
+            query = self._selected(write, source, columns)
         else:
-            query = self._selected(source, columns)
+            query = self._values(write, given_rows, columns)
         names = [column.name for column in columns]
         rows = [dict(zip(names, row, strict=True)) for row in query.rows]
-        if isinstance(source, exp.Values):
-            for row, written in zip(rows, source.expressions, strict=True):
-                pairs = zip(columns, written.expressions, strict=True)
-                row.update(_unnumbered(column for column, cell in pairs if is_default(cell)))
+        for row, cells in zip(rows, given_rows or [], strict=False):
+            pairs = zip(columns, cells, strict=True)
+            row.update(_unnumbered(column for column, cell in pairs if is_default(cell)))
         missing = [column for column in table.columns if column not in columns]
         defaults = self._defaults(table, missing, len(rows))
         return [{**other, **row} for other, row in zip(defaults, rows, strict=True)]
 
-    def _values(self, node: exp.Insert, source: exp.Expr, columns: list[Column]) -> Answer:
+    def _values(
+        self, write: Write, rows: Sequence[Sequence[Tree]], columns: list[Column]
+    ) -> Answer:
         """The rows of VALUES, each value as one of its column."""
-        if not isinstance(source, exp.Values):
-            raise unsupported(node.args["with_"], "Write WITH behind INSERT INTO and its columns.")
-        made = source.copy()
-        for row, written in zip(made.expressions, source.expressions, strict=True):
-            if not isinstance(row, exp.Tuple):
-                raise unsupported(written)
-            if len(row.expressions) != len(columns):
+        origin = write.node.expression
+        for row, place in zip(rows, origin.expressions, strict=True):
+            if len(row) != len(columns):
                 raise StatementInvalidError(
-                    f"There are {len(row.expressions)} values for {len(columns)} columns.",
-                    place_of(written),
+                    f"There are {len(row)} values for {len(columns)} columns.", place_of(place)
                 )
-            cells = [
-                cast(given(cell, column), column)
-                for cell, column in zip(row.expressions, columns, strict=True)
-            ]
-            row.set("expressions", cells)
-        return self._reader.query(made, source)
+        cells = [
+            [cast(given(cell, column), column) for cell, column in zip(row, columns, strict=True)]
+            for row in rows
+        ]
+        query = {**trees.values_in(cells), "cte_map": write.tree["cte_map"]}
+        return self._run(query, write, origin)
 
-    def _selected(self, source: exp.Expr, columns: list[Column]) -> Answer:
+    def _run(self, query: Tree, write: Write, origin: exp.Expr) -> Answer:
+        """Run a query over tables that is a part of a statement."""
+        made = trees.copied(query)
+        self._reader.lay_out(made, write.node, write.source.values)
+        return self._reader.run(made, write.source, origin)
+
+    def _selected(self, write: Write, query: Tree, columns: list[Column]) -> Answer:
         """The rows of a query, each value as one of its column."""
-        made = source.copy()
-        self._reader.lay_out(made)
-        sql = made.sql(DIALECT)
-        shape = f"select * from ({sql}) limit 0"  # noqa: S608 - DuckDB is shut off
-        width = len(self._bench.ask(shape, source).columns)
-        if width != len(columns):
-            raise StatementInvalidError(
-                f"The query has {width} columns for {len(columns)}.", place_of(source)
+        origin = write.node.expression
+        if write.node.args.get("with_"):
+            raise unsupported(
+                write.node.args["with_"], "Write WITH behind INSERT INTO and its columns."
             )
-        cells = ", ".join(c.kind.cast(f"#{n}") for n, c in enumerate(columns, 1))
-        return self._bench.ask(f"select {cells} from ({sql})", source)  # noqa: S608 - as above
+        made = trees.copied(query)
+        self._reader.lay_out(made, write.node, write.source.values)
+        return self._bench.ask_as(
+            sql_of(made, write.source), [column.kind for column in columns], origin
+        )
 
     def _defaults(self, table: Table, columns: Sequence[Column], count: int) -> list[Row]:
         """The defaults of columns, computed for each row, in the order of the table's columns."""
         if not columns or not count:
             return [dict.fromkeys((c.name for c in table.columns), None) for _ in range(count)]
-        cells = ", ".join(cast(default_of(column), column).sql(DIALECT) for column in columns)
+        cells = ", ".join(
+            column.kind.cast("null" if column.default is None else column.default)
+            for column in columns
+        )
         found = self._bench.ask(f"select {cells} from range({count})")  # noqa: S608 - as above
         empty = dict.fromkeys((column.name for column in table.columns), None)
         names = [column.name for column in columns]
@@ -245,11 +273,13 @@ class Statement:
             for row in found.rows
         ]
 
-    def _renumbered(self, table: Table, parts: Sequence[exp.Expr], rows: list[Row]) -> None:
+    def _renumbered(
+        self, table: Table, parts: Sequence[tuple[exp.Expr, Tree]], rows: list[Row]
+    ) -> None:
         """Number rows anew in the identity columns that a SET gives their default."""
-        columns = assigned(table, parts)
+        columns = assigned(table, [part for part, _ in parts])
         pairs = zip(parts, columns, strict=True)
-        anew = _unnumbered(column for part, column in pairs if is_default(part.expression))
+        anew = _unnumbered(column for (_, value), column in pairs if is_default(value))
         for row in rows:
             row.update(anew)
         self._numbered(table, columns, rows)
@@ -274,53 +304,60 @@ class Statement:
 
     def _update(self, node: exp.Update) -> Result:
         only(node, "this", "expressions", "from_", "where", "returning", "with_")
+        write = written(node)
         table = self._reader.table(node.this)
         columns = assigned(table, node.expressions)
+        values = write.tree["set_info"]["expressions"]
         cells = [
-            cast(given(part.expression, column), column)
-            for part, column in zip(node.expressions, columns, strict=True)
+            cast(given(value, column), column)
+            for value, column in zip(values, columns, strict=True)
         ]
-        old, answers = self._matching(node, cells, [node.args.get("from_")])
+        old, answers = self._matching(write, cells)
         names = [column.name for column in columns]
         new = [
-            {**row.values, **dict(zip(names, values, strict=True))}
-            for row, values in zip(old, answers, strict=True)
+            {**row.values, **dict(zip(names, found, strict=True))}
+            for row, found in zip(old, answers, strict=True)
         ]
-        self._renumbered(table, node.expressions, new)
+        self._renumbered(table, list(zip(node.expressions, values, strict=True)), new)
         self._check(table, new)
         writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
         made = writer.write(table, old, new)
         writer.finish()
-        return self._returned(node, table, _alias(node.this), made)
+        return self._returned(write, table, made)
 
     def _delete(self, node: exp.Delete) -> Result:
         only(node, "this", "using", "where", "returning", "with_")
+        write = written(node)
         table = self._reader.table(node.this)
-        old, _ = self._matching(node, [], node.args.get("using") or [])
+        old, _ = self._matching(write, [])
         writer = Writer(self._keys, self._transaction, self._reader.find, self._check)
         writer.write(table, old, [])
         writer.finish()
-        return self._returned(node, table, _alias(node.this), old)
+        return self._returned(write, table, old)
 
     def _matching(
-        self, node: exp.Expr, cells: Sequence[exp.Expr], others: Sequence[exp.Expr | None]
+        self, write: Write, cells: list[Tree]
     ) -> tuple[list[StoredRow], list[tuple[Any, ...]]]:
         """The rows that a statement means, each once, with values computed for each."""
-        target, alias = node.this.copy(), _alias(node.this)
-        whole = sees_whole([*cells, node.args.get("where")], self._reader.table(target), alias)
-        number = exp.column(ROWID if whole else ROW, table=alias, quoted=True)
-        query = exp.Select(expressions=[number, *(cell.copy() for cell in cells)])
-        query.set("from_", exp.From(this=target))
-        sources = [s.this if isinstance(s, exp.From) else s for s in others if s is not None]
-        query.set("joins", [exp.Join(this=source.copy(), kind="CROSS") for source in sources])
-        for part in ("where", "with_"):
-            if node.args.get(part) is not None:
-                query.set(part, node.args[part].copy())
-        rows = self._reader.lay_out(query, target, whole=whole)
+        said = write.tree
+        where = said["set_info"]["condition"] if "set_info" in said else said["condition"]
+        table = self._reader.table(write.node.this)
+        whole = sees_whole([*cells, where], table, write.alias)
+        target = trees.copied(said["table"])
+        others = said.get("using_clauses") or [said.get("from_table")]
+        source = target
+        for other in others:
+            source = source if other is None else trees.cross(source, trees.copied(other))
+        number = trees.reference(write.alias, ROWID if whole else ROW)
+        query = trees.select([number, *cells], source, where)
+        query["cte_map"] = trees.copied(said["cte_map"])
+        rows = self._reader.lay_out(
+            query, write.node, write.source.values, target=target, whole=whole
+        )
         found: dict[int, tuple[Any, ...]] = {}
-        answer = self._bench.ask(query.sql(DIALECT), node)
+        answer = self._reader.run(query, write.source, write.node)
         if len(answer.columns) != 1 + len(cells):
-            raise StatementInvalidError("A column is set to one value.", place_of(node))
+            raise StatementInvalidError("A column is set to one value.", place_of(write.node))
         for row, *values in answer.rows:
             found.setdefault(row, tuple(values))
         return [rows[row] for row in found], list(found.values())
@@ -345,24 +382,29 @@ class Statement:
                     "check", check.name, table.name, f"A row does not fulfil {check.expression}"
                 )
 
-    def _returned(
-        self, node: exp.Expr, table: Table, alias: str, rows: Sequence[StoredRow]
-    ) -> Result:
+    def _returned(self, write: Write, table: Table, rows: Sequence[StoredRow]) -> Result:
         """The rows that a statement wrote, as RETURNING wants them."""
-        returning = node.args.get("returning")
+        returning = write.node.args.get("returning")
         if returning is None:
             return Result(changed=len(rows))
         only(returning, "expressions")
-        for part in returning.expressions:
-            if found := part.find(exp.Query):
-                raise unsupported(found, "RETURNING takes no queries.")
+        cells = write.tree["returning_list"]
+        if any(is_of(node, "SUBQUERY") for node in trees.walk(cells)):
+            place = returning.find(exp.Query) or returning
+            raise unsupported(place, "RETURNING takes no queries.")
         # Without numbers, which a star would show: one thread of DuckDB keeps the order of rows.
         bench = self._bench.lay_out(shape(table), [list(row.values.values()) for row in rows])
-        query = exp.Select(expressions=[part.copy() for part in returning.expressions])
-        source = exp.Table(this=exp.to_identifier(alias))
-        show(source, bench, alias)
-        query.set("from_", exp.From(this=source))
-        return _result(self._bench.ask(query.sql(DIALECT), returning), len(rows))
+        query = trees.select(cells, trees.names_of(bench.strip('"'), write.alias))
+        sql = sql_of(query, write.source)
+        answer = renamed(self._bench.ask(sql, returning), query, sql)
+        return _result(answer, len(rows))
+
+
+def _assignments(conflict: exp.OnConflict, write: Write) -> list[tuple[exp.Expr, Tree]]:
+    """The assignments of DO UPDATE, and what they set."""
+    said = write.tree["on_conflict_info"]["set_info"]
+    values = [] if said is None else said["expressions"]
+    return list(zip(conflict.expressions, values, strict=True))
 
 
 def _is_numbered(column: Column) -> bool:
@@ -381,12 +423,6 @@ def _after(last: int, column: Column) -> int:
             f"Column {column.name} has no more numbers: {last} is the largest of {column.type}."
         )
     return last + 1
-
-
-def _alias(target: exp.Expr) -> str:
-    table = target.this if isinstance(target, exp.Schema) else target
-    name: str = table.alias_or_name
-    return name
 
 
 def _result(answer: Answer, changed: int | None = None) -> Result:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from streamydb.client import Client, View
 from streamydb.client.aborts import CheckFailedError
 from streamydb.layers.tables.errors import TransactionConflictError
-from streamydb.layers.tables.transaction import Overlay, Transaction
+from streamydb.layers.tables.transaction import Overlay, Transaction, commit_fields
 
 __all__ = ["ClientSnapshot", "ClientStore", "ViewTransaction"]
 
@@ -100,20 +100,9 @@ class ClientSnapshot:
         """Write if all keys that were read still have their versions, and all ranges their keys."""
         if not writes:
             return
-        checks: list[dict[str, Any]] = [
-            {"key": key, "version": version} for key, version in self._versions.items()
-        ]
-        checks += [
-            {"range": {"start": start, "end": end}, "count": count, "version_le": self.seq}
-            for (start, end), count in self._scans.items()
-        ]
-        updates = [
-            {"op": "delete", "key": key} if value is None
-            else {"op": "put", "key": key, "value": value}
-            for key, value in writes.items()
-        ]  # fmt: skip
+        fields = commit_fields(self._versions, self._scans, self.seq, writes)
         try:
-            self._client.transaction(checks=checks, updates=updates)
+            self._client.transaction(checks=fields["checks"], updates=fields["updates"])
         except CheckFailedError as error:
             raise TransactionConflictError(
                 "Others have written what this transaction has read; begin it again."

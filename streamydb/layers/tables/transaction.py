@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Overlay", "Readable", "Snapshot", "Store", "Transaction"]
+__all__ = ["Overlay", "Readable", "Snapshot", "Store", "Transaction", "commit_fields"]
 
 _T = TypeVar("_T")
 
@@ -100,3 +100,30 @@ class Overlay:
                 below.delete(key)
             else:
                 below.put(key, value)
+
+
+def commit_fields(
+    seen: Mapping[str, int], ranges: Mapping[tuple[str, str], int], seq: int | None,
+    writes: Mapping[str, Any],
+) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
+    """The checks and updates of the transaction that commits what was read and written.
+
+    Args:
+        seen: the versions of the keys that were read.
+        ranges: how many keys were in the ranges that were read, by start and end.
+        seq: of the state that was read.
+        writes: values; None removes a key.
+    """
+    checks: list[dict[str, Any]] = [
+        {"key": key, "version": version} for key, version in seen.items()
+    ]
+    checks += [
+        {"range": {"start": start, "end": end}, "count": count, "version_le": seq}
+        for (start, end), count in ranges.items()
+    ]
+    updates = [
+        {"op": "delete", "key": key} if value is None
+        else {"op": "put", "key": key, "value": value}
+        for key, value in writes.items()
+    ]  # fmt: skip
+    return {"checks": checks, "updates": updates}

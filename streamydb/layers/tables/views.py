@@ -6,16 +6,19 @@ changes none. What it sees is not dropped, renamed or replaced by something else
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from sqlglot import exp
 
 from streamydb.layers.tables.definitions import COLUMNS_MAX, named
 from streamydb.layers.tables.errors import StatementInvalidError, place_of
-from streamydb.layers.tables.parsing import DIALECT, only, unsupported
+from streamydb.layers.tables.parsing import only, source_of, unsupported
 from streamydb.layers.tables.reading import Reader
 from streamydb.layers.tables.schema import Column, Relation, View, relation_of
+from streamydb.layers.tables.sources import references
 from streamydb.layers.tables.transaction import Overlay
+from streamydb.layers.tables.trees import Tree, alias_of, is_of, query_tree, walk
 
 __all__ = ["Views"]
 
@@ -52,9 +55,13 @@ class Views:
         query = node.expression
         if not isinstance(query, exp.Query | exp.Values):
             raise unsupported(node, "A view is created of a query.")
-        uses = self._uses(query)
+        sql = source_of(query).sql
+        tree = query_tree(sql)
+        if tree is None:
+            raise unsupported(query, "A view does not pivot by the values that there are.")
+        uses = self._uses(tree, query)
         columns = self._columns(query, uses, [] if shape is None else shape.expressions)
-        made = View(named(target), columns, query.sql(DIALECT), uses, renamed=shape is not None)
+        made = View(named(target), columns, sql, uses, renamed=shape is not None)
         if there is not None:
             self._replace(made, there, target)
         self._transaction.put(self._reader.keys.table(made.name), made.stored())
@@ -116,12 +123,14 @@ class Views:
                 seen.add(name)
                 open_ += found.uses
 
-    def _uses(self, query: exp.Expr) -> dict[str, tuple[str, ...]]:
+    def _uses(self, tree: Tree, query: exp.Expr) -> dict[str, tuple[str, ...]]:
         """The tables and views that a query names, and which of their columns it sees."""
-        nodes = self._reader.references(query)
-        found = {node.name.lower(): self._reader.named(node) for node in nodes}
-        said = {node.name.lower() for node in query.find_all(exp.Identifier)}
-        whole = _sees_all(query, {node.alias_or_name.lower() for node in nodes})
+        nodes = [each.node for each in references(tree)]
+        found = {
+            node["table_name"].lower(): self._reader.relation_of(node, query) for node in nodes
+        }
+        said = set(_names(tree))
+        whole = _sees_all(tree, {alias_of(node).lower() for node in nodes})
         uses = {}
         for name, relation in found.items():
             names = [column.name for column in relation.columns]
@@ -152,15 +161,28 @@ class Views:
         return tuple(Column(name, kind) for name, (_, kind) in zip(names, described, strict=True))
 
 
-def _sees_all(query: exp.Expr, sources: set[str]) -> bool:
+_LISTS: Final = ("column_names", "using_columns")
+"""Where the nodes of a tree have the names of columns."""
+
+_WHOLE: Final = ("STAR", "POSITIONAL_REFERENCE", "PIVOT", "SHOW_REF")
+_PLAIN: Final = ("REGULAR", "CROSS")
+
+
+def _names(tree: Tree) -> Iterator[str]:
+    """Yield the names of columns in a query."""
+    for node in walk(tree):
+        for part in _LISTS:
+            yield from (name.lower() for name in node.get(part) or [])
+
+
+def _sees_all(tree: Tree, sources: set[str]) -> bool:
     """Return True if a query may see columns that it does not name."""
-    for node in query.walk():
-        if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
+    for node in walk(tree):
+        if any(is_of(node, name) for name in _WHOLE):
             return True
-        if isinstance(node, exp.Columns | exp.PositionalColumn | exp.Pivot):
+        if is_of(node, "JOIN") and node["ref_type"] not in _PLAIN:
             return True
-        if isinstance(node, exp.Join) and node.args.get("method"):
-            return True
-        if isinstance(node, exp.Column) and not node.table and node.name.lower() in sources:
+        names = node.get("column_names") or []
+        if len(names) == 1 and names[0].lower() in sources:
             return True  # a whole row
     return False

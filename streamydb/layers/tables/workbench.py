@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from streamydb.layers.tables.clock import FUNCTIONS, Clock, asks, setting
 from streamydb.layers.tables.errors import (
     DataRefusedError,
     SqlError,
     StatementInvalidError,
     place_of,
 )
-from streamydb.layers.tables.types import FINITE
+from streamydb.layers.tables.types import FINITE, ColumnType
 from streamydb.sql.engine import connect, lock
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ _FINITE: Final = (
     "error('An infinite time is not within the years 1 to 9999.') else x end"
 )
 
-_BEGIN: Final = re.compile(r"(with recursive |with )|(?=select |\()", re.IGNORECASE)
+_BEGIN: Final = re.compile(
+    r"(with\s+recursive\s|with\s(?!\s*recursive\b))(?=\s*[\w\"])|"
+    r"(?=(?:select|from|values)\b|\()",
+    re.IGNORECASE,
+)
 _PIVOT: Final = re.compile(r"\bpivot\b", re.IGNORECASE)
 """DuckDB makes several statements of it, and takes no parameters then."""
 
@@ -73,6 +78,7 @@ class Workbench:
 
     Attributes:
         broken: whether DuckDB has met a fault of its own, after which it does nothing any more.
+        clock: of the transaction whose statements run here.
     """
 
     def __init__(self) -> None:
@@ -83,21 +89,26 @@ class Workbench:
         """
         self._connection = connect({"threads": "1"})
         self._connection.execute("set timezone = 'UTC'")
-        self._connection.execute(_FINITE)
+        for macro in (_FINITE, *FUNCTIONS):
+            self._connection.execute(macro)
         lock(self._connection)
         self.broken = False
+        self.clock = Clock()
         self._names = 0
         self._few: dict[str, _Rows] = {}
+        self._own: set[str] = set()
         self._made: list[str] = []
 
     def lay_out(
         self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]], *,
-        settled: bool = False,
+        settled: bool = False, name: str | None = None,
     ) -> str:  # fmt: skip
         """Make a table of columns (name and type), a real one if it is to be ``settled``; return
         its name, in quotes.
+
+        One with a ``name`` is there for a query as the user wrote it.
         """
-        name = self._new_name()
+        name = self._new_name() if name is None else self._named(name)
         values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
         lists = ", ".join(f"unnest(?::{kind}[]) as {_quoted(each)}" for each, kind in columns)
         self._few[name] = _Rows(f"select {lists}", values)
@@ -105,24 +116,27 @@ class Workbench:
             self._settle()
         return name
 
-    def define(self, columns: Sequence[str], sql: str) -> str:
+    def define(self, columns: Sequence[str], sql: str, name: str | None = None) -> str:
         """Make a view of a query over what is laid out; return its name, in quotes.
 
         Raises:
             SqlError: as for `ask`.
         """
         self._settle()
-        name = self._new_name()
+        name = self._new_name() if name is None else _quoted(name)
         self.ask(f"create temp view {name} ({', '.join(map(_quoted, columns))}) as {sql}")
         self._made.append(f"view {name}")
         return name
 
-    def ask(self, sql: str, origin: exp.Expr | None = None) -> Answer:
+    def ask(
+        self, sql: str, origin: exp.Expr | None = None, *, settled: bool = False
+    ) -> Answer:
         """Run a query.
 
         Args:
             sql: the query over tables that are laid out.
             origin: what the user wrote, for the place of an error.
+            settled: whether the tables are to be real ones.
 
         Raises:
             StatementInvalidError: it cannot be run.
@@ -132,8 +146,12 @@ class Workbench:
         import duckdb
 
         try:
+            if settled:
+                self._settle()
+            if asks(sql):
+                self._connection.execute(setting(self.clock))
             done = self._connection.execute(*self._whole(sql))
-            rows = done.fetchall()
+            rows = _fetched(done)
         except duckdb.OutOfMemoryException as error:
             raise MemoryError(str(error)) from None
         except duckdb.Error as error:
@@ -145,12 +163,29 @@ class Workbench:
             tuple(column[0] for column in shown), tuple(str(column[1]) for column in shown), rows
         )
 
+    def ask_as(self, sql: str, kinds: Sequence[ColumnType], origin: exp.Expr) -> Answer:
+        """Run a query; each value is one of its column's type.
+
+        Raises:
+            StatementInvalidError: it has more or fewer columns.
+            SqlError: as for `ask`.
+        """
+        shape = f"select * from (\n{sql}\n) limit 0"  # noqa: S608 - DuckDB is shut off
+        width = len(self.ask(shape, origin).columns)
+        if width != len(kinds):
+            raise StatementInvalidError(
+                f"The query has {width} columns for {len(kinds)}.", place_of(origin)
+            )
+        cells = ", ".join(kind.cast(f"#{number}") for number, kind in enumerate(kinds, 1))
+        return self.ask(f"select {cells} from (\n{sql}\n)", origin)  # noqa: S608 - as above
+
     def clear(self) -> None:
         """Remove all tables and views."""
         if self._made:
             self._connection.execute("; ".join(f"drop {made}" for made in self._made))
         self._made.clear()
         self._few.clear()
+        self._own.clear()
         self._names = 0
 
     def close(self) -> None:
@@ -159,11 +194,16 @@ class Workbench:
 
     def _new_name(self) -> str:
         self._names += 1
-        return f'"__{self._names}"'
+        return f'"__streamydb_{self._names}"'
+
+    def _named(self, name: str) -> str:
+        made = _quoted(name)
+        self._own.add(made)
+        return made
 
     def _whole(self, sql: str) -> tuple[str, list[list[Any]]]:
         """Return a query with the few rows that it names, and their values."""
-        named = [name for name in self._few if name in sql]
+        named = [name for name in self._few if name in self._own or _is_in(name, sql)]
         begin = None if _PIVOT.search(sql) else _BEGIN.match(sql)
         if named and begin is None:
             self._settle()
@@ -179,6 +219,7 @@ class Workbench:
             self._connection.execute(f"create temp table {name} as {rows.sql}", rows.values)
             self._made.append(f"table {name}")
         self._few.clear()
+        self._own.clear()
 
 
 class Workbenches:
@@ -189,12 +230,13 @@ class Workbenches:
         self._free: list[Workbench] = []
 
     @contextmanager
-    def one(self) -> Iterator[Workbench]:
-        """Lend one for a statement."""
+    def one(self, clock: Clock | None = None) -> Iterator[Workbench]:
+        """Lend one for a statement; ``clock``: of its transaction."""
         try:
             bench = self._free.pop()
         except IndexError:
             bench = Workbench()
+        bench.clock = clock or Clock()
         try:
             yield bench
         except SqlError:
@@ -219,6 +261,22 @@ class Workbenches:
             self._free.pop().close()
 
 
+def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+    """The rows of a query.
+
+    Raises:
+        DataRefusedError: one has a value that no value of Python is.
+    """
+    try:
+        return done.fetchall()
+    except RecursionError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise DataRefusedError(
+            f"The result has a value that Python does not have ({error}): cast it to text."
+        ) from None
+
+
 def _refused(error: duckdb.Error, origin: exp.Expr | None) -> SqlError:
     """The error in the statement's own words, with the place of the name that it is about."""
     import duckdb
@@ -239,6 +297,11 @@ def _culprit(message: str, origin: exp.Expr | None) -> exp.Expr | None:
         if "line" in node.meta and node.name.lower() in names:
             return node
     return origin
+
+
+def _is_in(name: str, sql: str) -> bool:
+    """Return True if a text names one of our own tables, with quotes or without."""
+    return re.search(rf"\b{name[1:-1]}\b", sql) is not None
 
 
 def _quoted(name: str) -> str:

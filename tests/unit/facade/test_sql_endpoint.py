@@ -76,6 +76,16 @@ async def test_statements_are_one_transaction() -> None:
 
 
 @scenario
+async def test_the_time_is_one_instant_in_a_request() -> None:
+    async with facade() as client:
+        asked = "select now()"
+        found = (await sql(client, asked, "select count(*) from range(1000)", asked)).json()
+        first, _, last = (result["rows"] for result in found["results"])
+        assert first == last
+        assert (await sql(client, asked)).json()["results"][0]["rows"] != first
+
+
+@scenario
 async def test_the_id_is_that_of_the_attempt_with_the_locks() -> None:
     few = {"name": "few", "prefix": "sql/main/", "keys": {"max": 9}}
     async with facade() as client:
@@ -100,6 +110,7 @@ async def test_what_is_refused_says_where_and_writes_nothing() -> None:
         for reason, statement in (
             ("unsupported", "create trigger x"), ("unsupported", "begin"), ("invalid", "selec 1"),
             ("data", "select cast('a' as integer)"),
+            ("data", "select {'a': interval '100000000 years'}"),
         ):  # fmt: skip
             answer = (await sql(client, statement)).json()
             assert (answer["status"], answer["reason"]) == (400, reason)

@@ -300,7 +300,7 @@ def test_what_is_not_there_or_there_may_be_passed_over(alone: Tables) -> None:
 
 def test_the_definition_is_a_key_and_nothing_is_left_of_what_is_dropped(alone: Tables) -> None:
     assert state(alone)["sql/shop/table/counted"] == {
-        "name": "counted", "query": "SELECT t, COUNT(*) FROM u GROUP BY t", "renamed": True,
+        "name": "counted", "query": "select t, count(*) from u group by t", "renamed": True,
         "columns": [{"name": "t", "type": "INTEGER"}, {"name": "uses", "type": "BIGINT"}],
         "uses": {"u": ["t"]},
     }  # fmt: skip
