@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import secrets
 import socket
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
@@ -14,10 +18,21 @@ from urllib.request import Request
 import httpx
 
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, NotConnectedError
-from streamydb.client.http import HttpRequest
+from streamydb.client.http import REQUEST_HEADER, HttpRequest
 from streamydb.errors import ConfigurationError
 
-__all__ = ["HttpOptions", "build", "fault", "lost", "raise_if_closed", "wake"]
+__all__ = [
+    "HttpOptions",
+    "Tags",
+    "abandon",
+    "build",
+    "check_tag",
+    "fault",
+    "lost",
+    "raise_if_closed",
+    "wake",
+    "wire_of",
+]
 
 _CONNECT_S: Final = 5.0
 """How long a connection may take to make, or to become free."""
@@ -88,13 +103,72 @@ def _trusting(authorities: Path) -> ssl.SSLContext:
         raise ConfigurationError(f"{authorities} has no certificates to trust: {error}") from error
 
 
-def build(client: httpx.Client | httpx.AsyncClient, request: HttpRequest) -> httpx.Request:
-    """Make httpx's form of a request."""
+class Tags:
+    """Makes names for the requests of a transport: no two of any processes are the same."""
+
+    def __init__(self) -> None:
+        """Draw what no other transport has."""
+        self._stem = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    def __iter__(self) -> Tags:
+        """Return the object itself."""
+        return self
+
+    def __next__(self) -> str:
+        """Return the next name; the process is a part of it, as a fork copies all the rest."""
+        return f"{self._stem}-{os.getpid()}-{next(self._numbers)}"
+
+
+def check_tag(answer: httpx.Response) -> None:
+    """Refuse an answer that names another request than its own, and drop the connection.
+
+    Raises:
+        ConnectionLostError: it does.
+    """
+    told = answer.headers.get(REQUEST_HEADER)
+    if told is None or told == answer.request.headers[REQUEST_HEADER]:
+        return
+    held = _socket_of(wire_of(answer))
+    if held is not None:
+        with suppress(OSError):
+            held.shutdown(socket.SHUT_RDWR)
+    raise ConnectionLostError("The answer is that to another request; the connection is dropped.")
+
+
+def wire_of(answer: httpx.Response) -> Any:
+    """Return httpx's object for the connection that an answer came on; None without a network."""
+    return answer.extensions.get("network_stream")
+
+
+def _socket_of(wire: Any) -> Any:
+    """Return the socket of a connection; None if it has none."""
+    return None if wire is None else wire.get_extra_info("socket")
+
+
+def abandon(wires: Iterable[Any]) -> None:
+    """Let go of the sockets of connections that are the parent's, in a child of a fork.
+
+    Nothing is sent on them, no end of TLS either, and nothing is shut down. Their numbers stay
+    taken, so that nobody who closes one later closes what has the number then.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for wire in wires:
+        held = _socket_of(wire)
+        if held is not None and held.fileno() >= 0:
+            os.dup2(nothing, held.fileno(), inheritable=False)
+    os.close(nothing)
+
+
+def build(
+    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str
+) -> httpx.Request:
+    """Make httpx's form of a request; its answer has the same tag."""
     return client.build_request(
         request.method,
         request.path,
         params=request.params,
-        headers=request.headers,
+        headers={**request.headers, REQUEST_HEADER: tag},
         content=request.body,
         timeout=httpx.Timeout(request.timeout_s, connect=_CONNECT_S, pool=_CONNECT_S),
     )

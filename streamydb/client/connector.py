@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.awaiting.owned import AsyncOwnedTransport
 from streamydb.client.blocking.client import Client
+from streamydb.client.blocking.owned import OwnedTransport
 from streamydb.client.requests import Consistency
 from streamydb.client.session import Options, Session
 from streamydb.errors import ConfigurationError, install
@@ -57,11 +60,15 @@ def connect(
     if _is_kafka(url):
         from streamydb.client.portal import BlockingTransport, Portal
 
-        direct = _direct(url, token, timeout_s)
-        return Client(BlockingTransport(Portal(), direct), session)
+        def begun() -> BlockingTransport:
+            direct = _direct(url, token, timeout_s)
+            return BlockingTransport(Portal(), direct)
+
+        return Client(OwnedTransport(begun), session)
     from streamydb.client.blocking.http import HttpTransport
 
-    return Client(HttpTransport(_http(url, token, verify, connections_max)), session)
+    options = _http(url, token, verify, connections_max)
+    return Client(OwnedTransport(lambda: HttpTransport(options), HttpTransport.leave), session)
 
 
 def connect_async(
@@ -77,10 +84,13 @@ def connect_async(
     """Return a client of a database, for coroutines; use it with `async with`. See `connect`."""
     session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
-        return AsyncClient(_direct(url, token, timeout_s), session)
+        direct = partial(_direct, url, token, timeout_s)
+        return AsyncClient(AsyncOwnedTransport(direct), session)
     from streamydb.client.awaiting.http import AsyncHttpTransport
 
-    return AsyncClient(AsyncHttpTransport(_http(url, token, verify, connections_max)), session)
+    options = _http(url, token, verify, connections_max)
+    owned = AsyncOwnedTransport(lambda: AsyncHttpTransport(options), AsyncHttpTransport.leave)
+    return AsyncClient(owned, session)
 
 
 def _session(

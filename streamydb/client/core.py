@@ -21,13 +21,19 @@ from typing import Final, TypeGuard
 from msgspec import UNSET
 
 from streamydb.client.aborts import abort
-from streamydb.client.errors import ClientError, ClosedError, OutcomeUnknownError, RequestError
+from streamydb.client.errors import (
+    ClientError,
+    ClosedError,
+    OutcomeUnknownError,
+    RequestError,
+    UnexpectedAnswerError,
+)
 from streamydb.client.problems import TransactionUnknownError, refusal
 from streamydb.client.reads import check_text, tried
-from streamydb.client.requests import Ask, Flow, Pause, Pending, Send, perform
+from streamydb.client.requests import Ask, Flow, Outcome, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
-from streamydb.constraints.locks import following, relocked
+from streamydb.constraints.locks import following, is_attempt, relocked
 from streamydb.errors import UNTIMELY
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
@@ -65,6 +71,7 @@ def execute(
         sought, position = txn.id, None
         try:
             outcome = yield from perform(request)
+            _require_own(request.id, outcome)
         except ClientError as error:
             fault = error
             if _is_untimely(error):
@@ -96,6 +103,17 @@ def execute(
         asks = late or position is not None
         wait_s = retry.wait_s()
         request = Ask(sought, position, wait_s) if asks else Send(*txn, wait_s)
+
+
+def _require_own(txn_id: str, outcome: Outcome) -> None:
+    """Refuse the verdict of another transaction.
+
+    Raises:
+        UnexpectedAnswerError: it is one.
+    """
+    if outcome.id is not None and not is_attempt(outcome.id, txn_id):
+        detail = f"The answer is about transaction {outcome.id}, and not about {txn_id}."
+        raise UnexpectedAnswerError(detail, 200)
 
 
 def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
@@ -165,6 +183,7 @@ def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Res
     while True:
         try:
             outcome = yield from tried(retry, partial(Ask, sought, position), time_s)
+            _require_own(sought, outcome)
         except TransactionUnknownError as error:
             if not lacking:
                 raise

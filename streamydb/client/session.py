@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamydb.client.errors import ClientError
+from streamydb.client.forks import Owned
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
@@ -95,11 +96,11 @@ class Session:
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     seq: int = 0
     behind_ms: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Owned[threading.Lock] = field(default_factory=lambda: Owned(threading.Lock))
 
     def saw(self, seq: int, ts_ms: int = 0) -> None:
         """Remember that something as of a seq was seen, and its commit time, if that is known."""
-        with self._lock:
+        with self._lock.get():
             self.seq = max(self.seq, seq)
             if ts_ms:
                 self.behind_ms = max(0, ts_ms - self.wall_ms())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -140,17 +140,27 @@ def _read(item: ReadItem) -> str | Fields:
 class Builder:
     """A transaction that is put together call by call; all methods return the builder itself.
 
-    Its id is made at once and its deadline when it is sent first, so that committing it again after
-    an unknown outcome is safe: it is one transaction, however often it is sent.
+    Its id is made when it is asked for or sent first, and its deadline then, so that committing it
+    again after an unknown outcome is safe: it is one transaction, however often it is sent. After a
+    fork in between, parent and child send two.
     """
 
-    def __init__(self, txn_id: str, deadline_ms: int | None = None) -> None:
-        """Begin empty."""
-        self.id = txn_id
+    def __init__(
+        self, txn_id: str | Callable[[], str], deadline_ms: int | None = None
+    ) -> None:
+        """Begin empty; the id is given, or what makes it."""
+        self._given_id = txn_id
         self.deadline_ms = deadline_ms
         self._checks: list[Fields] = []
         self._reads: list[ReadItem] = []
         self._updates: list[Fields] = []
+
+    @property
+    def id(self) -> str:
+        """The id, from now on the same."""
+        if callable(self._given_id):
+            self._given_id = self._given_id()
+        return self._given_id
 
     def check(
         self,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
@@ -26,7 +26,9 @@ class Atomic(Builder):
     client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
     """
 
-    def __init__(self, client: Client, txn_id: str, deadline_ms: int | None = None) -> None:
+    def __init__(
+        self, client: Client, txn_id: str | Callable[[], str], deadline_ms: int | None = None
+    ) -> None:
         """Begin empty."""
         super().__init__(txn_id, deadline_ms)
         self._client = client
