@@ -17,9 +17,15 @@ from urllib.request import Request
 
 import httpx
 
-from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, NotConnectedError
+from streamydb.client.environment import proxy_of, require_key_log, trusted
+from streamydb.client.errors import (
+    ClientConfigurationError,
+    ClientError,
+    ClosedError,
+    ConnectionLostError,
+    NotConnectedError,
+)
 from streamydb.client.http import REQUEST_HEADER, HttpRequest
-from streamydb.errors import ConfigurationError
 
 __all__ = [
     "HttpOptions",
@@ -66,12 +72,14 @@ class HttpOptions:
         """Show no token."""
         return f"HttpOptions({self.url!r})"
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of httpx's clients.
+    def arguments(self, *, network: bool = True) -> dict[str, Any]:
+        """Return the arguments of httpx's clients; without a ``network`` there is no proxy.
 
         Raises:
-            ConfigurationError: there are no certificates in the file.
+            ClientConfigurationError: there are no certificates in the file; or the environment
+                names no proxy, or no certificates, in variables that are about these.
         """
+        proxy = proxy_of(httpx.URL(self.url)) if network else None
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         verify = self.verify
         if isinstance(verify, Path):
@@ -79,12 +87,14 @@ class HttpOptions:
         elif verify is True and not self.url.startswith("https:"):
             # Nothing is verified; to read the authorities to trust would take a tenth of a second.
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        elif verify is True:
+            verify = trusted() or True
         limits = httpx.Limits(
             max_connections=self.connections_max, max_keepalive_connections=self.connections_max
         )
         return {
             "base_url": self.url, "headers": headers, "verify": verify, "limits": limits,
-            "cookies": CookieJar(_Sendable()),
+            "cookies": CookieJar(_Sendable()), "trust_env": False, "proxy": proxy,
         }  # fmt: skip
 
 
@@ -97,10 +107,12 @@ class _Sendable(DefaultCookiePolicy):
 
 
 def _trusting(authorities: Path) -> ssl.SSLContext:
+    require_key_log()
     try:
         return ssl.create_default_context(cafile=authorities)
     except OSError as error:
-        raise ConfigurationError(f"{authorities} has no certificates to trust: {error}") from error
+        detail = f"{authorities} has no certificates to trust: {error}"
+        raise ClientConfigurationError(detail) from error
 
 
 class Tags:

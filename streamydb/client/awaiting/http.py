@@ -36,7 +36,8 @@ class AsyncHttpTransport:
         self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         """Connect when the first request is sent; `transport` stands in for the network."""
-        self._client = httpx.AsyncClient(**options.arguments(), transport=transport)
+        arguments = options.arguments(network=transport is None)
+        self._client = httpx.AsyncClient(**arguments, transport=transport)
         self._streams: set[ref[AsyncHttpStream]] = set()
         self._tags = Tags()
         self._wires: WeakSet[Any] = WeakSet()

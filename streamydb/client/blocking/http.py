@@ -35,7 +35,8 @@ class HttpTransport:
 
     def __init__(self, options: HttpOptions, transport: httpx.BaseTransport | None = None) -> None:
         """Connect when the first request is sent; `transport` stands in for the network."""
-        self._client = httpx.Client(**options.arguments(), transport=transport)
+        arguments = options.arguments(network=transport is None)
+        self._client = httpx.Client(**arguments, transport=transport)
         self._streams: set[ref[HttpStream]] = set()
         self._tags = Tags()
         self._wires: WeakSet[Any] = WeakSet()
