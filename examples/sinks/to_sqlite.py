@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -32,18 +33,18 @@ last = {part: (at, mark) for part, at, mark in table.execute("SELECT * FROM last
 unseen = set(last)  # partitions whose last record has not been read again
 
 
-def mark_of(record) -> str:  # noqa: ANN001
+def mark_of(record: Any) -> str:
     """Return what no record of another topic has at the same offset."""
     return f"{record.timestamp} {dict(record.headers)['streamydb'].decode()}"
 
 
-def goes_on(part: int, first) -> bool:  # noqa: ANN001
+def goes_on(part: int, first: Any) -> bool:
     """Return True if a record, the first of a batch, is the one that must come."""
     at, mark = last.get(part, (-1, ""))
     if part in unseen:
         unseen.remove(part)
         return (at, mark) == (first.offset, mark_of(first))
-    return first.offset > at
+    return bool(first.offset > at)
 
 
 def begin_anew() -> None:
