@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -25,7 +26,7 @@ topic = f"{database}.connect"
 
 def topic_id() -> str:
     """Return Kafka's id of the topic: another one when it was deleted and made again."""
-    java = spark._jvm  # noqa: SLF001 - of the connector's Kafka client
+    java: Any = spark._jvm  # noqa: SLF001 - of the connector's Kafka client
     settings = java.java.util.HashMap()
     settings.put("bootstrap.servers", bootstrap)
     admin = java.org.apache.kafka.clients.admin.AdminClient.create(settings)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from streamydb.kafka.connect.topic import NUL_HEADER
 from tests.clients.toolchain import needs
 from tests.support.sinks import EXAMPLES, Topic, run_sink
 
@@ -84,6 +85,14 @@ def test_a_file_of_an_earlier_release_begins_anew(program: str, tmp_path: Path) 
     topic = Topic(random.Random(1), "first", 1_000)
     topic.append(50)
     assert SINKS[program](run_sink(program, topic, tmp_path)) == topic.state
+
+
+def test_the_recipe_leaves_out_keys_that_postgresql_cannot_store() -> None:
+    """By the header that the copy gives to records of such keys; `make test-connect` runs it."""
+    config = json.loads(PAGE.split("```json\n")[1].split("```")[0])["config"]
+    assert config["predicates.nul.name"] == NUL_HEADER
+    assert config["transforms.nul.type"].endswith(".Filter")
+    assert config[f"predicates.{config['transforms.nul.predicate']}.type"].endswith("HasHeaderKey")
 
 
 def test_every_sink_keeps_what_tells_its_topic_from_another() -> None:
