@@ -2,11 +2,16 @@
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.0 \
         to_parquet.py kafka:9092 bank changes
+
+A checkpoint has offsets only. Which topic they are of is kept beside it: one that was made anew
+needs a folder of its own.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -16,11 +21,31 @@ VALUE = """payload STRUCT<op STRING, before STRUCT<value STRING>, after STRUCT<v
 
 bootstrap, database, folder = sys.argv[1:]
 spark = SparkSession.builder.appName(f"changes of {database}").getOrCreate()
+topic = f"{database}.connect"
+
+
+def topic_id() -> str:
+    """Return Kafka's id of the topic: another one when it was deleted and made again."""
+    java: Any = spark._jvm  # noqa: SLF001 - of the connector's Kafka client
+    settings = java.java.util.HashMap()
+    settings.put("bootstrap.servers", bootstrap)
+    admin = java.org.apache.kafka.clients.admin.AdminClient.create(settings)
+    try:
+        found = admin.describeTopics(java.java.util.List.of(topic)).allTopicNames().get()
+        return str(found.get(topic).topicId())
+    finally:
+        admin.close()
+
+
+known, present = Path(f"{folder}.topic"), topic_id()
+if known.exists() and known.read_text() != present:
+    sys.exit(f"{topic} was made anew since {folder} was begun: name another folder.")
+known.write_text(present)
 records = (
     spark.readStream.format("kafka")
     .option("kafka.bootstrap.servers", bootstrap)
     .option("kafka.isolation.level", "read_committed")
-    .option("subscribe", f"{database}.connect")
+    .option("subscribe", topic)
     .option("startingOffsets", "earliest")
     .load()
     .where("value IS NOT NULL")  # a tombstone says nothing that its deletion does not

@@ -54,6 +54,7 @@ from streamydb.client.blocking.views import Atomic, View
 from streamydb.client.blocking.watches import Watch
 from streamydb.client.connector import connect, connect_async
 from streamydb.client.errors import (
+    ClientConfigurationError,
     ClientError,
     ClosedError,
     ConnectionLostError,
@@ -124,6 +125,7 @@ __all__ = [
     "Change",
     "CheckFailedError",
     "Client",
+    "ClientConfigurationError",
     "ClientError",
     "ClosedError",
     "Committed",

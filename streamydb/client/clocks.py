@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from streamydb.client.forks import Owned
+
 __all__ = ["Correction"]
 
 
@@ -27,7 +29,7 @@ class Correction:
         """Trust this machine's clock, until a stamp says otherwise."""
         self.behind_ms = 0
         self._wall_ms = wall_ms
-        self._lock = threading.Lock()
+        self._lock: Owned[threading.Lock] = Owned(threading.Lock)
 
     def now_ms(self) -> int:
         """Return what the other clock says now."""
@@ -41,7 +43,7 @@ class Correction:
             sent_ms: this machine's time before the stamp was made; None: nobody knows. Then the
                 stamp may be old, and only says that the other clock is not behind it.
         """
-        with self._lock:
+        with self._lock.get():
             least = stamp_ms - self._wall_ms()
             most = None if sent_ms is None else max(least, stamp_ms - sent_ms)
             known = max(self.behind_ms, least)

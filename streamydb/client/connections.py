@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import secrets
 import socket
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
@@ -13,11 +17,28 @@ from urllib.request import Request
 
 import httpx
 
-from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, NotConnectedError
-from streamydb.client.http import HttpRequest
-from streamydb.errors import ConfigurationError
+from streamydb.client.environment import proxy_of, require_key_log, trusted
+from streamydb.client.errors import (
+    ClientConfigurationError,
+    ClientError,
+    ClosedError,
+    ConnectionLostError,
+    NotConnectedError,
+)
+from streamydb.client.http import REQUEST_HEADER, HttpRequest
 
-__all__ = ["HttpOptions", "build", "fault", "lost", "raise_if_closed", "wake"]
+__all__ = [
+    "HttpOptions",
+    "Tags",
+    "abandon",
+    "build",
+    "check_tag",
+    "fault",
+    "lost",
+    "raise_if_closed",
+    "wake",
+    "wire_of",
+]
 
 _CONNECT_S: Final = 5.0
 """How long a connection may take to make, or to become free."""
@@ -51,12 +72,14 @@ class HttpOptions:
         """Show no token."""
         return f"HttpOptions({self.url!r})"
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of httpx's clients.
+    def arguments(self, *, network: bool = True) -> dict[str, Any]:
+        """Return the arguments of httpx's clients; without a ``network`` there is no proxy.
 
         Raises:
-            ConfigurationError: there are no certificates in the file.
+            ClientConfigurationError: there are no certificates in the file; or the environment
+                names no proxy, or no certificates, in variables that are about these.
         """
+        proxy = proxy_of(httpx.URL(self.url)) if network else None
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         verify = self.verify
         if isinstance(verify, Path):
@@ -64,12 +87,14 @@ class HttpOptions:
         elif verify is True and not self.url.startswith("https:"):
             # Nothing is verified; to read the authorities to trust would take a tenth of a second.
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        elif verify is True:
+            verify = trusted() or True
         limits = httpx.Limits(
             max_connections=self.connections_max, max_keepalive_connections=self.connections_max
         )
         return {
             "base_url": self.url, "headers": headers, "verify": verify, "limits": limits,
-            "cookies": CookieJar(_Sendable()),
+            "cookies": CookieJar(_Sendable()), "trust_env": False, "proxy": proxy,
         }  # fmt: skip
 
 
@@ -82,19 +107,80 @@ class _Sendable(DefaultCookiePolicy):
 
 
 def _trusting(authorities: Path) -> ssl.SSLContext:
+    require_key_log()
     try:
         return ssl.create_default_context(cafile=authorities)
     except OSError as error:
-        raise ConfigurationError(f"{authorities} has no certificates to trust: {error}") from error
+        detail = f"{authorities} has no certificates to trust: {error}"
+        raise ClientConfigurationError(detail) from error
 
 
-def build(client: httpx.Client | httpx.AsyncClient, request: HttpRequest) -> httpx.Request:
-    """Make httpx's form of a request."""
+class Tags:
+    """Makes names for the requests of a transport: no two of any processes are the same."""
+
+    def __init__(self) -> None:
+        """Draw what no other transport has."""
+        self._stem = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    def __iter__(self) -> Tags:
+        """Return the object itself."""
+        return self
+
+    def __next__(self) -> str:
+        """Return the next name; the process is a part of it, as a fork copies all the rest."""
+        return f"{self._stem}-{os.getpid()}-{next(self._numbers)}"
+
+
+def check_tag(answer: httpx.Response) -> None:
+    """Refuse an answer that names another request than its own, and drop the connection.
+
+    Raises:
+        ConnectionLostError: it does.
+    """
+    told = answer.headers.get(REQUEST_HEADER)
+    if told is None or told == answer.request.headers[REQUEST_HEADER]:
+        return
+    held = _socket_of(wire_of(answer))
+    if held is not None:
+        with suppress(OSError):
+            held.shutdown(socket.SHUT_RDWR)
+    raise ConnectionLostError("The answer is that to another request; the connection is dropped.")
+
+
+def wire_of(answer: httpx.Response) -> Any:
+    """Return httpx's object for the connection that an answer came on; None without a network."""
+    return answer.extensions.get("network_stream")
+
+
+def _socket_of(wire: Any) -> Any:
+    """Return the socket of a connection; None if it has none."""
+    return None if wire is None else wire.get_extra_info("socket")
+
+
+def abandon(wires: Iterable[Any]) -> None:
+    """Let go of the sockets of connections that are the parent's, in a child of a fork.
+
+    Nothing is sent on them, no end of TLS either, and nothing is shut down. Their numbers stay
+    taken, so that nobody who closes one later closes what has the number then.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for wire in wires:
+        held = _socket_of(wire)
+        if held is not None and held.fileno() >= 0:
+            os.dup2(nothing, held.fileno(), inheritable=False)
+    os.close(nothing)
+
+
+def build(
+    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str
+) -> httpx.Request:
+    """Make httpx's form of a request; its answer has the same tag."""
     return client.build_request(
         request.method,
         request.path,
         params=request.params,
-        headers=request.headers,
+        headers={**request.headers, REQUEST_HEADER: tag},
         content=request.body,
         timeout=httpx.Timeout(request.timeout_s, connect=_CONNECT_S, pool=_CONNECT_S),
     )

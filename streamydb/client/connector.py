@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.awaiting.owned import AsyncOwnedTransport
 from streamydb.client.blocking.client import Client
+from streamydb.client.blocking.owned import OwnedTransport
+from streamydb.client.errors import ClientConfigurationError, ClientError
 from streamydb.client.requests import Consistency
 from streamydb.client.session import Options, Session
 from streamydb.errors import ConfigurationError, install
@@ -51,17 +55,23 @@ def connect(
         procedures: a folder with modules of stored procedures, to find the keys of calls.
 
     Raises:
-        ConfigurationError: the arguments make no sense; or there is no read model in the folder.
+        ClientConfigurationError: the arguments make no sense, or variables of the environment that
+            are about this address.
+        ReadModelError: there is no read model in the folder.
     """
     session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
         from streamydb.client.portal import BlockingTransport, Portal
 
-        direct = _direct(url, token, timeout_s)
-        return Client(BlockingTransport(Portal(), direct), session)
+        def begun() -> BlockingTransport:
+            direct = _direct(url, token, timeout_s)
+            return BlockingTransport(Portal(), direct)
+
+        return Client(OwnedTransport(begun), session)
     from streamydb.client.blocking.http import HttpTransport
 
-    return Client(HttpTransport(_http(url, token, verify, connections_max)), session)
+    options = _http(url, token, verify, connections_max)
+    return Client(OwnedTransport(lambda: HttpTransport(options), HttpTransport.leave), session)
 
 
 def connect_async(
@@ -77,17 +87,20 @@ def connect_async(
     """Return a client of a database, for coroutines; use it with `async with`. See `connect`."""
     session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
-        return AsyncClient(_direct(url, token, timeout_s), session)
+        direct = partial(_direct, url, token, timeout_s)
+        return AsyncClient(AsyncOwnedTransport(direct), session)
     from streamydb.client.awaiting.http import AsyncHttpTransport
 
-    return AsyncClient(AsyncHttpTransport(_http(url, token, verify, connections_max)), session)
+    options = _http(url, token, verify, connections_max)
+    owned = AsyncOwnedTransport(lambda: AsyncHttpTransport(options), AsyncHttpTransport.leave)
+    return AsyncClient(owned, session)
 
 
 def _session(
     consistency: Consistency, timeout_s: float, procedures: str | Path | None
 ) -> Session:
     if consistency not in {"strong", "session", "snapshot"}:
-        raise ConfigurationError("consistency is one of strong, session, snapshot")
+        raise ClientConfigurationError("consistency is one of strong, session, snapshot")
     modules = None if procedures is None else FolderModules([Path(procedures)])
     return Session(Options(consistency=consistency, timeout_s=timeout_s, modules=modules))
 
@@ -95,7 +108,7 @@ def _session(
 def _is_kafka(url: str) -> bool:
     scheme = split(url).scheme
     if scheme not in {"http", "https", "kafka"}:
-        raise ConfigurationError(
+        raise ClientConfigurationError(
             f"the URL begins with http://, https:// or kafka://, not {scheme or 'nothing'}://"
         )
     return scheme == "kafka"
@@ -105,7 +118,7 @@ def split(url: str) -> SplitResult:
     """The parts of a URL.
 
     Raises:
-        ConfigurationError: it has none: a bracket is open, a port is no number.
+        ClientConfigurationError: it has none: a bracket is open, a port is no number.
     """
     try:
         return urlsplit(url)
@@ -113,8 +126,8 @@ def split(url: str) -> SplitResult:
         raise _unreadable(url, fault) from None
 
 
-def _unreadable(url: str, fault: Exception) -> ConfigurationError:
-    return ConfigurationError(f"{url!r} is no URL, such as http://host:port: {fault}")
+def _unreadable(url: str, fault: Exception) -> ClientConfigurationError:
+    return ClientConfigurationError(f"{url!r} is no URL, such as http://host:port: {fault}")
 
 
 def _http(
@@ -133,12 +146,12 @@ def _http(
     except httpx.InvalidURL as fault:
         raise _unreadable(url, fault) from None
     if not parts.hostname or parts.query or parts.fragment:
-        raise ConfigurationError("a facade's URL is http://host:port or https://host:port")
+        raise ClientConfigurationError("a facade's URL is http://host:port or https://host:port")
     if token is not None and not (token.isascii() and token.isprintable() and token):
-        raise ConfigurationError("a token is printable ASCII")
+        raise ClientConfigurationError("a token is printable ASCII")
     trusted = Path(verify) if isinstance(verify, str) else verify
     if isinstance(trusted, Path) and not trusted.is_file():
-        raise ConfigurationError(f"{trusted} is no file of certificates")
+        raise ClientConfigurationError(f"{trusted} is no file of certificates")
     return HttpOptions(url, token, trusted, connections_max)
 
 
@@ -147,9 +160,14 @@ def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
     try:
         module = import_module(_DIRECT)
     except ModuleNotFoundError as fault:
-        raise ConfigurationError(
+        raise ClientConfigurationError(
             f"kafka:// needs the package {fault.name}: {install('server')}; or connect to a facade "
             "(http://)"
         ) from None
-    made: AsyncTransport = module.transport(url, token, timeout_s)
+    try:
+        made: AsyncTransport = module.transport(url, token, timeout_s)
+    except ClientError:
+        raise
+    except ConfigurationError as fault:
+        raise ClientConfigurationError(str(fault)) from fault
     return made

@@ -25,13 +25,19 @@ from typing import Final, TypeGuard
 from msgspec import UNSET
 
 from streamydb.client.aborts import abort
-from streamydb.client.errors import ClientError, ClosedError, OutcomeUnknownError, RequestError
+from streamydb.client.errors import (
+    ClientError,
+    ClosedError,
+    OutcomeUnknownError,
+    RequestError,
+    UnexpectedAnswerError,
+)
 from streamydb.client.problems import TransactionUnknownError, problem, refusal
 from streamydb.client.reads import check_text, tried
-from streamydb.client.requests import Ask, Flow, Pause, Pending, Send, perform
+from streamydb.client.requests import Ask, Flow, Outcome, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
-from streamydb.constraints.locks import following, relocked
+from streamydb.constraints.locks import following, is_attempt, relocked
 from streamydb.errors import UNTIMELY
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
@@ -109,10 +115,14 @@ def execute(
 
 
 def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
-    """Return the outcome of a request, or its fault; learn the commit time that it tells."""
+    """Return the outcome of a request, or its fault; learn the commit time that it tells.
+
+    The verdict of another transaction is a fault, and nothing is learnt from it.
+    """
     sent_ms = None if isinstance(request, Ask) else session.wall_ms()
     try:
         outcome: Result | Pending = yield from perform(request)
+        _require_own(request.id, outcome)
     except ClientError as error:
         return _with_clocks(session, error, sent_ms) if _is_untimely(error) else error
     if isinstance(outcome, Result):
@@ -120,6 +130,17 @@ def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | Cli
             return _refused(session, outcome, sent_ms)
         session.saw(0, _commit_ms(outcome), sent_ms)
     return outcome
+
+
+def _require_own(txn_id: str, outcome: Outcome) -> None:
+    """Refuse the verdict of another transaction.
+
+    Raises:
+        UnexpectedAnswerError: it is one.
+    """
+    if outcome.id is not None and not is_attempt(outcome.id, txn_id):
+        detail = f"The answer is about transaction {outcome.id}, and not about {txn_id}."
+        raise UnexpectedAnswerError(detail, 200)
 
 
 def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
@@ -191,6 +212,7 @@ def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Res
     while True:
         try:
             outcome = yield from tried(retry, partial(Ask, sought, position), time_s)
+            _require_own(sought, outcome)
         except TransactionUnknownError as error:
             if not lacking:
                 raise

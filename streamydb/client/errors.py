@@ -1,6 +1,7 @@
 """The client's exceptions: `ClientError`, and below it one class for each way to fail.
 
 `ClientError`
+- `ClientConfigurationError`: no client can be made
 - `NotConnectedError`, `ConnectionLostError`, `UnexpectedAnswerError`, `ClosedError`: the connection
 - `OutcomeUnknownError`: a transaction may be in the log, and its verdict did not come in time
 - `UnsafeScanError`: a function under `run` wrote, and scanned a range without an end
@@ -13,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from streamydb.errors import StreamyError
+from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.records.problems import PROBLEMS
 
 __all__ = [
+    "ClientConfigurationError",
     "ClientError",
     "ClosedError",
     "ConnectionLostError",
@@ -40,6 +42,10 @@ class ClientError(StreamyError):
     retriable: bool = False
     uncertain: bool = False
     retry_after_s: float = 0
+
+
+class ClientConfigurationError(ClientError, ConfigurationError):
+    """The arguments of `connect`, or variables of the environment, make no sense."""
 
 
 _HURRIED: Final = frozenset({408, 425, 429})

@@ -38,6 +38,7 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
 __all__ = [
+    "REQUEST_HEADER",
     "HttpAnswer",
     "HttpRequest",
     "decode",
@@ -48,6 +49,9 @@ __all__ = [
     "sql_answer",
     "table",
 ]
+
+REQUEST_HEADER: Final = "Streamydb-Request"
+"""The name of a request, which its answer repeats."""
 
 _JSON: Final = {"Content-Type": "application/json"}
 _PROBLEM: Final = "application/problem+json"

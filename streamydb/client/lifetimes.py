@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from streamydb.client.errors import ClosedError
+from streamydb.client.forks import Owned
 
 __all__ = ["AsyncLifetime", "Lifetime"]
 
@@ -29,7 +30,6 @@ class _Base:
         name: of what it is.
         over: it has been closed.
         chain: itself, and what it belongs to.
-        pauses: those that are under way, and end when they are set.
     """
 
     def __init__(self, name: str, within: Self | None = None) -> None:
@@ -37,7 +37,12 @@ class _Base:
         self.over = False
         self.name = name
         self.chain: list[_Base] = [self] if within is None else [self, *within.chain]
-        self.pauses: set[threading.Event | asyncio.Event] = set()
+        self._pauses: Owned[set[threading.Event | asyncio.Event]] = Owned(set)
+
+    @property
+    def pauses(self) -> set[threading.Event | asyncio.Event]:
+        """Those that are under way in this process, and end when they are set."""
+        return self._pauses.get()
 
     def close(self) -> None:
         """End, and the pauses that are under way."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streamydb.client.errors import ClientError
+from streamydb.client.errors import ClientError, UnexpectedAnswerError
 from streamydb.client.problems import (
     AnswerTooLargeError,
     InvalidKeyError,
@@ -141,6 +141,11 @@ class RangeScan:
         self.whole: bool | None = None
         self.own: dict[str, bytes | None] = {}
 
+    def has(self, key: str) -> bool:
+        """Return True if a key is in the range; texts are in the order of their UTF-8."""
+        prefix, start, end = self.bounds
+        return key.startswith(prefix) and (start or "") <= key and (end is None or key < end)
+
 
 def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[Stored]]:
     """Read the next page of a scan; an empty one is the last.
@@ -161,6 +166,8 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[St
     make = partial(Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
     retry = session.retry(timeout_s)
     page = yield from tried(retry, make, retry.wait_s)
+    if not all(wanted.has(entry.key) for entry in page.entries):
+        raise UnexpectedAnswerError("The answer has keys outside of the range.", 200)
     session.saw(page.seq)
     wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
     wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
@@ -247,6 +254,8 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
         if len(keys) < 2:
             raise
     else:
+        if reading.entries.keys() != set(keys):
+            raise UnexpectedAnswerError("The answer has other keys than were asked for.", 200)
         return reading
     half = len(keys) // 2
     left = yield from _read(retry, keys[:half], freshness)

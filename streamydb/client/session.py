@@ -12,6 +12,7 @@ from typing import Final
 
 from streamydb.client.clocks import Correction
 from streamydb.client.errors import ClientError
+from streamydb.client.forks import Owned
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
@@ -96,7 +97,8 @@ class Session:
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     seq: int = 0
     correction: Correction = field(init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Owned[threading.Lock] = field(default_factory=lambda: Owned(threading.Lock))
+
 
     def __post_init__(self) -> None:
         """Correct the time of day."""
@@ -113,7 +115,7 @@ class Session:
         ``ts_ms``: its commit time, if that is known. ``sent_ms``: the time of day when it was sent,
         if that was now and this is the verdict of what was sent.
         """
-        with self._lock:
+        with self._lock.get():
             self.seq = max(self.seq, seq)
         if ts_ms:
             self.correction.learn(ts_ms, sent_ms)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from streamydb.client.forks import process_span
 from streamydb.client.problems import refusal
 from streamydb.client.reads import listed
 from streamydb.client.requests import Entry
@@ -140,20 +141,36 @@ def _read(item: ReadItem) -> str | Fields:
 class Builder:
     """A transaction that is put together call by call; all methods return the builder itself.
 
-    Its id is made at once and its deadline when it is sent first, so that committing it again after
-    an unknown outcome is safe: it is one transaction, however often it is sent.
+    Its id is made when it is asked for or sent first, and its deadline then, so that committing it
+    again after an unknown outcome is safe: it is one transaction, however often it is sent. After a
+    fork in between, parent and child send two.
     """
 
     def __init__(
-        self, txn_id: str, deadline_ms: int | None = None, *, fresh: bool = False
+        self, txn_id: str | Callable[[], str], deadline_ms: int | None = None
     ) -> None:
-        """Begin empty; ``fresh``: nobody else has the id."""
-        self.id = txn_id
+        """Begin empty; the id is given, or what makes it, which makes one that nobody has."""
+        self._given_id = txn_id
+        self._is_own = callable(txn_id)
+        self._made_in: tuple[int, int] | None = None
         self.deadline_ms = deadline_ms
-        self.is_fresh = fresh
         self._checks: list[Fields] = []
         self._reads: list[ReadItem] = []
         self._updates: list[Fields] = []
+
+    @property
+    def id(self) -> str:
+        """The id, from now on the same."""
+        if callable(self._given_id):
+            self._made_in = process_span()
+            self._given_id = self._given_id()
+        return self._given_id
+
+    @property
+    def is_fresh(self) -> bool:
+        """True while nobody can have sent it: not the other process of a fork, if there was one."""
+        unmade = callable(self._given_id)
+        return self._is_own and (unmade or self._made_in == process_span())
 
     def check(
         self,
@@ -234,7 +251,7 @@ class Builder:
 
     def prepare(self) -> Prepared:
         """Return its bytes, which may be sent from now on; raises as the function `prepare`."""
-        self.is_fresh = False
+        self._is_own = False
         return prepare(
             self.id, checks=self._checks, reads=self._reads, updates=self._updates,
             deadline_ms=self.deadline_ms,

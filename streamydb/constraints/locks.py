@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from streamydb import errors
-from streamydb.limits import ID_BYTES_MAX
+from streamydb.limits import ID_BYTES_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import UNIQUE_PREFIX, Result
 
-__all__ = ["following", "relocked"]
+__all__ = ["following", "is_attempt", "relocked"]
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -31,6 +31,15 @@ def following(txn_id: str, result: Result) -> str | None:
         result: its verdict.
     """
     return _next_id(txn_id) if _missing(result) else None
+
+
+def is_attempt(named: str, txn_id: str) -> bool:
+    """Return True if an id is that of a transaction, or of an attempt that followed it."""
+    for _ in range(LOCK_ATTEMPTS_MAX + 1):
+        if named == txn_id:
+            return True
+        txn_id = _next_id(txn_id)
+    return False
 
 
 def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:

@@ -48,7 +48,9 @@ _UNREAD_BYTES_MAX: Final = 16_384
 _OF_ANY_HOST: Final = frozenset({"/health/live", "/health/ready"})
 """Paths of probes, which name the address of a machine or a pod; their answers tell no data."""
 _PORTS: Final = {"http": 80, "https": 443}
-_LOOKED_AT: Final = (b"host", b"origin", b"accept-encoding")
+_LOOKED_AT: Final = (b"host", b"origin", b"accept-encoding", b"streamydb-request")
+_NAME_CHARACTERS_MAX: Final = 128
+"""The longest name of a request that its answer repeats."""
 
 
 class Context:
@@ -180,7 +182,9 @@ class Gate:
         settings = self._settings
         return Sender(
             send, settings.send_timeout_s, without_body=without_body,
-            more=shared(told.origin) if self._is_guest(told.origin) else [],
+            more=[
+                *told.repeated(), *(shared(told.origin) if self._is_guest(told.origin) else []),
+            ],
             compressed_from=settings.compressed_bytes_min if takes_gzip(told.accepted) else None,
         )  # fmt: skip
 
@@ -234,6 +238,13 @@ class _Told(NamedTuple):
     host: str
     origin: str
     accepted: str
+    request: str
+
+    def repeated(self) -> list[tuple[bytes, bytes]]:
+        """Return the header with which an answer names its request, if that has a name."""
+        if not 1 <= len(self.request) <= _NAME_CHARACTERS_MAX:
+            return []
+        return [(b"streamydb-request", self.request.encode("latin-1"))]
 
 
 def _told(headers: list[tuple[bytes, bytes]]) -> _Told:

@@ -10,6 +10,7 @@ for both.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -75,6 +76,7 @@ class Environment:
 
     _known: dict[tuple[int, int], Environment] = {}  # noqa: RUF012 - shared by all instances
     _registry = threading.Lock()
+    _inherited: dict[tuple[int, int], Environment] = {}  # noqa: RUF012 - shared by all instances
 
     def __init__(self, folder: Path, map_bytes: int, *, write: bool) -> None:
         """Open the file; use `open`, which shares it."""
@@ -99,12 +101,15 @@ class Environment:
         Raises:
             StoreMissingError: there is no store, and ``write`` is false.
             StoreFailedError: the file is not a store.
-            StoreBusyError: this process reads it, and its snapshots stay open.
+            StoreBusyError: this process reads it, and its snapshots stay open; or it was forked
+                while the parent had one.
         """
         data = folder / _DATA
         with cls._registry:
             if not write and not data.exists():
                 raise _missing(folder)
+            if data.exists() and _identity(data) in cls._inherited:
+                raise _inherited(folder)
             found = cls._known.get(_identity(data)) if data.exists() else None
             if found is None:
                 found = cls(folder, map_bytes, write=write)
@@ -117,6 +122,24 @@ class Environment:
                 found._give_back()
                 raise
             return found
+
+    @classmethod
+    def forget(cls) -> None:
+        """Close all, in a child of a fork: they are the parent's, and a process opens a file once.
+
+        One with a transaction stays as it is: to end that would end the parent's, which has the
+        same place in the file's table of readers.
+        """
+        known, cls._known, cls._registry = cls._known, {}, threading.Lock()
+        cls._inherited |= {identity: env for identity, env in known.items() if not env.leave()}
+
+    def leave(self) -> bool:
+        """Close the file, in a child of a fork, whoever uses it; False if it has a transaction."""
+        if self._open:
+            return False
+        self._users = 0
+        self._env.close()
+        return True
 
     def _make_writable(self, map_bytes: int) -> None:
         with self._changed:
@@ -278,6 +301,10 @@ class Environment:
             self._changed.notify_all()
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Environment.forget)
+
+
 def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environment, Tables]:
     """Open a file and its sub-databases; make what is missing if it is to be written."""
     try:
@@ -309,6 +336,13 @@ def _missing(folder: Path) -> StoreMissingError:
     return StoreMissingError(
         f"there is no read model in {folder}; start its follower: `streamydb read-model "
         f"--database <name> --folder {folder}`"
+    )
+
+
+def _inherited(folder: Path) -> StoreBusyError:
+    return StoreBusyError(
+        f"{folder}: this process was forked while a snapshot of the store was open, so that it "
+        "cannot open the file itself; fork while there is none, or begin a process anew (spawn)"
     )
 
 

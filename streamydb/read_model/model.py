@@ -32,7 +32,7 @@ _LOCK = "writer.lock"
 class ReadModel:
     """A read model's folder, opened to be read, or to be written as well by its follower.
 
-    Any number of processes and threads may read. Open it after a fork, not before.
+    Any number of processes and threads may read. A child of a fork opens its own.
 
     Attributes:
         folder: where it lies.

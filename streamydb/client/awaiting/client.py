@@ -247,8 +247,7 @@ class AsyncClient:
             deadline_ms: the last commit time at which it may be executed; by default, what the
                 timeout of its first `commit` needs.
         """
-        named = self.session.new_id() if txn_id is None else txn_id
-        return AsyncAtomic(self, named, deadline_ms, fresh=txn_id is None)
+        return AsyncAtomic(self, self.session.new_id if txn_id is None else txn_id, deadline_ms)
 
     async def transaction(
         self,

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import httpx
 
-from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed, wake
+from streamydb.client.connections import (
+    HttpOptions,
+    Tags,
+    abandon,
+    build,
+    check_tag,
+    fault,
+    lost,
+    raise_if_closed,
+    wake,
+    wire_of,
+)
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
@@ -25,27 +36,33 @@ class AsyncHttpTransport:
         self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         """Connect when the first request is sent; `transport` stands in for the network."""
-        self._client = httpx.AsyncClient(**options.arguments(), transport=transport)
+        arguments = options.arguments(network=transport is None)
+        self._client = httpx.AsyncClient(**arguments, transport=transport)
         self._streams: set[ref[AsyncHttpStream]] = set()
+        self._tags = Tags()
+        self._wires: WeakSet[Any] = WeakSet()
 
     async def send(self, request: Request[Any]) -> Any:
         """Perform a request."""
         try:
-            answer = await self._client.send(build(self._client, encode(request)))
+            sent = build(self._client, encode(request), next(self._tags))
+            answer = await self._client.send(sent)
         except httpx.RequestError as error:
             raise fault(error) from error
         except RuntimeError:
             raise_if_closed(self._client)
             raise
+        self._take(answer)
         return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
 
     async def open(self, request: Open) -> AsyncHttpStream:
         """Open a stream of changes."""
         async with AsyncExitStack() as stack:
             try:
-                sent = build(self._client, encode_open(request))
+                sent = build(self._client, encode_open(request), next(self._tags))
                 answer = await self._client.send(sent, stream=True)
                 stack.push_async_callback(answer.aclose)
+                self._take(answer)
                 if not answer.is_success:
                     await answer.aread()
             except httpx.RequestError as error:
@@ -67,6 +84,17 @@ class AsyncHttpTransport:
             if stream is not None:
                 await stream.close()
         await self._client.aclose()
+
+    def leave(self) -> None:
+        """Let go of the connections, in a child of a fork: they are the parent's."""
+        abandon(self._wires)
+
+    def _take(self, answer: httpx.Response) -> None:
+        """Note the connection that an answer came on; refuse what is none to its request."""
+        wire = wire_of(answer)
+        if wire is not None:
+            self._wires.add(wire)
+        check_tag(answer)
 
 
 class AsyncHttpStream:

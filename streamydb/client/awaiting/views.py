@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
@@ -26,11 +26,10 @@ class AsyncAtomic(Builder):
     """
 
     def __init__(
-        self, client: AsyncClient, txn_id: str, deadline_ms: int | None = None,
-        *, fresh: bool = False,
+        self, client: AsyncClient, txn_id: str | Callable[[], str], deadline_ms: int | None = None
     ) -> None:
-        """Begin empty; ``fresh``: nobody else has the id."""
-        super().__init__(txn_id, deadline_ms, fresh=fresh)
+        """Begin empty."""
+        super().__init__(txn_id, deadline_ms)
         self._client = client
 
     async def commit(self, *, timeout_s: float | None = None) -> Committed:

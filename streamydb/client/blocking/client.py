@@ -250,8 +250,7 @@ class Client:
             deadline_ms: the last commit time at which it may be executed; by default, what the
                 timeout of its first `commit` needs.
         """
-        named = self.session.new_id() if txn_id is None else txn_id
-        return Atomic(self, named, deadline_ms, fresh=txn_id is None)
+        return Atomic(self, self.session.new_id if txn_id is None else txn_id, deadline_ms)
 
     def transaction(
         self,

@@ -6,11 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import httpx
 
-from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed, wake
+from streamydb.client.connections import (
+    HttpOptions,
+    Tags,
+    abandon,
+    build,
+    check_tag,
+    fault,
+    lost,
+    raise_if_closed,
+    wake,
+    wire_of,
+)
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
@@ -24,27 +35,33 @@ class HttpTransport:
 
     def __init__(self, options: HttpOptions, transport: httpx.BaseTransport | None = None) -> None:
         """Connect when the first request is sent; `transport` stands in for the network."""
-        self._client = httpx.Client(**options.arguments(), transport=transport)
+        arguments = options.arguments(network=transport is None)
+        self._client = httpx.Client(**arguments, transport=transport)
         self._streams: set[ref[HttpStream]] = set()
+        self._tags = Tags()
+        self._wires: WeakSet[Any] = WeakSet()
 
     def send(self, request: Request[Any]) -> Any:
         """Perform a request."""
         try:
-            answer = self._client.send(build(self._client, encode(request)))
+            sent = build(self._client, encode(request), next(self._tags))
+            answer = self._client.send(sent)
         except httpx.RequestError as error:
             raise fault(error) from error
         except RuntimeError:
             raise_if_closed(self._client)
             raise
+        self._take(answer)
         return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
 
     def open(self, request: Open) -> HttpStream:
         """Open a stream of changes."""
         with ExitStack() as stack:
             try:
-                sent = build(self._client, encode_open(request))
+                sent = build(self._client, encode_open(request), next(self._tags))
                 answer = self._client.send(sent, stream=True)
                 stack.callback(answer.close)
+                self._take(answer)
                 if not answer.is_success:
                     answer.read()
             except httpx.RequestError as error:
@@ -66,6 +83,17 @@ class HttpTransport:
             if stream is not None:
                 stream.close()
         self._client.close()
+
+    def leave(self) -> None:
+        """Let go of the connections, in a child of a fork: they are the parent's."""
+        abandon(self._wires)
+
+    def _take(self, answer: httpx.Response) -> None:
+        """Note the connection that an answer came on; refuse what is none to its request."""
+        wire = wire_of(answer)
+        if wire is not None:
+            self._wires.add(wire)
+        check_tag(answer)
 
 
 class HttpStream:

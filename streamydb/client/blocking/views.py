@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
@@ -27,15 +27,10 @@ class Atomic(Builder):
     """
 
     def __init__(
-        self,
-        client: Client,
-        txn_id: str,
-        deadline_ms: int | None = None,
-        *,
-        fresh: bool = False,
+        self, client: Client, txn_id: str | Callable[[], str], deadline_ms: int | None = None
     ) -> None:
-        """Begin empty; ``fresh``: nobody else has the id."""
-        super().__init__(txn_id, deadline_ms, fresh=fresh)
+        """Begin empty."""
+        super().__init__(txn_id, deadline_ms)
         self._client = client
 
     def commit(self, *, timeout_s: float | None = None) -> Committed:

@@ -12,12 +12,16 @@ __all__ = ["CopiedRecord", "PartitionCopy"]
 
 
 class CopiedRecord(NamedTuple):
-    """A record of `<db>.connect`; no value: a tombstone."""
+    """A record of `<db>.connect`; no value: a tombstone.
+
+    ``has_nul``: the key of the database has a character U+0000, which some systems cannot store.
+    """
 
     partition: int
     key: bytes
     value: bytes | None
     place: ConnectPlace
+    has_nul: bool = False
 
 
 class _Waiting(NamedTuple):
@@ -74,7 +78,8 @@ class PartitionCopy:
     def _copied(self, waiting: _Waiting) -> Iterator[CopiedRecord]:
         """The record of a change, and a tombstone after a delete."""
         _, key, change = waiting
-        name = connect_key(key)
-        yield CopiedRecord(self._partition, name, connect_value(key, change), self._place)
+        name, has_nul = connect_key(key), "\0" in key
+        value = connect_value(key, change)
+        yield CopiedRecord(self._partition, name, value, self._place, has_nul)
         if change.op == "d":
-            yield CopiedRecord(self._partition, name, None, self._place)
+            yield CopiedRecord(self._partition, name, None, self._place, has_nul)

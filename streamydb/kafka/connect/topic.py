@@ -20,10 +20,13 @@ from streamydb.records.connect import ConnectPlace, decode_place, encode_place
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["HEADER", "KafkaCopy", "last_copied", "writer_of"]
+__all__ = ["HEADER", "NUL_HEADER", "KafkaCopy", "last_copied", "writer_of"]
 
 HEADER: Final = "streamydb"
 """The header with the place, of every record."""
+
+NUL_HEADER: Final = "streamydb-nul"
+"""The header of records whose key has a character U+0000, so that a sink can leave them out."""
 
 _WINDOW_RECORDS: Final = 100
 """Records at the end of a partition that are looked at first; then ever more, until one has come:
@@ -116,6 +119,8 @@ class KafkaCopy:
     def _put(self, producer: ContactedProducer, record: CopiedRecord) -> None:
         """Queue a record; wait while the queue is full."""
         headers: dict[str, str | bytes | None] = {HEADER: encode_place(record.place)}
+        if record.has_nul:
+            headers[NUL_HEADER] = b"key"
         while True:
             try:
                 producer.produce(

@@ -32,6 +32,7 @@ from streamydb.layers.tables.errors import (
     StatementInvalidError,
     StatementUnsupportedError,
     TransactionConflictError,
+    TransactionForeignError,
 )
 from streamydb.layers.tables.statements import Result
 
@@ -46,4 +47,5 @@ __all__ = [
     "Tables",
     "TablesView",
     "TransactionConflictError",
+    "TransactionForeignError",
 ]

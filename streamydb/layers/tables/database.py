@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -12,7 +13,11 @@ from streamydb.client import Client
 from streamydb.client import View as ClientView
 from streamydb.layers.names import check_name
 from streamydb.layers.tables.clock import Clock
-from streamydb.layers.tables.errors import StatementInvalidError, StatementUnsupportedError
+from streamydb.layers.tables.errors import (
+    StatementInvalidError,
+    StatementUnsupportedError,
+    TransactionForeignError,
+)
 from streamydb.layers.tables.keys import Keys
 from streamydb.layers.tables.memory import MemoryStore
 from streamydb.layers.tables.parsing import (
@@ -90,6 +95,7 @@ class OpenTransaction(TablesView):
 
     def __init__(self, snapshot: Snapshot, keys: Keys, benches: Workbenches) -> None:
         """Begin; the first statement takes the snapshot."""
+        self._process = os.getpid()
         self._snapshot: Snapshot | None = snapshot
         self._overlay = Overlay(snapshot)
         self._savepoints: list[tuple[str, dict[str, Any]]] = []
@@ -154,6 +160,7 @@ class OpenTransaction(TablesView):
 
         Raises:
             TransactionConflictError: others have written what was read; begin again.
+            TransactionForeignError: it was begun before a fork, by the parent.
         """
         snapshot, self._snapshot = self._require_open(), None
         snapshot.commit(self._overlay.writes)
@@ -170,6 +177,8 @@ class OpenTransaction(TablesView):
     def _require_open(self) -> Snapshot:
         if self._snapshot is None:
             raise StatementInvalidError("The transaction has ended: begin another one.")
+        if self._process != os.getpid():
+            raise TransactionForeignError
         return self._snapshot
 
 

@@ -116,6 +116,7 @@ _KINDS: Final[list[tuple[type[StreamyError], type[Error]]]] = [
     (errors.StatementUnsupportedError, NotSupportedError),
     (errors.StatementInvalidError, ProgrammingError),
     (errors.TransactionConflictError, OperationalError),
+    (errors.TransactionForeignError, OperationalError),
     (UnsafeScanError, NotSupportedError),
     (TooLargeError, DataError),
     (ClientError, OperationalError),

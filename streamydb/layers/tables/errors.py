@@ -17,6 +17,7 @@ __all__ = [
     "StatementInvalidError",
     "StatementUnsupportedError",
     "TransactionConflictError",
+    "TransactionForeignError",
     "place_of",
 ]
 
@@ -79,6 +80,17 @@ class ConstraintViolationError(SqlError):
 
 class TransactionConflictError(SqlError):
     """Others wrote what the transaction has read; nothing was written. Begin it again."""
+
+
+class TransactionForeignError(SqlError):
+    """The transaction was begun by another process, before a fork; that one may commit it."""
+
+    def __init__(self) -> None:
+        """Say what to do."""
+        super().__init__(
+            "This transaction was begun before a fork, so it is the parent's, and nothing of it is "
+            "committed here: roll it back, and begin another one."
+        )
 
 
 def place_of(node: exp.Expr | None) -> Place | None:

@@ -8,23 +8,19 @@ DuckDB parses their text, too.
 from __future__ import annotations
 
 import re
-import threading
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
 from streamydb.layers.tables.errors import Place, StatementInvalidError
-from streamydb.sql.engine import connect
+from streamydb.layers.tables.parsers import PARSERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import duckdb
-
 __all__ = ["grammatical"]
 
-_LOCK: Final = threading.Lock()
 _KEPT_CHARACTERS: Final = 2_000
 _SHOWN: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
 
@@ -85,24 +81,21 @@ def _told(text: str) -> tuple[str, int] | None:
 def _parsed(text: str) -> tuple[str, int] | None:
     import duckdb
 
-    with _LOCK:
-        try:
-            _connection().extract_statements(text)
-        except duckdb.ParserException as error:
-            told = str(error)
-        except duckdb.Error:  # SQL that DuckDB does not understand
-            return None
-        else:
-            return None
+    parser = PARSERS.take()
+    try:
+        parser.extract_statements(text)
+    except duckdb.ParserException as error:
+        told = str(error)
+    except duckdb.Error:  # SQL that DuckDB does not understand
+        return None
+    else:
+        return None
+    finally:
+        PARSERS.give(parser)
     return told.partition("\n")[0].removeprefix("Parser Error: "), _place(told, text)
 
 
 _kept: Final = lru_cache(maxsize=512)(_parsed)
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    return connect({"threads": "1"})
 
 
 def _place(told: str, text: str) -> int:

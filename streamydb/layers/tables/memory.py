@@ -13,6 +13,7 @@ import msgspec
 
 from streamydb import errors
 from streamydb.client.aborts import RangeTooLargeError
+from streamydb.client.forks import Owned
 from streamydb.client.problems import InvalidTransactionError, TooLargeError
 from streamydb.layers.tables.errors import TransactionConflictError
 from streamydb.layers.tables.transaction import Overlay, Transaction, commit_fields
@@ -39,18 +40,22 @@ class MemoryStore:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.state: State = {}
-        self.seq = 0
-        self._lock = threading.Lock()
+        self._last: tuple[int, State] = (0, {})
+        self._lock: Owned[threading.Lock] = Owned(threading.Lock)
+
+    @property
+    def seq(self) -> int:
+        """The number of commits."""
+        return self._last[0]
+
+    @property
+    def state(self) -> State:
+        """The keys now; a commit makes another state of it, and a fork never copies half of one."""
+        return self._last[1]
 
     def begin(self) -> MemorySnapshot:
         """Begin a transaction; its first read takes the state."""
         return MemorySnapshot(self)
-
-    def now(self) -> State:
-        """Return a copy of the state."""
-        with self._lock:
-            return dict(self.state)
 
     def run(self, function: Callable[[Transaction], _T]) -> _T:
         """Execute a function as a transaction, again after a conflict."""
@@ -67,16 +72,17 @@ class MemoryStore:
 
     def commit(self, seen: Mapping[str, int], ranges: Sequence[Range], writes: State) -> None:
         """Validate, then write."""
-        with self._lock:
-            if any(_version(self.state, key) != version for key, version in seen.items()):
+        with self._lock.get():
+            seq, state = self._last[0] + 1, dict(self._last[1])
+            if any(_version(state, key) != version for key, version in seen.items()):
                 raise TransactionConflictError("A key that was read has been written.")
-            if any(_within(self.state, start, end) != found for start, end, found in ranges):
+            if any(_within(state, start, end) != found for start, end, found in ranges):
                 raise TransactionConflictError("A range that was read has been written.")
-            self.seq += 1
             for key, (_, value) in writes.items():
-                self.state.pop(key, None)
+                state.pop(key, None)
                 if value != b"null":
-                    self.state[key] = self.seq, value
+                    state[key] = seq, value
+            self._last = seq, state
 
 
 Range = tuple[str, str, dict[str, int]]
@@ -127,7 +133,7 @@ class MemorySnapshot:
     @property
     def _state(self) -> State:
         if self._taken is None:
-            self._taken = self._store.now()
+            self._taken = self._store.state
         return self._taken
 
     def _value(self, key: str) -> Any:

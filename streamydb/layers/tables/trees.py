@@ -10,19 +10,15 @@ a `class`. Trees are shared: who changes one takes a copy.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from streamydb.layers.tables.errors import StatementInvalidError, StatementUnsupportedError
-from streamydb.sql.engine import connect
-
-if TYPE_CHECKING:
-    import duckdb
+from streamydb.layers.tables.parsers import PARSERS
 
 __all__ = [
     "Tree",
@@ -56,7 +52,6 @@ __all__ = [
 Tree: TypeAlias = dict[str, Any]
 """A node of a parse tree."""
 
-_LOCK: Final = threading.Lock()
 _KEPT: Final = 512
 _KEPT_CHARACTERS: Final = 20_000
 _MEANINGLESS: Final = frozenset(
@@ -327,14 +322,12 @@ _kept_text: Final[Callable[[bytes], str]] = lru_cache(maxsize=_KEPT)(_text)
 
 
 def _one(sql: str, value: str) -> str:
-    with _LOCK:
-        row = _connection().execute(sql, [value]).fetchone()
+    parser = PARSERS.take()
+    try:
+        row = parser.execute(sql, [value]).fetchone()
+    finally:
+        PARSERS.give(parser)
     return str(row[0]) if row else ""
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    return connect({"threads": "1"})
 
 
 def _unsupported(sql: str) -> StatementUnsupportedError:

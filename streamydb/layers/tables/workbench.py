@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from streamydb.client.forks import Kept
 from streamydb.layers.tables.clock import FUNCTIONS, Clock, asks, setting
 from streamydb.layers.tables.errors import (
     DataRefusedError,
@@ -223,19 +224,16 @@ class Workbench:
 
 
 class Workbenches:
-    """Workbenches for any number of threads; each is used again."""
+    """Workbenches for any number of threads; each is used again, by the process that made it."""
 
     def __init__(self) -> None:
         """None is made yet."""
-        self._free: list[Workbench] = []
+        self._kept = Kept(Workbench, Workbench.close)
 
     @contextmanager
     def one(self, clock: Clock | None = None) -> Iterator[Workbench]:
         """Lend one for a statement; ``clock``: of its transaction."""
-        try:
-            bench = self._free.pop()
-        except IndexError:
-            bench = Workbench()
+        bench = self._kept.take()
         bench.clock = clock or Clock()
         try:
             yield bench
@@ -253,12 +251,11 @@ class Workbenches:
             bench.close()
             return
         bench.clear()
-        self._free.append(bench)
+        self._kept.give(bench)
 
     def close(self) -> None:
         """Close those that are not lent."""
-        while self._free:
-            self._free.pop().close()
+        self._kept.close()
 
 
 def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:

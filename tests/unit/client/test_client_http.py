@@ -304,7 +304,9 @@ def test_requests_as_they_are_sent() -> None:
         encode(Open(1, Selection()))
 
 
-def test_verification_of_certificates(tmp_path: Path) -> None:
+def test_verification_of_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
     assert HttpOptions("https://h").arguments()["verify"] is True
     assert HttpOptions("https://h", verify=False).arguments()["verify"] is False
     own = ssl.create_default_context()

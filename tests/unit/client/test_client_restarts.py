@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -87,9 +88,10 @@ class Facade:
         if request.url.path == "/v1/read":
             entry = {"key": "k", "value": 1, "version": 1, "ts_ms": 1}
             return httpx.Response(200, json={"seq": 1, "entries": {"k": entry}})
-        named = {"id": "t", "seq": 2, "ts_ms": 1, "status": "committed", "reads": {}, "failed": []}
+        txn_id = json.loads(self.bodies[-1])["id"] if request.method == "POST" else "t"
+        named = {"id": txn_id, "seq": 2, "ts_ms": 1, "status": "committed", "reads": {}}
         source = {"partition": 0, "offset": 1}
-        return httpx.Response(200, json={**named, "code": None, "source": source})
+        return httpx.Response(200, json={**named, "failed": [], "code": None, "source": source})
 
     def pause(self, seconds: float) -> None:
         self.now_s += seconds

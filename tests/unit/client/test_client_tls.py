@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
+import os
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,35 @@ def test_who_trusts_the_authority_reads_writes_and_watches(parties: Parties) -> 
             assert (await anext(changes)).seq == made.seq
 
     asyncio.run(scenario())
+
+
+def test_a_child_of_a_fork_says_nothing_on_the_connections_of_its_parent(tmp_path: Path) -> None:
+    """Neither the end of TLS nor that of the socket, whether it uses the client or closes it."""
+    authority = Authority(tmp_path / "known")
+    with (
+        serving(authority.settings()) as facade,
+        connect(facade.url, verify=authority.file) as client,
+        client.watch() as changes,
+    ):
+        client.put("a", 1)
+        assert next(changes).value == 1
+        before = {id(connection) for connection in facade.connections}
+        for used in (True, False):
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    shown = client.get("a") if used else 1
+                    changes.close()
+                    client.close()
+                    code = 0 if shown == 1 else 2
+                finally:
+                    os._exit(code)
+            assert os.waitpid(pid, 0)[1] == 0
+        client.put("a", 2)
+        assert next(changes).value == 2
+        assert client.get("a") == 2
+        assert before <= {id(connection) for connection in facade.connections}
 
 
 def test_an_authority_that_is_not_the_facades_is_named_as_the_trouble(parties: Parties) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
+import msgspec
 import pytest
+from msgspec import Raw
 
 from streamydb.kafka.connect import topic
-from streamydb.kafka.connect.core import CopiedRecord
+from streamydb.kafka.connect.core import CopiedRecord, PartitionCopy
 from streamydb.kafka.connect.errors import ConnectError
-from streamydb.kafka.connect.topic import HEADER, KafkaCopy
+from streamydb.kafka.connect.topic import HEADER, NUL_HEADER, KafkaCopy
 from streamydb.kafka.names import TopicNames
+from streamydb.records import Change, ChangeOrigin, ChangeTransaction, Resolved
 from streamydb.records.connect import ConnectPlace, decode_place
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
 
@@ -26,6 +29,29 @@ def lasts(kafka: MemoryKafka) -> dict[int, ConnectPlace | None]:
         number: decode_place((part.records[-1].named_bytes or {})[HEADER]) if part.records else None
         for number, part in enumerate(kafka.topics[NAME])
     }
+
+
+def test_a_key_with_a_null_character_can_be_told_by_a_header(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of its changes and of its tombstones; the other keys have no such header."""
+    kafka = MemoryKafka(random.Random(1))
+    kafka.install(monkeypatch)
+    [part] = kafka.create(NAME, 1)
+    change = Change(
+        "d", Raw(b"1"), Raw(b"null"), 1, ChangeOrigin("streamydb", "bank", 0, 1, 1),
+        ChangeTransaction("t", 1, 1),
+    )  # fmt: skip
+    copy = KafkaCopy(CONNECTION, "bank")
+    copy.begin()
+    for seq, key in enumerate(["a", "\0", "a\0b", "\\u0000"], 1):
+        known = PartitionCopy(0, ConnectPlace("topic-id", 0, seq - 1))
+        source = ChangeOrigin("streamydb", "bank", 0, seq, seq)
+        told = msgspec.structs.replace(change, source=source)
+        known.take(2 * seq, key.encode(), told)
+        copy.append(known.take(2 * seq + 1, b"", Resolved(seq, 1, {})))
+    named = [NUL_HEADER in (record.named_bytes or {}) for record in part.records]
+    assert named == [False] * 2 + [True] * 4 + [False] * 2
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -74,7 +74,7 @@ def test_views_see_what_was_laid_out_and_nothing_is_left(bench: Workbench) -> No
 def test_a_fault_of_duckdb_ends_one_statement_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with Tables.in_memory() as tables:
         tables.sql("create table t (a int)")
-        [bench] = tables._benches._free
+        [bench] = tables._benches._kept._free.get()
         monkeypatch.setattr(bench, "_connection", Invalidated())
         with pytest.raises(StatementInvalidError, match="invalidated"):
             tables.sql("select a from t")
