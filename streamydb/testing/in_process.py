@@ -10,6 +10,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
+from urllib.parse import unquote
 
 import msgspec
 
@@ -211,7 +212,7 @@ class InProcess:
             "scheme": "http",
             "method": method,
             "root_path": "",
-            "path": raw,
+            "path": unquote(raw),
             "raw_path": raw.encode(),
             "query_string": query.encode(),
             "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in shown.items()],
