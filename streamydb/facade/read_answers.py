@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from streamydb.facade.auth import Caller
+from streamydb.facade.conditions import conditions_of, entity_tag
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
-from streamydb.facade.headers import entity_tag, matches
 from streamydb.facade.paths import key_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_seqs, in_thread
@@ -85,13 +85,14 @@ def _of_one(
     headers: Mapping[str, str], entry: StoredEntry | None, shown: dict[str, str]
 ) -> Answer:
     """The answer to a read of a key, as its conditions have it."""
-    version = 0 if entry is None else entry.version
-    if "if-match" in headers and not matches(headers["if-match"], version):
-        raise ProblemError("precondition-failed", "If-Match does not hold.", version=version)
-    if entry is None:
+    given = conditions_of(headers)
+    if entry is None:  # conditions are about answers of success
         raise ProblemError("key-not-found", "The key is absent.", headers=shown)
-    shown["ETag"] = entity_tag(version)
-    if "if-none-match" in headers and matches(headers["if-none-match"], version):
+    tag = shown["ETag"] = entity_tag(entry.version)
+    if given.fails([tag]):
+        detail = "If-Match does not hold."
+        raise ProblemError("precondition-failed", detail, headers=shown, version=entry.version)
+    if given.is_known([tag]):
         return Answer(b"", shown, 304)
     shown["Streamydb-Time"] = str(entry.ts_ms)
     if entry.expires_ms is not None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from litestar import Response, get
 
+from streamydb.facade.conditions import conditions_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import AnyRequest, headers_of
 
@@ -66,8 +67,10 @@ def _answer(request: AnyRequest, file: _File) -> Response[bytes]:
     `sender` adds `nosniff`, as to every answer.
     """
     headers = {**_HEADERS, "ETag": file.tag}
-    given = headers_of(request).get("if-none-match", "")
-    if file.tag in (tag.strip().removeprefix("W/") for tag in given.split(",")):
+    given = conditions_of(headers_of(request))
+    if given.fails([file.tag]):
+        raise ProblemError("precondition-failed", "If-Match does not hold for this file.")
+    if given.is_known([file.tag]):
         return Response(b"", status_code=304, headers=headers)
     return Response(file.data, media_type=file.media_type, headers=headers)
 
