@@ -1,17 +1,18 @@
 """Conditions of a request: the fields If-Match and If-None-Match (RFC 9110, section 13).
 
-A read selects one representation of a value, and the conditions are about its entity tag. A write
-is about the versions that tags name: it holds for a set of versions, while a check of a transaction
-names one. So a write is tried in steps. Each step is a transaction that checks one version which
-the conditions allow. The verdict of a step that failed tells the version that was met; if the
-conditions allow that one, too, the next step checks it. Everything about a step follows from the
-request and the verdicts, its id too, so a request that is sent again goes the same way.
+A read selects one representation of a value, plain or compressed, one that the conditions name if
+there is one; they are about its entity tag. A write is about the versions that tags name: it holds
+for a set of versions, while a check of a transaction names one. So a write is tried in steps. Each
+step is a transaction that checks one version which the conditions allow. The verdict of a step that
+failed tells the version that was met; if the conditions allow that one, too, the next step checks
+it. Everything about a step follows from the request and the verdicts, its id too, so a request that
+is sent again goes the same way.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -19,12 +20,13 @@ import msgspec
 
 from streamydb import errors
 from streamydb.constraints.locks import id_after
+from streamydb.facade.codings import SUFFIXES, tagged
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import Result
 
 __all__ = ["FIELD", "TAG", "Conditions", "EntityTags", "KeyConditions", "conditions_of",
-           "entity_tag"]  # fmt: skip
+           "entity_tag", "entity_tags"]  # fmt: skip
 
 TAG: Final = r'(?:W/)?"[!#-~\x80-\xff]*"'
 """An entity tag (RFC 9110, section 8.8.3)."""
@@ -35,7 +37,7 @@ FIELD: Final = rf"(\*|[ \t,]*({TAG}([ \t]*,[ \t,]*{TAG})*)?[ \t,]*)"
 _TAG: Final = re.compile(TAG)
 _BETWEEN: Final = re.compile(r"[ \t]*(?:,[ \t]*|\Z)")
 _EMPTY: Final = re.compile(r"[ \t,]*")
-_OURS: Final = re.compile(r'"([1-9][0-9]{0,18})"')
+_OURS: Final = re.compile(r'"([1-9][0-9]{0,18})(?:-gzip)?"')
 _BLANKS: Final = " \t"
 _WEAK: Final = "W/"
 _FIELDS: Final = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
@@ -44,8 +46,14 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def entity_tag(version: int) -> str:
-    """Return the ETag of a version."""
+    """Return the ETag of a version, sent as it is."""
     return f'"{version}"'
+
+
+def entity_tags(version: int) -> list[str]:
+    """Return the ETags of a version in all codings; of 0, an absent key, there are none."""
+    plain = entity_tag(version)
+    return [tagged(plain, coding) for coding in SUFFIXES] if version else []
 
 
 class EntityTags(NamedTuple):
@@ -78,6 +86,21 @@ class Conditions(NamedTuple):
     def fails(self, own: Iterable[str]) -> bool:
         """Return True if If-Match does not hold for what has one of these tags."""
         return self.if_match is not None and not self.if_match.match_strongly(own)
+
+    def selected(self, own: Sequence[str]) -> tuple[str, bool] | None:
+        """Select a representation by its tag; tell whether the client has it already.
+
+        Args:
+            own: the tags of those that the client takes, the best one first.
+
+        Returns:
+            None if If-Match holds for none of them.
+        """
+        allowed = [tag for tag in own if not self.fails([tag])]
+        known = next((tag for tag in allowed if self.is_known([tag])), None)
+        if known is not None:
+            return known, True
+        return (allowed[0], False) if allowed else None
 
     def is_known(self, own: Iterable[str]) -> bool:
         """Return True if If-None-Match names what has one of these tags."""
@@ -133,7 +156,7 @@ class KeyConditions(NamedTuple):
 
     def allow(self, version: int) -> bool:
         """Return True if the write may be made over this version, 0 where there is none."""
-        own = () if version == 0 else (entity_tag(version),)
+        own = entity_tags(version)
         return not self.conditions.fails(own) and not self.conditions.is_known(own)
 
     @property

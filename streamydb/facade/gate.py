@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.codings import accepted_codings
 from streamydb.facade.cross_origin import is_preflight, preflight, shared
 from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
-from streamydb.facade.sender import Sender, takes_gzip
+from streamydb.facade.sender import Sender
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
@@ -41,7 +42,8 @@ _NOT_WRITING: Final = frozenset({"/v1/read", "/v1/query", "/v1/sql"})
 # to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384
 _PORTS: Final = {"http": 80, "https": 443}
-_LOOKED_AT: Final = (b"host", b"origin", b"accept-encoding")
+_CODINGS: Final = b"accept-encoding"
+_LOOKED_AT: Final = (b"host", b"origin", _CODINGS)
 
 
 class Context:
@@ -160,7 +162,8 @@ class Gate:
         return Sender(
             send, settings.send_timeout_s, without_body=without_body,
             more=shared(told.origin) if self._is_guest(told.origin) else [],
-            compressed_from=settings.compressed_bytes_min if takes_gzip(told.accepted) else None,
+            accepted=accepted_codings(told.accepted),
+            compressed_from=settings.compressed_bytes_min,
         )  # fmt: skip
 
     def _is_guest(self, origin: str) -> bool:
@@ -199,7 +202,7 @@ def plain_path(path: str) -> str:
 
 
 class _Told(NamedTuple):
-    """The size of a request's headers, and the first of each name that the gate looks at."""
+    """The size of a request's headers, the first host and origin, all codings that it takes."""
 
     size: int
     host: str
@@ -213,8 +216,12 @@ def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
     found: dict[bytes, str] = {}
     for name, value in headers:
         size += len(name) + len(value)
-        if name in _LOOKED_AT and name not in found:
+        if name not in _LOOKED_AT:
+            continue
+        if name not in found:
             found[name] = value.decode("latin-1")
+        elif name == _CODINGS:
+            found[name] += "," + value.decode("latin-1")
     return _Told(size, *(found.get(name, "") for name in _LOOKED_AT))
 
 

@@ -18,6 +18,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.read_answers import answer_one
 from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import (
+    JSON_HEADERS,
     AnyRequest,
     Sent,
     Services,
@@ -57,13 +58,11 @@ async def get_value(
 
     If it has an end, the header Streamydb-Expires tells it, in ms since 1970.
     """
-    name, wanted = context_of(request.scope).name or b"", ReadPoint(at, consistency, min_version)
+    wanted = ReadPoint(at, consistency, min_version)
     services, headers = services_of(request), headers_of(request)
-    found = await answer_one(services, client_of(request), name, headers, wanted)
+    found = await answer_one(services, context_of(request.scope), headers, wanted)
     if found.status == 304:
-        return Response(
-            b"", status_code=304, headers={"Cache-Control": "no-cache", **found.headers}
-        )
+        return Response(b"", status_code=304, headers={**JSON_HEADERS, **found.headers})
     return json_response(found.body, headers=found.headers)
 
 

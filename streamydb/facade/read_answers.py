@@ -10,11 +10,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from streamydb.facade.auth import Caller
+from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import conditions_of, entity_tag
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
+from streamydb.facade.gate import Context
 from streamydb.facade.paths import key_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_seqs, in_thread
+from streamydb.facade.sender import Sender
 from streamydb.facade.services import Services
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model.ports import StoredEntry
@@ -66,34 +69,37 @@ class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def answer_one(
-    services: Services, caller: Caller, name: bytes, headers: Mapping[str, str], wanted: ReadPoint
+    services: Services, context: Context, headers: Mapping[str, str], wanted: ReadPoint
 ) -> Answer:
-    """Answer with the key of a path; ``name``: still escaped; ``headers``: may hold conditions.
+    """Answer with the key that a request names; ``headers``: may hold conditions.
 
     Raises:
         ProblemError: as `get_value` declares.
     """
-    key = key_of(name)
-    caller.must_read(key)
+    key = key_of(context.name or b"")
+    context.client.must_read(key)
     with await services.reader.snapshot(wanted) as snapshot:
         entry = snapshot.get(key)
         shown = {SNAPSHOT_HEADER: str(snapshot.seq)}
-    return _of_one(headers, entry, shown)
+    return _of_one(context.sender, headers, entry, shown)
 
 
 def _of_one(
-    headers: Mapping[str, str], entry: StoredEntry | None, shown: dict[str, str]
+    sender: Sender, headers: Mapping[str, str], entry: StoredEntry | None, shown: dict[str, str]
 ) -> Answer:
-    """The answer to a read of a key, as its conditions have it."""
+    """The answer to a read of a key, as its conditions and the client's codings have it."""
     given = conditions_of(headers)
     if entry is None:  # conditions are about answers of success
         raise ProblemError("key-not-found", "The key is absent.", headers=shown)
-    tag = shown["ETag"] = entity_tag(entry.version)
-    if given.fails([tag]):
-        detail = "If-Match does not hold."
-        raise ProblemError("precondition-failed", detail, headers=shown, version=entry.version)
-    if given.is_known([tag]):
+    plain = entity_tag(entry.version)
+    codings = {tagged(plain, coding): coding for coding in sender.codings(len(entry.value))}
+    selected = given.selected(list(codings))
+    if selected is None:
+        raise ProblemError("precondition-failed", "If-Match does not hold.", version=entry.version)
+    shown["ETag"], known = selected
+    if known:
         return Answer(b"", shown, 304)
+    sender.choose(codings[selected[0]])
     shown["Streamydb-Time"] = str(entry.ts_ms)
     if entry.expires_ms is not None:
         shown["Streamydb-Expires"] = str(entry.expires_ms)

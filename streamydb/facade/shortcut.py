@@ -138,7 +138,7 @@ class Shortcut:
         if write is not None:
             return await write(_Sent(scope, receive), services)
         if plain.route == _ONE:
-            return await answer_one(services, caller, context.name or b"", {}, plain.wanted)
+            return await answer_one(services, context, {}, plain.wanted)
         if plain.route == _LIST:
             return await answer_list(services, caller, plain.listed, plain.wanted)
         async with reading(scope, receive, services.settings, services.bodies) as raw:
