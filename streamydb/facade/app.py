@@ -125,7 +125,8 @@ def create_app(
     )
     observed = console.observing(cast("ASGIApp", Shortcut(inner, services, failed)))
     app = observed if traces is None else traced(observed, traces)
-    return Gate(app, settings, services.metrics, services.writer.in_flight)
+    in_flight = services.writer.in_flight
+    return Gate(app, settings, services.metrics, in_flight, lambda: model.generation)
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:

@@ -21,9 +21,11 @@ import msgspec
 from streamydb import errors
 from streamydb.constraints.locks import id_after
 from streamydb.facade.codings import SUFFIXES, tagged
+from streamydb.facade.generations import marked
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import Result
+from streamydb.records.generation import FIRST, GENERATION
 
 __all__ = ["FIELD", "TAG", "Conditions", "EntityTags", "KeyConditions", "conditions_of",
            "entity_tag", "entity_tags"]  # fmt: skip
@@ -37,7 +39,7 @@ FIELD: Final = rf"(\*|[ \t,]*({TAG}([ \t]*,[ \t,]*{TAG})*)?[ \t,]*)"
 _TAG: Final = re.compile(TAG)
 _BETWEEN: Final = re.compile(r"[ \t]*(?:,[ \t]*|\Z)")
 _EMPTY: Final = re.compile(r"[ \t,]*")
-_OURS: Final = re.compile(r'"([1-9][0-9]{0,18})(?:-gzip)?"')
+_OURS: Final = re.compile(rf'"([1-9][0-9]{{0,18}})(?:@({GENERATION.pattern}))?(?:-gzip)?"')
 _BLANKS: Final = " \t"
 _WEAK: Final = "W/"
 _FIELDS: Final = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
@@ -45,14 +47,14 @@ _FIELDS: Final = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def entity_tag(version: int) -> str:
+def entity_tag(version: int, generation: str = FIRST) -> str:
     """Return the ETag of a version, sent as it is."""
-    return f'"{version}"'
+    return f'"{marked(str(version), generation)}"'
 
 
-def entity_tags(version: int) -> list[str]:
+def entity_tags(version: int, generation: str = FIRST) -> list[str]:
     """Return the ETags of a version in all codings; of 0, an absent key, there are none."""
-    plain = entity_tag(version)
+    plain = entity_tag(version, generation)
     return [tagged(plain, coding) for coding in SUFFIXES] if version else []
 
 
@@ -71,10 +73,11 @@ class EntityTags(NamedTuple):
             self.tags is None or tag in self.tags or _WEAK + tag in self.tags for tag in own
         )
 
-    def versions(self) -> set[int]:
-        """Return the versions that strong tags of ours name."""
+    def versions(self, generation: str) -> set[int]:
+        """Return the versions that strong tags of ours name, of one generation."""
         found = [match for tag in self.tags or () if (match := _OURS.fullmatch(tag))]
-        return {version for match in found if (version := int(match[1])) <= INTEGER_MAX}
+        named = {int(match[1]) for match in found if (match[2] or FIRST) == generation}
+        return {version for version in named if version <= INTEGER_MAX}
 
 
 class Conditions(NamedTuple):
@@ -149,14 +152,15 @@ def _past(pattern: re.Pattern[str], text: str, place: int) -> int:
 
 
 class KeyConditions(NamedTuple):
-    """The conditions of a write, and the key that they are about."""
+    """The conditions of a write, the key that they are about, the database's generation."""
 
     key: str
     conditions: Conditions
+    generation: str = FIRST
 
     def allow(self, version: int) -> bool:
         """Return True if the write may be made over this version, 0 where there is none."""
-        own = entity_tags(version)
+        own = entity_tags(version, self.generation)
         return not self.conditions.fails(own) and not self.conditions.is_known(own)
 
     @property
@@ -175,7 +179,7 @@ class KeyConditions(NamedTuple):
         if matching is None and excluded is None:
             return []
         if matching is not None and matching.tags is not None:
-            allowed = [version for version in matching.versions() if self.allow(version)]
+            allowed = list(filter(self.allow, matching.versions(self.generation)))
             return [self.check(max(allowed))] if allowed else None
         if excluded is None or excluded.tags is None:
             if matching is not None and excluded is not None:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.codings import accepted_codings
 from streamydb.facade.cross_origin import is_preflight, preflight, shared
+from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.sender import Sender
+from streamydb.records.generation import FIRST
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
@@ -43,7 +47,8 @@ _NOT_WRITING: Final = frozenset({"/v1/read", "/v1/query", "/v1/sql"})
 _UNREAD_BYTES_MAX: Final = 16_384
 _PORTS: Final = {"http": 80, "https": 443}
 _CODINGS: Final = b"accept-encoding"
-_LOOKED_AT: Final = (b"host", b"origin", _CODINGS)
+_GENERATION: Final = HEADER.lower().encode()
+_LOOKED_AT: Final = (b"host", b"origin", _CODINGS, _GENERATION)
 
 
 class Context:
@@ -54,15 +59,19 @@ class Context:
         client: who sends it; decided by the guard.
         address: the network address it comes from.
         sender: sends the answer, and knows its status.
+        generation: the one that the request says, which is the present one; None: it says none.
         headers: all of them by name, once somebody has asked for them.
         closing: what is undone when the request ends, however it ends.
     """
 
-    def __init__(self, name: bytes | None, address: str, sender: Sender) -> None:
-        """Know the name, the address and who answers."""
+    def __init__(
+        self, name: bytes | None, address: str, sender: Sender, generation: str | None = None
+    ) -> None:
+        """Know the name, the address, who answers, and the generation that is said."""
         self.name = name
         self.address = address
         self.sender = sender
+        self.generation = generation
         self.client: Caller = ANYBODY
         self.headers: dict[str, str] | None = None
         self.closing = ExitStack()
@@ -88,11 +97,15 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, writes: Limiter
+        self, app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, writes: Limiter,
+        generation: Callable[[], str] = lambda: FIRST,
     ) -> None:
-        """Guard `app`; `writes` bounds the transactions that are under way in it."""
+        """Guard `app`; `writes` bounds the transactions that are under way in it; `generation`
+        tells the one of the database.
+        """
         self.app = app
         self._writes = writes
+        self._generation = generation
         self._settings = settings
         self.metrics = metrics
         self._requests = Limiter("requests", settings.requests_max)
@@ -127,7 +140,7 @@ class Gate:
             if method in _WRITING and scope["path"] not in _NOT_WRITING:
                 self._writes.check(address)  # refused here it costs a third
             with self._requests.enter():
-                await self._pass_on(scope, receive, sender, address)
+                await self._pass_on(scope, receive, sender, address, told.generation)
         except ProblemError as error:
             await _send_problem(cast("Send", sender), error, close=_leaves_much(scope))
             self.metrics.problem(error.problem.slug)
@@ -142,14 +155,15 @@ class Gate:
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
     async def _pass_on(
-        self, scope: dict[str, Any], receive: Receive, sender: Sender, address: str
+        self, scope: dict[str, Any], receive: Receive, sender: Sender, address: str,
+        generation: str | None,
     ) -> None:
         """Have the application answer; forget the request's context afterwards.
 
         The context knows the sender, which knows the server's object for the request, which knows
         the scope: the collector would have to find each request.
         """
-        context = scope[_CONTEXT] = Context(take_name(scope), address, sender)
+        context = scope[_CONTEXT] = Context(take_name(scope), address, sender, generation)
         try:
             with context.closing:
                 await self.app(cast("Scope", scope), receive, cast("Send", sender))
@@ -161,10 +175,20 @@ class Gate:
         settings = self._settings
         return Sender(
             send, settings.send_timeout_s, without_body=without_body,
-            more=shared(told.origin) if self._is_guest(told.origin) else [],
+            more=[
+                *(shared(told.origin) if self._is_guest(told.origin) else []),
+                *([(_GENERATION, present.encode())] if (present := self._present()) else []),
+            ],
             accepted=accepted_codings(told.accepted),
             compressed_from=settings.compressed_bytes_min,
         )  # fmt: skip
+
+    def _present(self) -> str:
+        """The generation of the database; while it cannot be read, nothing else can."""
+        try:
+            return self._generation()
+        except StreamyError:
+            return FIRST
 
     def _is_guest(self, origin: str) -> bool:
         """Return True if a request comes from another site that the settings allow."""
@@ -188,6 +212,7 @@ class Gate:
             limit = self._settings.target_bytes_max
             raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
         check_query(scope["query_string"])
+        require_said_in(scope["query_string"], told.generation, self._present())
         allowed, origin = self._settings.allowed_hosts, told.origin
         if allowed is not None and _name_of(told.host) not in allowed:
             raise ProblemError("misdirected", "The header Host names no host of this facade.")
@@ -202,12 +227,15 @@ def plain_path(path: str) -> str:
 
 
 class _Told(NamedTuple):
-    """The size of a request's headers, the first host and origin, all codings that it takes."""
+    """The size of a request's headers, the first host and origin, all codings that it takes, and
+    the generation that it says.
+    """
 
     size: int
     host: str
     origin: str
     accepted: str
+    generation: str | None
 
 
 def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
@@ -222,7 +250,8 @@ def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
             found[name] = value.decode("latin-1")
         elif name == _CODINGS:
             found[name] += "," + value.decode("latin-1")
-    return _Told(size, *(found.get(name, "") for name in _LOOKED_AT))
+    host, origin, accepted = (found.get(name, "") for name in _LOOKED_AT[:3])
+    return _Told(size, host, origin, accepted, found.get(_GENERATION))
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX
+from streamydb.records.generation import FIRST, GENERATION
 
 __all__ = [
     "Preference",
@@ -25,6 +26,7 @@ __all__ = [
 
 _WAIT: Final = re.compile(r"wait=\"?([0-9]{1,9})\"?")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_EVENT: Final = re.compile(rf"([0-9]{{1,19}})(?:@({GENERATION.pattern}))?")
 
 
 def header_of(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str:
@@ -97,8 +99,8 @@ def deadline_ms(headers: Mapping[str, str]) -> int | None:
     return int(given)
 
 
-def last_event_id(headers: Mapping[str, str]) -> int | None:
-    """Read the header `Last-Event-ID`.
+def last_event_id(headers: Mapping[str, str]) -> tuple[int, str] | None:
+    """Read the header `Last-Event-ID`: a seq, and the generation after it.
 
     Raises:
         ProblemError: invalid-parameter.
@@ -106,7 +108,8 @@ def last_event_id(headers: Mapping[str, str]) -> int | None:
     given = headers.get("last-event-id")
     if not given:
         return None
-    if not _NUMBER.fullmatch(given) or int(given) > INTEGER_MAX:
-        detail = "Last-Event-ID is the seq that the last event had as its id."
+    match = _EVENT.fullmatch(given)
+    if match is None or int(match[1]) > INTEGER_MAX:
+        detail = "Last-Event-ID is the id that the last event had."
         raise ProblemError("invalid-parameter", detail, parameters=["Last-Event-ID"])
-    return int(given)
+    return int(match[1]), match[2] or FIRST

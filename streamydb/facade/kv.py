@@ -111,7 +111,8 @@ async def _write(
     """Make a write of one key and answer with its verdict."""
     client_of(request).must_write(key)
     headers = headers_of(request)
-    conditions = KeyConditions(key, conditions_of(headers))
+    generation = services.model.generation
+    conditions = KeyConditions(key, conditions_of(headers), generation)
     checks = conditions.checks()
     if checks is None:
         detail = "No version can meet If-Match and If-None-Match; nothing was appended."
@@ -150,7 +151,9 @@ class _Steps:
         _raise_aborted(result)
         if self._written.value is None:
             return 200, {}
-        return 201 if self._creates else 200, {"ETag": entity_tag(result.seq)}
+        return 201 if self._creates else 200, {
+            "ETag": entity_tag(result.seq, self._conditions.generation)
+        }
 
 
 def _raise_aborted(result: Result) -> None:

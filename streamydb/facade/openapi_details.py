@@ -11,6 +11,7 @@ from streamydb.facade.conditions import FIELD
 from streamydb.facade.openapi_types import absent, of, plain, record_schemas
 from streamydb.facade.problems import type_of
 from streamydb.limits import ID_BYTES_MAX
+from streamydb.records.generation import GENERATION
 from streamydb.records.problems import PROBLEMS
 
 __all__ = ["completed"]
@@ -265,7 +266,7 @@ _HEADERS: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("post", "/v1/transactions"): _SENDING,
     ("post", "/v1/sql"): {name: _SENDING[name] for name in ("Idempotency-Key", "Deadline-Ms")},
     ("get", "/v1/transactions/{id}"): {"Prefer": "wait=n: wait for the verdict n seconds."},
-    ("get", "/v1/changes"): {"Last-Event-ID": "Go on after this seq; goes before `since`."},
+    ("get", "/v1/changes"): {"Last-Event-ID": "Go on after this event; goes before `since`."},
 }
 
 
@@ -274,7 +275,7 @@ _SYNTAX: Final = {
     "If-None-Match": f"^{FIELD}$",
     "Idempotency-Key": rf"^[ -~]{{1,{ID_BYTES_MAX}}}$",
     "Deadline-Ms": "^[0-9]{1,19}$",
-    "Last-Event-ID": "^[0-9]{1,19}$",
+    "Last-Event-ID": f"^[0-9]{{1,19}}(@{GENERATION.pattern})?$",
 }
 """What a header may hold; each may be sent once."""
 

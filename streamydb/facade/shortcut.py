@@ -143,7 +143,7 @@ class Shortcut:
             return await answer_list(services, caller, plain.listed, plain.wanted)
         async with reading(scope, receive, services.settings, services.bodies) as raw:
             pass  # a read that waits for the log does not hold its body
-        return await answer_many(services, caller, raw)
+        return await answer_many(services, context, raw)
 
 
 def _plain(scope: dict[str, Any]) -> _Plain | None:
