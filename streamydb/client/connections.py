@@ -14,6 +14,7 @@ from urllib.request import Request
 import httpx
 
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, NotConnectedError
+from streamydb.client.generation import Generation
 from streamydb.client.http import HttpRequest
 from streamydb.errors import ConfigurationError
 
@@ -88,13 +89,15 @@ def _trusting(authorities: Path) -> ssl.SSLContext:
         raise ConfigurationError(f"{authorities} has no certificates to trust: {error}") from error
 
 
-def build(client: httpx.Client | httpx.AsyncClient, request: HttpRequest) -> httpx.Request:
-    """Make httpx's form of a request."""
+def build(
+    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, history: Generation
+) -> httpx.Request:
+    """Make httpx's form of a request, which says of which generation its seqs are."""
     return client.build_request(
         request.method,
         request.path,
         params=request.params,
-        headers=request.headers,
+        headers={**request.headers, **history.headers()},
         content=request.body,
         timeout=httpx.Timeout(request.timeout_s, connect=_CONNECT_S, pool=_CONNECT_S),
     )

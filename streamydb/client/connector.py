@@ -57,11 +57,12 @@ def connect(
     if _is_kafka(url):
         from streamydb.client.portal import BlockingTransport, Portal
 
-        direct = _direct(url, token, timeout_s)
+        direct = _direct(url, token, timeout_s, session)
         return Client(BlockingTransport(Portal(), direct), session)
     from streamydb.client.blocking.http import HttpTransport
 
-    return Client(HttpTransport(_http(url, token, verify, connections_max)), session)
+    options = _http(url, token, verify, connections_max)
+    return Client(HttpTransport(options, history=session.history), session)
 
 
 def connect_async(
@@ -77,10 +78,11 @@ def connect_async(
     """Return a client of a database, for coroutines; use it with `async with`. See `connect`."""
     session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
-        return AsyncClient(_direct(url, token, timeout_s), session)
+        return AsyncClient(_direct(url, token, timeout_s, session), session)
     from streamydb.client.awaiting.http import AsyncHttpTransport
 
-    return AsyncClient(AsyncHttpTransport(_http(url, token, verify, connections_max)), session)
+    options = _http(url, token, verify, connections_max)
+    return AsyncClient(AsyncHttpTransport(options, history=session.history), session)
 
 
 def _session(
@@ -142,7 +144,9 @@ def _http(
     return HttpOptions(url, token, trusted, connections_max)
 
 
-def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
+def _direct(
+    url: str, token: str | None, timeout_s: float, session: Session
+) -> AsyncTransport:
     """The transport of kafka://host:port/database?read_model=/folder."""
     try:
         module = import_module(_DIRECT)
@@ -151,5 +155,5 @@ def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
             f"kafka:// needs the package {fault.name}: {install('server')}; or connect to a facade "
             "(http://)"
         ) from None
-    made: AsyncTransport = module.transport(url, token, timeout_s)
+    made: AsyncTransport = module.transport(url, token, timeout_s, session.history)
     return made

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamydb.client.errors import ClientError
+from streamydb.client.generation import Generation
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
@@ -86,6 +87,7 @@ class Session:
         wall_ms: the time of day, in ms since 1970.
         seq: the highest seq that this client has seen.
         behind_ms: how far the time of day is behind the last commit time that it has seen.
+        history: knows of which generation the seqs are.
     """
 
     options: Options = field(default_factory=Options)
@@ -95,11 +97,33 @@ class Session:
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     seq: int = 0
     behind_ms: int = 0
+    history: Generation = field(default_factory=Generation)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def saw(self, seq: int, ts_ms: int = 0) -> None:
-        """Remember that something as of a seq was seen, and its commit time, if that is known."""
+    def __post_init__(self) -> None:
+        """Forget what was seen when the database turns out to be of another generation."""
+        self.history.on_lost = self._forget
+
+    def _forget(self) -> None:
         with self._lock:
+            self.seq = 0
+
+    @property
+    def generation(self) -> str | None:
+        """The generation of what was seen; None before the first answer."""
+        return self.history.text
+
+    def saw(self, seq: int, ts_ms: int = 0, generation: str | None = None) -> None:
+        """Remember that something as of a seq was seen.
+
+        Args:
+            seq: it.
+            ts_ms: its commit time, if that is known.
+            generation: the one that the session of another process had (`generation`).
+        """
+        with self._lock:
+            if generation is not None:
+                self.history.text = generation
             self.seq = max(self.seq, seq)
             if ts_ms:
                 self.behind_ms = max(0, ts_ms - self.wall_ms())

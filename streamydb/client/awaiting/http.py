@@ -11,6 +11,7 @@ import httpx
 
 from streamydb.client.connections import HttpOptions, build, fault, lost, raise_if_closed, wake
 from streamydb.client.errors import ConnectionLostError
+from streamydb.client.generation import Generation
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.sse import EventParser
@@ -22,28 +23,38 @@ class AsyncHttpTransport:
     """Performs requests over HTTP; see `AsyncTransport`."""
 
     def __init__(
-        self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None
+        self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None,
+        history: Generation | None = None,
     ) -> None:
-        """Connect when the first request is sent; `transport` stands in for the network."""
+        """Connect when the first request is sent.
+
+        Args:
+            options: how to connect.
+            transport: stands in for the network.
+            history: the session's; by default one of its own.
+        """
+        self._history = Generation() if history is None else history
         self._client = httpx.AsyncClient(**options.arguments(), transport=transport)
         self._streams: set[ref[AsyncHttpStream]] = set()
 
     async def send(self, request: Request[Any]) -> Any:
         """Perform a request."""
         try:
-            answer = await self._client.send(build(self._client, encode(request)))
+            answer = await self._client.send(build(self._client, encode(request), self._history))
         except httpx.RequestError as error:
             raise fault(error) from error
         except RuntimeError:
             raise_if_closed(self._client)
             raise
-        return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
+        found = HttpAnswer(answer.status_code, answer.headers, answer.content)
+        self._history.hear(*found)
+        return decode(request, found)
 
     async def open(self, request: Open) -> AsyncHttpStream:
         """Open a stream of changes."""
         async with AsyncExitStack() as stack:
             try:
-                sent = build(self._client, encode_open(request))
+                sent = build(self._client, encode_open(request), self._history)
                 answer = await self._client.send(sent, stream=True)
                 stack.push_async_callback(answer.aclose)
                 if not answer.is_success:
@@ -54,7 +65,9 @@ class AsyncHttpTransport:
                 raise_if_closed(self._client)
                 raise
             body = b"" if answer.is_success else answer.content
-            raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
+            found = HttpAnswer(answer.status_code, answer.headers, body)
+            self._history.hear(*found)
+            raise_for_status(found)
             stack.pop_all()
         stream = AsyncHttpStream(answer)
         self._streams.add(ref(stream, self._streams.discard))
