@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from streamydb.records.generation import SAID_FIRST
-
 __all__ = ["Generation"]
 
 _HEADER: Final = "Streamydb-Generation"
@@ -40,6 +38,8 @@ class Generation:
     def hear(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Take it from an answer; the first one counts until the database says that it is gone.
 
+        A facade of an earlier release tells none, and is told none.
+
         Args:
             status: of the answer.
             headers: their names in lower case, or whatever finds them by such names.
@@ -47,7 +47,7 @@ class Generation:
         """
         if status in _SUCCESS:
             if self.text is None:
-                self.text = headers.get(_HEADER.lower(), SAID_FIRST)
+                self.text = headers.get(_HEADER.lower())
         elif status == _GONE and _OTHER in body:
             self.lose()
 

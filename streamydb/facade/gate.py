@@ -24,7 +24,7 @@ from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.sender import Sender
-from streamydb.records.generation import FIRST
+from streamydb.records.generation import FIRST, said_as
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
@@ -177,7 +177,7 @@ class Gate:
             send, settings.send_timeout_s, without_body=without_body,
             more=[
                 *(shared(told.origin) if self._is_guest(told.origin) else []),
-                *([(_GENERATION, present.encode())] if (present := self._present()) else []),
+                (_GENERATION, said_as(self._present()).encode()),
             ],
             accepted=accepted_codings(told.accepted),
             compressed_from=settings.compressed_bytes_min,

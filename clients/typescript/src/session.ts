@@ -85,6 +85,12 @@ const LAST_S = 5;
 /** Farthest deadline that is set: the log refuses one that is twice as far. */
 const AHEAD_S = DEADLINE_AHEAD_MS_MAX / 2_000;
 
+/** What knows of which generation the seqs of a session are. */
+export interface History {
+  generation: string | undefined;
+  onLost: () => void;
+}
+
 export class Session {
   /** The highest seq that this client has seen. */
   seq = 0;
@@ -94,10 +100,22 @@ export class Session {
   constructor(
     readonly options: Options,
     readonly surroundings: Surroundings,
-  ) {}
+    private readonly history?: History,
+  ) {
+    if (history) history.onLost = () => (this.seq = 0);
+  }
 
-  /** Remember that something as of a seq was seen, and its commit time, if that is known. */
-  saw(seq: number, tsMs = 0): void {
+  /** The generation of what was seen; undefined before the first answer. */
+  get generation(): string | undefined {
+    return this.history?.generation;
+  }
+
+  /**
+   * Remember that something as of a seq was seen, and its commit time, if that is known; `generation`:
+   * the one that the session of another process had.
+   */
+  saw(seq: number, tsMs = 0, generation?: string): void {
+    if (generation !== undefined && this.history) this.history.generation = generation;
     this.seq = Math.max(this.seq, seq);
     if (tsMs) this.behindMs = Math.max(0, tsMs - this.surroundings.wallMs());
   }

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/client.ts (0199e02b7bc8e7e32c8affc7f3cb5a48c76d379594851de724ec34aebff3e68a): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (f447f58efd1cabe4f89d4a4f39c2fbdd24c92f92644d2fcb8dc0e6b2f6300439): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, RangeScan, read } from "./reads.js";
@@ -23,7 +23,7 @@ export class Client {
             throw invalid("A token is printable ASCII.");
         const fetcher = own ?? ((input, init) => globalThis.fetch(input, init));
         this.#transport = new Transport(url, json, token, fetcher);
-        this.session = new Session({ ...DEFAULTS, ...given }, { ...REAL, ...surroundings });
+        this.session = new Session({ ...DEFAULTS, ...given }, { ...REAL, ...surroundings }, this.#transport);
     }
     /** End all watches and calls. */
     close() {

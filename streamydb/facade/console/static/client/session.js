@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/session.ts (67ed77fd2dcccd0cd2a5a45dbcab40e3380f50d5cea5ca24b7e4c5c19b82e052): python -m tools.console_client
+// Made of clients/typescript/src/session.ts (c4fc841b63a118f3919222ef48845472cc8bef9e9329eacd6508d89bac362d68): python -m tools.console_client
 /** A client's memory between calls, and its rules for trying again. */
 import { RequestError } from "./errors.js";
 import { DEADLINE_AHEAD_MS_MAX } from "./tables.js";
@@ -40,16 +40,29 @@ const AHEAD_S = DEADLINE_AHEAD_MS_MAX / 2_000;
 export class Session {
     options;
     surroundings;
+    history;
     /** The highest seq that this client has seen. */
     seq = 0;
     /** How far the time of day is behind the last commit time that it has seen. */
     behindMs = 0;
-    constructor(options, surroundings) {
+    constructor(options, surroundings, history) {
         this.options = options;
         this.surroundings = surroundings;
+        this.history = history;
+        if (history)
+            history.onLost = () => (this.seq = 0);
     }
-    /** Remember that something as of a seq was seen, and its commit time, if that is known. */
-    saw(seq, tsMs = 0) {
+    /** The generation of what was seen; undefined before the first answer. */
+    get generation() {
+        return this.history?.generation;
+    }
+    /**
+     * Remember that something as of a seq was seen, and its commit time, if that is known; `generation`:
+     * the one that the session of another process had.
+     */
+    saw(seq, tsMs = 0, generation) {
+        if (generation !== undefined && this.history)
+            this.history.generation = generation;
         this.seq = Math.max(this.seq, seq);
         if (tsMs)
             this.behindMs = Math.max(0, tsMs - this.surroundings.wallMs());

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (5063ac02726b5ef5bb4a83c7193bbda66228880944a283e16e6f42bbf4dcbcf5): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (aaa3c02e22c16947a99a8390889206729de24814d2a841b0a702ba748fbc60aa): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -83,6 +83,11 @@ export const PROBLEMS = {
         "uncertain": false
     },
     "snapshot-gone": {
+        "status": 410,
+        "retriable": false,
+        "uncertain": false
+    },
+    "other-generation": {
         "status": 410,
         "retriable": false,
         "uncertain": false

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/watch.ts (ed764fb8a7d9ccb5eacaf0612c0013b178e3eeb6a279690b3977b1a768171ea2): python -m tools.console_client
+// Made of clients/typescript/src/watch.ts (3619d985abf1cf3d89bf0395b6d00e28085a7c9c363361abbfd637396152cda8): python -m tools.console_client
 /**
  * Following the changes: one unbroken sequence made of as many streams as it takes.
  *
@@ -220,7 +220,7 @@ function decoded({ transport }, block) {
     if (fields.get("event") === "change")
         found.push(changeOf(transport.json.parse, data));
     if (fields.has("id"))
-        found.push({ progress: Number(fields.get("id")) });
+        found.push({ progress: Number.parseInt(fields.get("id") ?? "", 10) });
     return found;
 }
 function changeOf(parse, data) {
