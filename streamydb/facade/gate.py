@@ -49,6 +49,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _CODINGS: Final = b"accept-encoding"
 _GENERATION: Final = HEADER.lower().encode()
 _LOOKED_AT: Final = (b"host", b"origin", _CODINGS, _GENERATION)
+_JOINED: Final = (_CODINGS, _GENERATION)
 
 
 class Context:
@@ -248,7 +249,7 @@ def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
             continue
         if name not in found:
             found[name] = value.decode("latin-1")
-        elif name == _CODINGS:
+        elif name in _JOINED:
             found[name] += "," + value.decode("latin-1")
     host, origin, accepted = (found.get(name, "") for name in _LOOKED_AT[:3])
     return _Told(size, host, origin, accepted, found.get(_GENERATION))

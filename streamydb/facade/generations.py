@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from streamydb.facade.problems import ProblemError
-from streamydb.records.generation import FIRST, said, said_as
+from streamydb.records.generation import FIRST, GENERATION, said, said_as
 
 __all__ = ["HEADER", "marked", "require_generation", "require_said", "require_said_in", "unmarked"]
 
@@ -70,9 +70,12 @@ def require_said_in(query: bytes, header: str | None, present: str) -> None:
     """Require the same of the parameters of a query.
 
     Raises:
-        ProblemError: other-generation.
+        ProblemError: other-generation; invalid-parameter, if the header says no generation.
     """
     if header is not None:
+        if not GENERATION.fullmatch(header):
+            detail = f"{HEADER} is sent once, with a generation as answers tell it."
+            raise ProblemError("invalid-parameter", detail, parameters=[HEADER])
         require_generation(said(header), present)
     elif present != FIRST and query:
         pairs = parse_qsl(query.decode("latin-1"))

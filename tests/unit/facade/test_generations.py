@@ -272,6 +272,15 @@ async def test_every_answer_tells_another_generation() -> None:
         assert (put.status, put.headers["etag"]) == (200, f'"4@{NEW}"')
 
 
+@pytest.mark.parametrize("lines", [[""], ["0", "0"], [NEW, "0"], ["a b"], ["é"], ["a" * 99]])
+@scenario
+async def test_a_header_that_says_no_generation_is_refused(lines: list[str]) -> None:
+    async with InProcess(facade(database(NEW, [1]))) as client:
+        repeated = [(HEADER, line) for line in lines]
+        answer = await client.request("GET", "/v1/kv/a", repeated=repeated)
+        assert (answer.status, answer.problem) == (400, "invalid-parameter")
+
+
 def test_generations_fit_where_they_are_said() -> None:
     assert all(GENERATION.fullmatch(generation_of(f"topic {n}")) for n in range(100))
     assert len({generation_of(f"topic {n}") for n in range(1000)}) == 1000
