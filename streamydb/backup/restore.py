@@ -27,7 +27,16 @@ from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import LogSource, Piece, advance
 from streamydb.backup.stand_in import fitting
 from streamydb.backup.state import About
-from streamydb.kafka import Founding, TopicNames, TopicProblem, add_shared, log_id, mend, record
+from streamydb.kafka import (
+    Founding,
+    TopicNames,
+    TopicProblem,
+    add_shared,
+    log_id,
+    mend,
+    record,
+    renew,
+)
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
@@ -233,13 +242,14 @@ def keep_rulings(
     connection: Mapping[str, str], database: str, known: Rulings,
     places: Mapping[int, PartitionState],
 ) -> None:
-    """Record in the new database the rulings on the restored records, and from where on the rules
-    hold that the old one had not begun with.
+    """Record in the new database the rulings on the restored records, from where on the rules hold
+    that the old one had not begun with, and that another generation begins.
     """
     add_shared(connection, database)
     log = log_id(connection, database)
     ends = {partition: state.position for partition, state in places.items()}
     record(connection, database, Founding(log=log, begins=known.begins.cut(ends)))
+    renew(connection, database, log, log)
     topic = RulingTopic(connection, database, log, known.begins)
     topic.adopt(
         lambda: [

@@ -76,6 +76,7 @@ def load_snapshot(target: Target, folder: str) -> Restored:
     Raises:
         SnapshotError: there is no such snapshot, or the log has other records.
     """
+    from streamydb import kafka
     from streamydb.backup.snapshots import restore
     from streamydb.cli.phases import Phases, bar
 
@@ -88,6 +89,8 @@ def load_snapshot(target: Target, folder: str) -> Restored:
             f"{restored.rows:,} keys in {restored.transactions:,} transactions, "
             f"{restored.appended:,} of them new; their versions are those of these transactions"
         )
+    log = kafka.log_id(target.connection, target.database)
+    kafka.renew(target.connection, target.database, log, log)
     if restored.left_out:
         say(
             f"{restored.left_out:,} keys that begin with $ were left out, as only the database "

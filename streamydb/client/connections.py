@@ -25,6 +25,7 @@ from streamydb.client.errors import (
     ConnectionLostError,
     NotConnectedError,
 )
+from streamydb.client.generation import Generation
 from streamydb.client.http import REQUEST_HEADER, HttpRequest
 
 __all__ = [
@@ -173,14 +174,17 @@ def abandon(wires: Iterable[Any]) -> None:
 
 
 def build(
-    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str
+    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str, history: Generation
 ) -> httpx.Request:
-    """Make httpx's form of a request; its answer has the same tag."""
+    """Make httpx's form of a request, which says of which generation its seqs are.
+
+    Its answer has the same tag.
+    """
     return client.build_request(
         request.method,
         request.path,
         params=request.params,
-        headers={**request.headers, REQUEST_HEADER: tag},
+        headers={**request.headers, **history.headers(), REQUEST_HEADER: tag},
         content=request.body,
         timeout=httpx.Timeout(request.timeout_s, connect=_CONNECT_S, pool=_CONNECT_S),
     )

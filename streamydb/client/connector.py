@@ -64,14 +64,18 @@ def connect(
         from streamydb.client.portal import BlockingTransport, Portal
 
         def begun() -> BlockingTransport:
-            direct = _direct(url, token, timeout_s)
+            direct = _direct(url, token, timeout_s, session)
             return BlockingTransport(Portal(), direct)
 
         return Client(OwnedTransport(begun), session)
     from streamydb.client.blocking.http import HttpTransport
 
     options = _http(url, token, verify, connections_max)
-    return Client(OwnedTransport(lambda: HttpTransport(options), HttpTransport.leave), session)
+
+    def made() -> HttpTransport:
+        return HttpTransport(options, history=session.history)
+
+    return Client(OwnedTransport(made, HttpTransport.leave), session)
 
 
 def connect_async(
@@ -87,13 +91,16 @@ def connect_async(
     """Return a client of a database, for coroutines; use it with `async with`. See `connect`."""
     session = _session(consistency, timeout_s, procedures)
     if _is_kafka(url):
-        direct = partial(_direct, url, token, timeout_s)
+        direct = partial(_direct, url, token, timeout_s, session)
         return AsyncClient(AsyncOwnedTransport(direct), session)
     from streamydb.client.awaiting.http import AsyncHttpTransport
 
     options = _http(url, token, verify, connections_max)
-    owned = AsyncOwnedTransport(lambda: AsyncHttpTransport(options), AsyncHttpTransport.leave)
-    return AsyncClient(owned, session)
+
+    def made() -> AsyncHttpTransport:
+        return AsyncHttpTransport(options, history=session.history)
+
+    return AsyncClient(AsyncOwnedTransport(made, AsyncHttpTransport.leave), session)
 
 
 def _session(
@@ -155,7 +162,9 @@ def _http(
     return HttpOptions(url, token, trusted, connections_max)
 
 
-def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
+def _direct(
+    url: str, token: str | None, timeout_s: float, session: Session
+) -> AsyncTransport:
     """The transport of kafka://host:port/database?read_model=/folder."""
     try:
         module = import_module(_DIRECT)
@@ -165,7 +174,7 @@ def _direct(url: str, token: str | None, timeout_s: float) -> AsyncTransport:
             "(http://)"
         ) from None
     try:
-        made: AsyncTransport = module.transport(url, token, timeout_s)
+        made: AsyncTransport = module.transport(url, token, timeout_s, session.history)
     except ClientError:
         raise
     except ConfigurationError as fault:

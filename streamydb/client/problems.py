@@ -74,6 +74,13 @@ class SlowReaderError(RequestError, problem="slow-reader"):
     """The changes were not read fast enough (`watch` connects again by itself)."""
 
 
+class OtherGenerationError(RequestError, problem="other-generation"):
+    """The database was restored or forked since: what this client had seen is of another history.
+
+    The client has forgotten its session; the next call is one of the present history.
+    """
+
+
 class SnapshotGoneError(RequestError, problem="snapshot-gone"):
     """The snapshot is older than what the read model keeps."""
 

@@ -13,6 +13,7 @@ from typing import Final
 from streamydb.client.clocks import Correction
 from streamydb.client.errors import ClientError
 from streamydb.client.forks import Owned
+from streamydb.client.generation import Generation
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
@@ -88,6 +89,7 @@ class Session:
         wall_ms: the time of day, in ms since 1970.
         seq: the highest seq that this client has seen.
         correction: how far the time of day is from the commit times that it has seen.
+        history: knows of which generation the seqs are.
     """
 
     options: Options = field(default_factory=Options)
@@ -97,25 +99,43 @@ class Session:
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     seq: int = 0
     correction: Correction = field(init=False)
+    history: Generation = field(default_factory=Generation)
     _lock: Owned[threading.Lock] = field(default_factory=lambda: Owned(threading.Lock))
 
-
     def __post_init__(self) -> None:
-        """Correct the time of day."""
+        """Correct the time of day; forget what was seen when the generation is another one."""
         self.correction = Correction(self.wall_ms)
+        self.history.on_lost = self._forget
+
+    def _forget(self) -> None:
+        with self._lock.get():
+            self.seq = 0
 
     @property
     def behind_ms(self) -> int:
         """The time that the time of day is behind commit times; negative: ahead of them."""
         return self.correction.behind_ms
 
-    def saw(self, seq: int, ts_ms: int = 0, sent_ms: int | None = None) -> None:
+    @property
+    def generation(self) -> str | None:
+        """The generation of what was seen; None before the first answer."""
+        return self.history.text
+
+    def saw(
+        self, seq: int, ts_ms: int = 0, sent_ms: int | None = None, generation: str | None = None
+    ) -> None:
         """Remember that something as of a seq was seen.
 
-        ``ts_ms``: its commit time, if that is known. ``sent_ms``: the time of day when it was sent,
-        if that was now and this is the verdict of what was sent.
+        Args:
+            seq: it.
+            ts_ms: its commit time, if that is known.
+            sent_ms: the time of day when it was sent, if that was now and this is the verdict of
+                what was sent.
+            generation: the one that the session of another process had (`generation`).
         """
         with self._lock.get():
+            if generation is not None:
+                self.history.text = generation
             self.seq = max(self.seq, seq)
         if ts_ms:
             self.correction.learn(ts_ms, sent_ms)

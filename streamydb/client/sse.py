@@ -57,7 +57,7 @@ def _events(block: bytes) -> list[Event]:
         elif kind == b"error":
             raise problem_of(data, 0)
         if b"id" in fields:
-            events.append(Progress(int(fields[b"id"])))
+            events.append(Progress(int(fields[b"id"].partition(b"@")[0])))
     except (*UNREADABLE, ValueError) as fault:
         raise UnexpectedAnswerError("The stream is not one of changes.", 200) from fault
     return events

@@ -18,7 +18,7 @@ from streamydb import errors
 from streamydb.limits import ID_BYTES_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import UNIQUE_PREFIX, Result
 
-__all__ = ["following", "is_attempt", "relocked"]
+__all__ = ["following", "id_after", "is_attempt", "relocked"]
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -30,7 +30,7 @@ def following(txn_id: str, result: Result) -> str | None:
         txn_id: the id of the attempt.
         result: its verdict.
     """
-    return _next_id(txn_id) if _missing(result) else None
+    return id_after(txn_id) if _missing(result) else None
 
 
 def is_attempt(named: str, txn_id: str) -> bool:
@@ -38,7 +38,7 @@ def is_attempt(named: str, txn_id: str) -> bool:
     for _ in range(LOCK_ATTEMPTS_MAX + 1):
         if named == txn_id:
             return True
-        txn_id = _next_id(txn_id)
+        txn_id = id_after(txn_id)
     return False
 
 
@@ -61,7 +61,7 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
     keys = {lock for lock in (*known, *missing) if _is_index_key(lock)}
     ranges = [lock for lock in known if not isinstance(lock, str)]
     ranges += [{"range": {"prefix": lock}} for lock in sorted(set(missing) - keys)]
-    named = _next_id(txn_id)
+    named = id_after(txn_id)
     fields["id"] = msgspec.Raw(msgspec.json.encode(named))
     fields["locks"] = msgspec.Raw(msgspec.json.encode([*sorted(keys), *ranges]))
     return named, msgspec.json.encode(fields)
@@ -78,8 +78,8 @@ def _is_index_key(lock: Any) -> bool:
     return isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
 
 
-def _next_id(txn_id: str) -> str:
-    """`id`, `id~1`, `id~2`, …; a hash stands for one that would become too long."""
+def id_after(txn_id: str) -> str:
+    """The id of the attempt after one: `id`, `id~1`, …; a hash stands for one that is too long."""
     stem, mark, number = txn_id.rpartition("~")
     if mark and number.isascii() and number.isdigit() and len(number) < 4:
         return f"{stem}~{int(number) + 1}"

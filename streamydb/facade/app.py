@@ -133,7 +133,10 @@ def create_app(
     )
     observed = console.observing(cast("ASGIApp", Shortcut(inner, services, failed)))
     app = observed if traces is None else traced(observed, traces)
-    return Gate(app, settings, services.metrics, services.writer.in_flight, services.ending)
+    return Gate(
+        app, settings, services.metrics, services.writer.in_flight, services.ending,
+        lambda: model.generation,
+    )  # fmt: skip
 
 
 def _lifespan(services: Services) -> Callable[[Litestar], Any]:

@@ -21,10 +21,12 @@ from streamydb.facade.feed import Feed, seen_by
 from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeEvent
 from streamydb.facade.gate import context_of
+from streamydb.facade.generations import marked, require_generation
 from streamydb.facade.headers import last_event_id
 from streamydb.facade.openapi import answers
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.facade.services import AnyRequest, client_of, headers_of, services_of
+from streamydb.records.generation import FIRST
 
 __all__ = ["events", "get_changes"]
 
@@ -61,7 +63,10 @@ async def get_changes(
     caller = client_of(request)
     caller.must_read(prefix or "")
     wanted = wanted_of(prefix, start, end, where, where_before)
-    resumed = last_event_id(headers_of(request))
+    context, generation = context_of(request.scope), services.model.generation
+    resumed, found = last_event_id(headers_of(request)) or (None, FIRST)
+    if resumed and (found != FIRST or context.generation is None):
+        require_generation(found, generation)
     await services.feed.start()
     position = resumed if resumed is not None else since
     if position is None:
@@ -69,17 +74,19 @@ async def get_changes(
     else:
         await services.reader.admit(position, "since" if resumed is None else "Last-Event-ID")
     services.feed.admit(position)
-    context = context_of(request.scope)
     context.closing.enter_context(services.streams.enter(context.client_name))
     return Stream(
-        events(services.feed, position, wanted, services.settings.heartbeat_s, caller),
+        events(
+            services.feed, position, wanted, services.settings.heartbeat_s, caller, generation
+        ),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
 async def events(
-    feed: Feed, since: int, wanted: Wanted, heartbeat_s: float, caller: Caller = ANYBODY
+    feed: Feed, since: int, wanted: Wanted, heartbeat_s: float, caller: Caller = ANYBODY,
+    generation: str = FIRST,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an event stream: a `resolved`, else a heartbeat, at least every pause."""
     yield _BEGIN
@@ -93,22 +100,22 @@ async def events(
                     seen = batch.resolved
                     known = batch.changes if whole else seen_by(batch.changes, caller.may_read)
                     found = list(filter(wanted.takes, known))
-                    for chunk in _chunks(found):
+                    for chunk in _chunks(found, generation):
                         yield chunk
                         shown, spoke = found[-1].seq, time.monotonic()
                 if batch is None or time.monotonic() - spoke >= heartbeat_s:
-                    yield _resolved(seen) if seen > shown else _HEARTBEAT
+                    yield _resolved(seen, generation) if seen > shown else _HEARTBEAT
                     shown, spoke = seen, time.monotonic()
     except ProblemError as error:
         yield b"event: error\ndata: " + problem_body(error) + b"\n\n"
 
 
-def _chunks(found: list[ChangeEvent]) -> Iterator[bytes]:
+def _chunks(found: list[ChangeEvent], generation: str) -> Iterator[bytes]:
     """The events of a batch that are wanted, some at a time."""
     chunk = bytearray()
     for event, following in zip(found, [*found, None][1:], strict=True):
         if following is None or following.seq != event.seq:
-            chunk += b"id: %d\n" % event.seq
+            chunk += b"id: %b\n" % _id(event.seq, generation)
         chunk += b"event: change\ndata: " + event.data + b"\n\n"
         if len(chunk) > _CHUNK_BYTES:
             yield bytes(chunk)
@@ -117,6 +124,12 @@ def _chunks(found: list[ChangeEvent]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-def _resolved(seq: int) -> bytes:
+def _id(seq: int, generation: str) -> bytes:
+    """The id of an event that ends with a seq."""
+    return marked(str(seq), generation).encode()
+
+
+def _resolved(seq: int, generation: str) -> bytes:
     """The event that says that there is nothing more up to a seq."""
-    return b"id: %d\nevent: resolved\ndata: %s\n\n" % (seq, msgspec.json.encode({"resolved": seq}))
+    data = msgspec.json.encode({"resolved": seq})
+    return b"id: %b\nevent: resolved\ndata: %b\n\n" % (_id(seq, generation), data)

@@ -14,12 +14,12 @@ Headers = list[tuple[bytes, bytes]]
 _METHODS: Final = b"GET, HEAD, PUT, POST, DELETE"
 ALLOWED: Final = (
     b"Authorization, Content-Type, Deadline-Ms, Idempotency-Key, If-Match, If-None-Match, "
-    b"Last-Event-ID, Prefer, traceparent"
+    b"Last-Event-ID, Prefer, Streamydb-Generation, traceparent"
 )
 """Headers that pages of other sites may send: all that the facade understands."""
 EXPOSED: Final = (
     b"Content-Location, ETag, Location, Preference-Applied, Retry-After, Streamydb-Expires, "
-    b"Streamydb-Snapshot, Streamydb-Time"
+    b"Streamydb-Generation, Streamydb-Snapshot, Streamydb-Time"
 )
 """Headers of answers that they may read beside the plain ones."""
 _KEPT_S: Final = b"600"

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from streamydb.facade.generations import require_generation
 from streamydb.facade.problems import ProblemError
 from streamydb.records.formats import UNREADABLE
+from streamydb.records.generation import FIRST
 
 __all__ = ["Cursor", "decode_cursor", "encode_cursor", "foreign_cursor"]
+
+_MARK: Final = "."
+"""After the generation; base64 has none."""
 
 _Place = TypeVar("_Place", bound=msgspec.Struct)
 
@@ -30,22 +35,28 @@ class Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     after: str
 
 
-def encode_cursor(place: msgspec.Struct) -> str:
-    """Return the text of a place, safe in a query."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
+def encode_cursor(place: msgspec.Struct, generation: str = FIRST) -> str:
+    """Return the text of a place in a generation, safe in a query."""
+    text = base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
+    return text if generation == FIRST else f"{generation}{_MARK}{text}"
 
 
-def decode_cursor(text: str, kind: type[_Place], giver: str) -> _Place:
+def decode_cursor(
+    text: str, kind: type[_Place], giver: str, generation: str = FIRST
+) -> _Place:
     """Return the place in a text that `giver` ("a list") has given.
 
     Raises:
-        ProblemError: invalid-parameter.
+        ProblemError: invalid-parameter; other-generation, if it was given in another one.
     """
+    found, _, text = text.rpartition(_MARK)
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return msgspec.msgpack.decode(data, type=kind)
+        place = msgspec.msgpack.decode(data, type=kind)
     except (binascii.Error, ValueError, *UNREADABLE):
         raise foreign_cursor(giver) from None
+    require_generation(found, generation)
+    return place
 
 
 def foreign_cursor(giver: str) -> ProblemError:

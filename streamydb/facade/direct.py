@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
+from streamydb.client.generation import Generation
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
@@ -47,6 +48,7 @@ from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
 from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
+from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
 from streamydb.facade.looks import retrieve
 from streamydb.facade.payloads import parse, timely
@@ -68,6 +70,7 @@ from streamydb.facade.transactions import executed
 from streamydb.facade.writes import PendingWrite
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
+from streamydb.records.generation import said, said_as
 from streamydb.records.table import Table
 
 __all__ = ["DirectStream", "DirectTransport"]
@@ -88,6 +91,7 @@ class DirectTransport:
         changes: the change feed.
         settings: bounds of time and memory.
         on_close: called at the end.
+        history: of the client's session: which generation its seqs are of.
     """
 
     def __init__(
@@ -97,8 +101,10 @@ class DirectTransport:
         changes: ChangeSource,
         settings: FacadeSettings | None = None,
         on_close: Callable[[], None] = lambda: None,
+        history: Generation | None = None,
     ) -> None:
         """Connect at the first request."""
+        self._history = Generation() if history is None else history
         settings = FacadeSettings() if settings is None else settings
         self._services = make_services(model, log, changes, settings, Tokens())
         self._on_close = on_close
@@ -110,6 +116,7 @@ class DirectTransport:
         if not isinstance(request, _Sent):
             raise TypeError(f"{type(request).__name__} is not for a transport")
         with _translated():
+            self._require_generation()
             if not _is_local(request) and not self._is_connected():
                 begun = time.monotonic()
                 await self._connected(request.timeout_s + MARGIN_S)
@@ -140,6 +147,7 @@ class DirectTransport:
     async def open(self, request: Open) -> DirectStream:
         """Open a stream of changes."""
         with _translated():
+            self._require_generation()
             asked = request.wanted
             wanted = wanted_of(
                 asked.prefix, asked.start, asked.end, asked.where, asked.where_before
@@ -153,6 +161,15 @@ class DirectTransport:
             stream = DirectStream(feed.batches(request.since, pause_s), wanted)
             self._streams.add(stream)
             return stream
+
+    def _require_generation(self) -> None:
+        """Refuse a client that has seen another generation, as a facade does."""
+        present, known = said_as(self._services.model.generation), self._history.text
+        if known is None:
+            self._history.text = present
+        elif known != present:
+            self._history.lose()
+            require_generation(said(known), said(present))
 
     async def close(self) -> None:
         """End all parts, whatever one of them raises; the log waits for what was appended."""

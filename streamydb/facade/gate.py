@@ -9,20 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from streamydb.errors import StreamyError
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.codings import accepted_codings
 from streamydb.facade.cross_origin import is_preflight, preflight, shared
 from streamydb.facade.ending import Ending
+from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.paths import check_query, take_name
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.request_target import METHODS, WHOLE, host_name
-from streamydb.facade.sender import Sender, takes_gzip
+from streamydb.facade.sender import Sender
+from streamydb.records.generation import FIRST, said_as
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
@@ -48,7 +53,10 @@ _UNREAD_BYTES_MAX: Final = 16_384
 _OF_ANY_HOST: Final = frozenset({"/health/live", "/health/ready"})
 """Paths of probes, which name the address of a machine or a pod; their answers tell no data."""
 _PORTS: Final = {"http": 80, "https": 443}
-_LOOKED_AT: Final = (b"host", b"origin", b"accept-encoding", b"streamydb-request")
+_CODINGS: Final = b"accept-encoding"
+_GENERATION: Final = HEADER.lower().encode()
+_LOOKED_AT: Final = (b"host", b"origin", _CODINGS, b"streamydb-request", _GENERATION)
+_JOINED: Final = (_CODINGS, _GENERATION)
 _NAME_CHARACTERS_MAX: Final = 128
 """The longest name of a request that its answer repeats."""
 
@@ -62,16 +70,20 @@ class Context:
         client: who sends it; decided by the guard.
         address: the network address it comes from.
         sender: sends the answer, and knows its status.
+        generation: the one that the request says, which is the present one; None: it says none.
         headers: all of them by name, once somebody has asked for them.
         closing: what is undone when the request ends, however it ends.
     """
 
-    def __init__(self, name: bytes | None, address: str, sender: Sender) -> None:
-        """Know the name, the address and who answers."""
+    def __init__(
+        self, name: bytes | None, address: str, sender: Sender, generation: str | None = None
+    ) -> None:
+        """Know the name, the address, who answers, and the generation that is said."""
         self.name = name
         self.foreign = False
         self.address = address
         self.sender = sender
+        self.generation = generation
         self.client: Caller = ANYBODY
         self.headers: dict[str, str] | None = None
         self.closing = ExitStack()
@@ -99,12 +111,15 @@ class Gate:
 
     def __init__(
         self, app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, writes: Limiter,
-        ending: Ending,
+        ending: Ending, generation: Callable[[], str] = lambda: FIRST,
     ) -> None:
-        """Guard `app`; `writes` bounds the transactions that are under way in it."""
+        """Guard `app`; `writes` bounds the transactions that are under way in it; `generation`
+        tells the one of the database.
+        """
         self.app = app
         self.ending = ending
         self._writes = writes
+        self._generation = generation
         self._settings = settings
         self.metrics = metrics
         self._requests = Limiter("requests", settings.requests_max)
@@ -141,7 +156,7 @@ class Gate:
             if method in _WRITING and scope["path"] not in _NOT_WRITING:
                 self._writes.check(address)  # refused here it costs a third
             with self._requests.enter():
-                await self._pass_on(scope, receive, sender, address)
+                await self._pass_on(scope, receive, sender, address, told.generation)
         except ProblemError as error:
             await _send_problem(cast("Send", sender), error, close=_leaves_much(scope))
             self.metrics.problem(error.problem.slug)
@@ -161,14 +176,15 @@ class Gate:
         _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
 
     async def _pass_on(
-        self, scope: dict[str, Any], receive: Receive, sender: Sender, address: str
+        self, scope: dict[str, Any], receive: Receive, sender: Sender, address: str,
+        generation: str | None,
     ) -> None:
         """Have the application answer; forget the request's context afterwards.
 
         The context knows the sender, which knows the server's object for the request, which knows
         the scope: the collector would have to find each request.
         """
-        context = scope[_CONTEXT] = Context(take_name(scope), address, sender)
+        context = scope[_CONTEXT] = Context(take_name(scope), address, sender, generation)
         if scope["path"] in _OF_ANY_HOST:
             context.foreign = not self._is_ours(host_name(header_of(scope["headers"], b"host")))
         try:
@@ -184,9 +200,18 @@ class Gate:
             send, settings.send_timeout_s, without_body=without_body,
             more=[
                 *told.repeated(), *(shared(told.origin) if self._is_guest(told.origin) else []),
+                (_GENERATION, said_as(self._present()).encode()),
             ],
-            compressed_from=settings.compressed_bytes_min if takes_gzip(told.accepted) else None,
+            accepted=accepted_codings(told.accepted),
+            compressed_from=settings.compressed_bytes_min,
         )  # fmt: skip
+
+    def _present(self) -> str:
+        """The generation of the database; while it cannot be read, nothing else can."""
+        try:
+            return self._generation()
+        except StreamyError:
+            return FIRST
 
     def _is_guest(self, origin: str) -> bool:
         """Return True if a request comes from another site that the settings allow."""
@@ -215,6 +240,7 @@ class Gate:
             limit = self._settings.target_bytes_max
             raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
         check_query(scope["query_string"])
+        require_said_in(scope["query_string"], told.generation, self._present())
         name, origin = host_name(told.host), told.origin
         if name is None:
             detail = "The header Host is a name or an address, and perhaps a port."
@@ -232,13 +258,16 @@ def plain_path(path: str) -> str:
 
 
 class _Told(NamedTuple):
-    """The size of a request's headers, and the first of each name that the gate looks at."""
+    """The size of a request's headers, the first host and origin, all codings that it takes, and
+    the generation that it says.
+    """
 
     size: int
     host: str
     origin: str
     accepted: str
     request: str
+    generation: str | None
 
     def repeated(self) -> list[tuple[bytes, bytes]]:
         """Return the header with which an answer names its request, if that has a name."""
@@ -253,9 +282,14 @@ def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
     found: dict[bytes, str] = {}
     for name, value in headers:
         size += len(name) + len(value)
-        if name in _LOOKED_AT and name not in found:
+        if name not in _LOOKED_AT:
+            continue
+        if name not in found:
             found[name] = value.decode("latin-1")
-    return _Told(size, *(found.get(name, "") for name in _LOOKED_AT))
+        elif name in _JOINED:
+            found[name] += "," + value.decode("latin-1")
+    host, origin, accepted, request = (found.get(name, "") for name in _LOOKED_AT[:4])
+    return _Told(size, host, origin, accepted, request, found.get(_GENERATION))
 
 
 @lru_cache(maxsize=256)

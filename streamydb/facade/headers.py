@@ -1,5 +1,6 @@
-"""The request headers that the facade understands: conditions, preferences, ids (RFC 9110, RFC
-7240).
+"""The request headers that the facade understands: preferences, ids, deadlines (RFC 7240).
+
+`conditions` reads those that make a request conditional.
 """
 
 from __future__ import annotations
@@ -7,31 +8,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from streamydb.facade.field_values import read_list
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX
+from streamydb.records.generation import FIRST, GENERATION
 
 __all__ = [
     "Preference",
-    "checks_of",
     "deadline_ms",
     "declared_bytes",
-    "entity_tag",
     "header_of",
     "idempotency_key",
     "last_event_id",
-    "matches",
     "preference",
 ]
 
-_TAG: Final = re.compile(r'(?:W/)?"[^"\x00-\x20\x7f]*"')
-_OURS: Final = re.compile(r'"([1-9][0-9]{0,18})"')
 _SECONDS: Final = re.compile(r"[0-9]+")
 _WAIT_S_MAX: Final = 1e9
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
-_ANY: Final = "*"
+_EVENT: Final = re.compile(rf"([0-9]{{1,19}})(?:@({GENERATION.pattern}))?")
 
 
 def header_of(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str:
@@ -71,11 +68,6 @@ class Preference(NamedTuple):
 
 
 _NO_PREFERENCE: Final = Preference(respond_async=False, wait_s=math.inf)
-
-
-def entity_tag(version: int) -> str:
-    """Return the ETag of a version."""
-    return f'"{version}"'
 
 
 def preference(headers: Mapping[str, str]) -> Preference:
@@ -125,8 +117,8 @@ def deadline_ms(headers: Mapping[str, str]) -> int | None:
     return int(given)
 
 
-def last_event_id(headers: Mapping[str, str]) -> int | None:
-    """Read the header `Last-Event-ID`.
+def last_event_id(headers: Mapping[str, str]) -> tuple[int, str] | None:
+    """Read the header `Last-Event-ID`: a seq, and the generation after it.
 
     Raises:
         ProblemError: invalid-parameter.
@@ -134,61 +126,8 @@ def last_event_id(headers: Mapping[str, str]) -> int | None:
     given = headers.get("last-event-id")
     if not given:
         return None
-    if not _NUMBER.fullmatch(given) or int(given) > INTEGER_MAX:
-        detail = "Last-Event-ID is the seq that the last event had as its id."
+    match = _EVENT.fullmatch(given)
+    if match is None or int(match[1]) > INTEGER_MAX:
+        detail = "Last-Event-ID is the id that the last event had."
         raise ProblemError("invalid-parameter", detail, parameters=["Last-Event-ID"])
-    return int(given)
-
-
-def matches(header: str, version: int) -> bool:
-    """Tell whether a list of entity tags names a version, 0 for an absent key (weak comparison)."""
-    tags = _tags(header)
-    if tags is None:
-        return version > 0
-    return any(tag.removeprefix("W/") == entity_tag(version) for tag in tags)
-
-
-def checks_of(headers: Mapping[str, str], key: str) -> list[dict[str, Any]] | None:
-    """Turn the conditions of a write into checks; None if they cannot hold.
-
-    Raises:
-        ProblemError: invalid-parameter.
-    """
-    checks: list[dict[str, Any]] = []
-    if "if-match" in headers:
-        tags = _tags(headers["if-match"])
-        if tags is None:
-            checks.append({"key": key, "exists": True})
-        else:
-            versions = _versions(tags)
-            if not versions:
-                return None
-            checks.append({"key": key, "version": versions[0]})
-    if "if-none-match" in headers:
-        if _tags(headers["if-none-match"]) is not None:
-            raise _condition("If-None-Match", "On writes If-None-Match takes * (create only).")
-        checks.append({"key": key, "exists": False})
-    return checks
-
-
-def _versions(tags: list[str]) -> list[int]:
-    """The one version that strong tags of ours name; other tags name none that ever was."""
-    found = {int(match[1]) for tag in tags if (match := _OURS.fullmatch(tag))}
-    versions = [version for version in found if version <= INTEGER_MAX]
-    if len(versions) > 1:
-        raise _condition("If-Match", "If-Match takes one version here.")
-    return versions
-
-
-def _tags(header: str) -> list[str] | None:
-    """The entity tags of a condition; None for *."""
-    if header.strip() == _ANY:
-        return None
-    tags = [tag.strip() for tag in header.split(",")]
-    if not all(map(_TAG.fullmatch, tags)):
-        raise _condition("If-Match, If-None-Match", 'A condition is * or tags such as "41".')
-    return tags
-
-
-def _condition(name: str, detail: str) -> ProblemError:
-    return ProblemError("invalid-parameter", detail, parameters=name.split(", "))
+    return int(match[1]), match[2] or FIRST

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, unquote
 from pydantic import ValidationError
 
 from streamydb.client.connector import split
+from streamydb.client.generation import Generation
 from streamydb.errors import ConfigurationError
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.kafka import KafkaLog
@@ -21,7 +22,9 @@ __all__ = ["kafka_parts", "transport"]
 _KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"
 
 
-def transport(url: str, token: str | None, timeout_s: float) -> DirectTransport:
+def transport(
+    url: str, token: str | None, timeout_s: float, history: Generation | None = None
+) -> DirectTransport:
     """The transport of kafka://host:port/database?read_model=/folder.
 
     Raises:
@@ -37,7 +40,9 @@ def transport(url: str, token: str | None, timeout_s: float) -> DirectTransport:
         raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
     model = ReadModel.open(folder, database)
     log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
-    return DirectTransport(model, log, changes, facade, on_close=model.close)
+    return DirectTransport(
+        model, log, changes, facade, on_close=model.close, history=history
+    )
 
 
 def kafka_parts(url: str) -> tuple[str, str, Path]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from litestar import Response, delete, get, put
 
 from streamydb.facade import parameters as q
 from streamydb.facade.body import decode_value_body, reading
+from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
 from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.gate import context_of
-from streamydb.facade.headers import (
-    checks_of,
-    entity_tag,
-    idempotency_key,
-    preference,
-)
+from streamydb.facade.headers import idempotency_key, preference
 from streamydb.facade.openapi import answers
 from streamydb.facade.paths import key_of
 from streamydb.facade.payloads import conditional_write, new_id
@@ -23,6 +19,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.read_answers import answer_one
 from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import (
+    JSON_HEADERS,
     AnyRequest,
     Sent,
     Services,
@@ -62,13 +59,11 @@ async def get_value(
 
     If it has an end, the header Streamydb-Expires tells it, in ms since 1970.
     """
-    name, wanted = context_of(request.scope).name or b"", ReadPoint(at, consistency, min_version)
+    wanted = ReadPoint(at, consistency, min_version)
     services, headers = services_of(request), headers_of(request)
-    found = await answer_one(services, client_of(request), name, headers, wanted)
+    found = await answer_one(services, context_of(request.scope), headers, wanted)
     if found.status == 304:
-        return Response(
-            b"", status_code=304, headers={"Cache-Control": "no-cache", **found.headers}
-        )
+        return Response(b"", status_code=304, headers={**JSON_HEADERS, **found.headers})
     return json_response(found.body, headers=found.headers)
 
 
@@ -77,7 +72,7 @@ async def get_value(
     responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout", *CONTENT_PROBLEMS),
 )
 async def put_value(request: AnyRequest, ttl_ms: q.AsTtl = None) -> Response[bytes]:
-    """Store a value; If-Match: "version" or If-None-Match: * make it conditional."""
+    """Store a value; If-Match and If-None-Match make it conditional."""
     return await store_value(request, services_of(request), ttl_ms)
 
 
@@ -93,16 +88,14 @@ async def store_value(
     client_of(request).must_write(key)
     async with reading(request, services) as body:
         value = decode_value_body(body)
-        created = "if-none-match" in headers_of(request)
-        written = _Written(value, 201 if created else 200, ttl_ms)
-        return await _write(request, services, key, written)
+        return await _write(request, services, key, _Written(value, ttl_ms))
 
 
 @delete("/v1/kv/{key:path}", status_code=200, responses=answers(*_WRITE_PROBLEMS))
 async def delete_value(request: AnyRequest) -> Response[bytes]:
     """Remove a key; it may be absent, unless If-Match says otherwise."""
     services = services_of(request)
-    return await _write(request, services, _key(request), _Written(None, 200))
+    return await _write(request, services, _key(request), _Written(None))
 
 
 def _key(request: Sent) -> str:
@@ -110,10 +103,9 @@ def _key(request: Sent) -> str:
 
 
 class _Written(NamedTuple):
-    """A write of one key: its value (None: a delete), the status of success, and for how long."""
+    """A write of one key: its value (None: a delete), and for how long."""
 
     value: bytes | None
-    status: int
     ttl_ms: int | None = None
 
 
@@ -123,18 +115,49 @@ async def _write(
     """Make a write of one key and answer with its verdict."""
     client_of(request).must_write(key)
     headers = headers_of(request)
-    checks = checks_of(headers, key)
+    generation = services.model.generation
+    conditions = KeyConditions(key, conditions_of(headers), generation)
+    checks = conditions.checks()
     if checks is None:
-        raise ProblemError("precondition-failed", "No version of ours has this entity tag.")
-    txn_id = idempotency_key(headers) or new_id()
+        detail = "No version can meet If-Match and If-None-Match; nothing was appended."
+        raise ProblemError("precondition-failed", detail)
+    txn_id, wanted = idempotency_key(headers) or new_id(), preference(headers)
     payload = conditional_write(txn_id, key, written.value, checks, written.ttl_ms)
+    steps = _Steps(conditions, written, checks)
+    if conditions.in_steps:
+        wanted = wanted._replace(respond_async=False)  # the facade takes the steps
+    return await execute(request, services, txn_id, payload, wanted, steps)
 
-    def conclude(result: Result) -> tuple[int, dict[str, str]]:
+
+class _Steps:
+    """The steps of a conditional write (`conditions`), and the answer to the last one."""
+
+    def __init__(
+        self, conditions: KeyConditions, written: _Written, checks: list[dict[str, Any]]
+    ) -> None:
+        """Begin with the step of these checks."""
+        self._conditions = conditions
+        self._written = written
+        self._creates = checks in ([conditions.absent()], [conditions.check(0)])
+
+    def following(self, txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
+        """Return id and bytes of the step after a verdict, as `transactions.Course` wants."""
+        step = self._conditions.following(txn_id, payload, result)
+        if step is not None:
+            self._creates = self._conditions.met(result) == 0
+        return step
+
+    def conclude(self, result: Result) -> tuple[int, dict[str, str]]:
+        """Return the status and the headers of the last verdict, or raise its problem."""
+        if self._conditions.allow_again(result):
+            detail = "Others kept changing the key while its condition was judged; send it again."
+            raise ProblemError("aborted", detail, code=result.code, id=result.id)
         _raise_aborted(result)
-        tag = {} if written.value is None else {"ETag": entity_tag(result.seq)}
-        return written.status, tag
-
-    return await execute(request, services, txn_id, payload, preference(headers), conclude=conclude)
+        if self._written.value is None:
+            return 200, {}
+        return 201 if self._creates else 200, {
+            "ETag": entity_tag(result.seq, self._conditions.generation)
+        }
 
 
 def _raise_aborted(result: Result) -> None:

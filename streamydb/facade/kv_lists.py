@@ -9,6 +9,7 @@ from litestar import Response, get, post
 from streamydb.facade import parameters as q
 from streamydb.facade.body import reading
 from streamydb.facade.content import CONTENT_PROBLEMS
+from streamydb.facade.gate import context_of
 from streamydb.facade.kv import READ_PROBLEMS
 from streamydb.facade.openapi import answers
 from streamydb.facade.read_answers import LIMIT_DEFAULT, Listed, answer_list, answer_many
@@ -52,5 +53,5 @@ async def read_values(request: AnyRequest) -> Response[bytes]:
     services = services_of(request)
     async with reading(request, services) as raw:
         pass  # a read that waits for the log does not hold its body
-    found = await answer_many(services, client_of(request), raw)
+    found = await answer_many(services, context_of(request.scope), raw)
     return json_response(found.body, headers=found.headers)

@@ -20,7 +20,7 @@ __all__ = ["ANYWHERE", "answers", "openapi_config"]
 
 ANYWHERE: Final = (
     "invalid-parameter", "cross-origin", "no-such-endpoint", "method-not-allowed", "uri-too-long",
-    "misdirected", "headers-too-large", "internal", "overloaded",
+    "misdirected", "headers-too-large", "internal", "overloaded", "other-generation",
 )  # fmt: skip
 """Problems that a request to any endpoint may meet."""
 
@@ -28,6 +28,8 @@ _INTRODUCTION: Final = """\
 A strictly serializable key-value database over HTTP. Values are JSON. A key is the rest of the path
 after `/v1/kv/`, percent-encoded; it may hold slashes. The version of a value is the `seq` of the
 transaction that wrote it: the number in its ETag, and what `at`, `min_version` and `since` take.
+A database that was restored or forked is of another *generation*, which answers tell in the header
+`Streamydb-Generation`. Send it along with seqs: what is of another one is refused.
 
 A failed request is answered with `application/problem+json` (RFC 9457). The types:
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
+from streamydb.facade.conditions import FIELD
 from streamydb.facade.openapi_types import absent, of, plain, record_schemas
 from streamydb.facade.problems import type_of
 from streamydb.limits import ID_BYTES_MAX
+from streamydb.records.generation import GENERATION
 from streamydb.records.problems import PROBLEMS
 
 __all__ = ["completed"]
@@ -202,7 +204,7 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     },
     ("put", "/v1/kv/{key}"): {
         "200": ("Committed.", "application/json", of("result")),
-        "201": ("Committed, created (If-None-Match: *).", "application/json", of("result")),
+        "201": ("Committed, created.", "application/json", of("result")),
         "202": ("Appended; ask Location.", "application/json", of("pending")),
     },
     ("delete", "/v1/kv/{key}"): {
@@ -249,8 +251,8 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
     ("get", "/metrics"): {"200": ("Metrics.", "text/plain", {"type": "string"})},
 }
 _CONDITIONS: Final = {
-    "If-Match": 'A version, as "41", or *: the key must have it, or be there.',
-    "If-None-Match": "On reads: versions that need no answer. On writes: *, create only.",
+    "If-Match": 'Versions, as "41", "42", of which the key must have one; *: it must be there.',
+    "If-None-Match": "Versions that the key must not have, on reads: that need no answer; *: any.",
 }
 _SENDING: Final = {
     "Idempotency-Key": "The transaction's id: send it again with the same content after a failure.",
@@ -264,17 +266,16 @@ _HEADERS: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("post", "/v1/transactions"): _SENDING,
     ("post", "/v1/sql"): {name: _SENDING[name] for name in ("Idempotency-Key", "Deadline-Ms")},
     ("get", "/v1/transactions/{id}"): {"Prefer": "wait=n: wait for the verdict n seconds."},
-    ("get", "/v1/changes"): {"Last-Event-ID": "Go on after this seq; goes before `since`."},
+    ("get", "/v1/changes"): {"Last-Event-ID": "Go on after this event; goes before `since`."},
 }
 
 
-_TAG: Final = r'(W/)?"[^"\x00-\x20\x7f]*"'
 _SYNTAX: Final = {
-    "If-Match": rf"^(\*|{_TAG}( *, *{_TAG})*)$",
-    "If-None-Match": rf"^(\*|{_TAG}( *, *{_TAG})*)$",
+    "If-Match": f"^{FIELD}$",
+    "If-None-Match": f"^{FIELD}$",
     "Idempotency-Key": rf"^[ -~]{{1,{ID_BYTES_MAX}}}$",
     "Deadline-Ms": "^[0-9]{1,19}$",
-    "Last-Event-ID": "^[0-9]{1,19}$",
+    "Last-Event-ID": f"^[0-9]{{1,19}}(@{GENERATION.pattern})?$",
 }
 """What a header may hold; each may be sent once."""
 

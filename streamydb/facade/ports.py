@@ -161,6 +161,10 @@ class ReadModel(Protocol):
     def latest(self) -> Resolved:
         """Return how far it is."""
 
+    @property
+    def generation(self) -> str:
+        """The generation of the history that it shows (`records.generation`)."""
+
     def oldest(self) -> int:
         """Return the smallest seq of which there is a snapshot."""
 

@@ -51,6 +51,7 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     constraint: str | None = None
     key: str | None = None
     violated: str | None = None
+    generation: str | None = None
     health: dict[str, Any] | None = None
 
 

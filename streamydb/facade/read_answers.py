@@ -11,14 +11,16 @@ import msgspec
 
 from streamydb.facade.auth import Caller
 from streamydb.facade.body import decode_fields
+from streamydb.facade.codings import tagged
+from streamydb.facade.conditions import conditions_of, entity_tag
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
-from streamydb.facade.headers import entity_tag, matches
+from streamydb.facade.gate import Context
+from streamydb.facade.generations import require_said
 from streamydb.facade.paths import key_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_seqs, in_thread
 from streamydb.facade.services import Services
 from streamydb.limits import KEY_BYTES_MAX
-from streamydb.read_model.ports import StoredEntry
 
 __all__ = [
     "LIMIT_DEFAULT", "SNAPSHOT_HEADER", "Answer", "Listed", "answer_list", "answer_many",
@@ -66,47 +68,46 @@ class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def answer_one(
-    services: Services, caller: Caller, name: bytes, headers: Mapping[str, str], wanted: ReadPoint
+    services: Services, context: Context, headers: Mapping[str, str], wanted: ReadPoint
 ) -> Answer:
-    """Answer with the key of a path; ``name``: still escaped; ``headers``: may hold conditions.
+    """Answer with the key that a request names; ``headers``: may hold conditions.
 
     Raises:
         ProblemError: as `get_value` declares.
     """
-    key = key_of(name)
-    caller.must_read(key)
+    key = key_of(context.name or b"")
+    context.client.must_read(key)
     with await services.reader.snapshot(wanted) as snapshot:
         entry = snapshot.get(key)
         shown = {SNAPSHOT_HEADER: str(snapshot.seq)}
-    return _of_one(headers, entry, shown)
-
-
-def _of_one(
-    headers: Mapping[str, str], entry: StoredEntry | None, shown: dict[str, str]
-) -> Answer:
-    """The answer to a read of a key, as its conditions have it."""
-    version = 0 if entry is None else entry.version
-    if "if-match" in headers and not matches(headers["if-match"], version):
-        raise ProblemError("precondition-failed", "If-Match does not hold.", version=version)
-    if entry is None:
+        generation = services.model.generation
+    given = conditions_of(headers)
+    if entry is None:  # conditions are about answers of success
         raise ProblemError("key-not-found", "The key is absent.", headers=shown)
-    shown["ETag"] = entity_tag(version)
-    if "if-none-match" in headers and matches(headers["if-none-match"], version):
+    plain, sender = entity_tag(entry.version, generation), context.sender
+    codings = {tagged(plain, coding): coding for coding in sender.codings(len(entry.value))}
+    selected = given.selected(list(codings))
+    if selected is None:
+        raise ProblemError("precondition-failed", "If-Match does not hold.", version=entry.version)
+    shown["ETag"], known = selected
+    if known:
         return Answer(b"", shown, 304)
+    sender.choose(codings[selected[0]])
     shown["Streamydb-Time"] = str(entry.ts_ms)
     if entry.expires_ms is not None:
         shown["Streamydb-Expires"] = str(entry.expires_ms)
     return Answer(entry.value, shown)
 
 
-async def answer_many(services: Services, caller: Caller, raw: bytes) -> Answer:
+async def answer_many(services: Services, context: Context, raw: bytes) -> Answer:
     """Answer with the keys that a body names.
 
     Raises:
         ProblemError: as `read_values` declares.
     """
     body = _read_body(raw, services.settings.read_keys_max)
-    caller.must_read_all(body.keys)
+    context.client.must_read_all(body.keys)
+    require_said(context.generation, services.model.generation, body.min_version)
     wanted = ReadPoint(body.at, body.consistency, body.min_version)
     bytes_max = services.settings.answer_bytes_max
     with await services.reader.snapshot(wanted) as snapshot:
@@ -126,7 +127,7 @@ async def answer_list(
     Raises:
         ProblemError: as `list_values` declares.
     """
-    place, wanted = _place(listed, wanted)
+    place, wanted = _place(listed, wanted, services.model.generation)
     caller.must_read(place.prefix)
     _check_bounds(place)
     most = min(listed.limit, services.settings.page_entries_max)
@@ -142,7 +143,8 @@ async def answer_list(
     following = b"null"
     if page.last is not None:
         next_place = Cursor(seq, place.prefix, place.start, place.end, page.last)
-        following = b'"%b"' % encode_cursor(next_place).encode()
+        cursor = encode_cursor(next_place, services.model.generation)
+        following = b'"%b"' % cursor.encode()
     answer = b'{"seq":%d,"entries":[%b],"cursor":%b}' % (seq, page.items, following)
     return Answer(answer, {SNAPSHOT_HEADER: str(seq)})
 
@@ -154,7 +156,7 @@ async def _reading(function: Callable[..., _T], count: int, *args: Any, **named:
     return await in_thread(lambda: function(*args, **named))
 
 
-def _place(listed: Listed, wanted: ReadPoint) -> tuple[Cursor, ReadPoint]:
+def _place(listed: Listed, wanted: ReadPoint, generation: str) -> tuple[Cursor, ReadPoint]:
     """Find the place where a page begins, and its snapshot: a cursor says both.
 
     With a cursor, `consistency` has said already how recent the first page was.
@@ -162,7 +164,7 @@ def _place(listed: Listed, wanted: ReadPoint) -> tuple[Cursor, ReadPoint]:
     if listed.cursor is None:
         at = wanted.at or 0
         return Cursor(at, listed.prefix or "", listed.start, listed.end, ""), wanted
-    given = decode_cursor(listed.cursor, Cursor, "a list")
+    given = decode_cursor(listed.cursor, Cursor, "a list", generation)
     pairs = (
         (listed.prefix, given.prefix), (listed.start, given.start), (listed.end, given.end),
         (wanted.at, given.at),

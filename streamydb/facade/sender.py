@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from streamydb.facade.codings import GZIP, PLAIN, compressed
 from streamydb.facade.within import within
 
 if TYPE_CHECKING:
@@ -16,19 +14,14 @@ if TYPE_CHECKING:
 
     from streamydb.facade.cross_origin import Headers
 
-__all__ = ["Sender", "takes_gzip"]
+__all__ = ["Sender"]
 
-_FASTEST: Final = 1
-"""A higher level takes several times as long for some percent."""
-_GZIP: Final = re.compile(r"(?P<name>gzip|\*)(?:\s*;\s*q=(?P<q>[0-9.]+))?")
-
-
-@lru_cache(maxsize=256)
-def takes_gzip(accepted: str) -> bool:
-    """Return True if a header Accept-Encoding allows gzip; `*` is all that it does not name."""
-    found = [_GZIP.fullmatch(each.strip()) for each in accepted.lower().split(",")]
-    weights = {each["name"]: each["q"] or "1" for each in found if each is not None}
-    return weights.get("gzip", weights.get("*", "0")).strip("0.") != ""
+_NOT_MODIFIED: Final = 304
+_SAFE: Final = (b"x-content-type-options", b"nosniff")
+_LENGTH: Final = b"content-length"
+_VARY: Final = b"vary"
+_CODED: Final = (_VARY, b"Accept-Encoding")
+"""Of every answer that might be compressed: all but streams, whatever their size and status."""
 
 
 class Sender:
@@ -37,39 +30,50 @@ class Sender:
     Args:
         send: takes the messages.
         timeout_s: for how long a reader may read nothing.
-        without_body: it answers a HEAD.
+        without_body: it answers a HEAD; the head is that of the answer to GET.
         more: headers of every answer to this request.
-        compressed_from: bytes from which on a whole answer is compressed; None: the reader does
-            not take that.
+        accepted: the codings that the client takes, the best one first.
+        compressed_from: bytes from which on a whole answer is compressed.
     """
 
     def __init__(
         self, send: Send, timeout_s: float, *, without_body: bool, more: Headers,
-        compressed_from: int | None,
+        accepted: tuple[str, ...], compressed_from: int,
     ) -> None:
         """Nothing is sent yet."""
         self._send = send
         self._timeout_s = timeout_s
         self._without_body = without_body
-        self._more = [(b"x-content-type-options", b"nosniff"), *more]
+        self._more = more
+        self._accepted = accepted
         self._compressed_from = compressed_from
         self._start: dict[str, Any] | None = None
+        self._coding: str | None = None
         self.status = 0
         self.cut_off = False
+
+    def codings(self, size: int) -> tuple[str, ...]:
+        """Return the codings in which a body of so many bytes can be sent, the best one first."""
+        if size < self._compressed_from:
+            return (PLAIN,)
+        return self._accepted or (PLAIN,)
+
+    def choose(self, coding: str) -> None:
+        """Have the answer sent in one of its `codings`, which need not be the best one."""
+        self._coding = coding
 
     async def __call__(self, message: Message) -> None:
         """Send a message; the head waits for the first piece of the body, which may shrink."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message["headers"], *self._more]
-            self._start = {**message, "headers": headers}
+            self._start = {**message}
             return
         start, self._start = self._start, None
         if message["type"] == "http.response.body":
+            if start is not None:
+                message = await self._completed(start, message)
             if self._without_body:
-                message = {**message, "body": b""}
-            elif start is not None and self._is_large(start, message):
-                message = await _compressed(start, message)
+                message = cast("Message", {**message, "body": b""})
         try:
             await within(self._timeout_s, self._pass_on(start, message))
         except TimeoutError:
@@ -81,24 +85,32 @@ class Sender:
             await self._send(cast("Message", start))
         await self._send(message)
 
-    def _is_large(self, start: dict[str, Any], message: Message) -> bool:
-        """Return True if an answer is compressed: a whole one, which is not yet."""
-        least = self._compressed_from
-        whole = message["type"] == "http.response.body" and not message.get("more_body", False)
-        if least is None or not whole or len(cast("Any", message)["body"]) < least:
-            return False
-        return all(name.lower() != b"content-encoding" for name, _ in start["headers"])
+    async def _completed(self, start: dict[str, Any], message: Message) -> Message:
+        """Complete a head; return the body in its coding: a whole one may be compressed."""
+        whole = not cast("Any", message).get("more_body", False)
+        headers = [*start["headers"], _SAFE, *((_CODED,) if whole else ()), *self._more]
+        if self.status == _NOT_MODIFIED:  # a length would be that of the value
+            headers = _without(headers, _LENGTH)
+        elif whole and self._coding_of(message) == GZIP:
+            body = await asyncio.to_thread(compressed, cast("Any", message)["body"])
+            headers = _without(headers, _LENGTH)
+            headers += [(_LENGTH, b"%d" % len(body)), (b"content-encoding", b"gzip")]
+            message = cast("Message", {**message, "body": body})
+        start["headers"] = _with_one(headers, _VARY)
+        return message
+
+    def _coding_of(self, message: Message) -> str:
+        """The coding of a whole body."""
+        codings = self.codings(len(cast("Any", message)["body"]))
+        return self._coding if self._coding in codings else codings[0]
 
 
-async def _compressed(start: dict[str, Any], message: Message) -> Message:
-    """Return the message with its body compressed, in a thread; the head is changed to fit."""
-    whole = cast("Any", message)
-    body = await asyncio.to_thread(gzip.compress, whole["body"], _FASTEST, mtime=0)
-    kept = [pair for pair in start["headers"] if pair[0].lower() != b"content-length"]
-    start["headers"] = [
-        *kept,
-        (b"content-length", b"%d" % len(body)),
-        (b"content-encoding", b"gzip"),
-        (b"vary", b"Accept-Encoding"),
-    ]
-    return cast("Message", {**whole, "body": body})
+def _without(headers: Headers, wanted: bytes) -> Headers:
+    """The headers of other names."""
+    return [(name, value) for name, value in headers if name.lower() != wanted]
+
+
+def _with_one(headers: Headers, wanted: bytes) -> Headers:
+    """The headers; those of one name are joined in one, the last."""
+    values = [value for name, value in headers if name.lower() == wanted]
+    return [*_without(headers, wanted), (wanted, b", ".join(values))] if values else headers

@@ -138,12 +138,12 @@ class Shortcut:
         if write is not None:
             return await write(_Sent(scope, receive), services)
         if plain.route == _ONE:
-            return await answer_one(services, caller, context.name or b"", {}, plain.wanted)
+            return await answer_one(services, context, {}, plain.wanted)
         if plain.route == _LIST:
             return await answer_list(services, caller, plain.listed, plain.wanted)
         async with reading(_Sent(scope, receive), services) as raw:
             pass  # a read that waits for the log does not hold its body
-        return await answer_many(services, caller, raw)
+        return await answer_many(services, context, raw)
 
 
 def _plain(scope: dict[str, Any]) -> _Plain | None:

@@ -12,6 +12,7 @@ from streamydb.errors import ID_REUSED, ValueRejected
 from streamydb.facade.body import decode_fields, reading
 from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.gate import context_of
+from streamydb.facade.generations import require_said
 from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.openapi import answers
 from streamydb.facade.payloads import refuse_code
@@ -58,6 +59,9 @@ async def post_query(request: AnyRequest) -> Response[bytes]:
     services = services_of(request)
     async with reading(request, services) as raw:
         body = _decoded(raw)
+    require_said(
+        context_of(request.scope).generation, services.model.generation, body.min_version
+    )
     query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
     )
@@ -89,6 +93,9 @@ async def post_sql(request: AnyRequest) -> Response[bytes]:
     headers = headers_of(request)
     async with reading(request, services) as raw:
         body = _statements(raw)
+    require_said(
+        context_of(request.scope).generation, services.model.generation, body.min_version
+    )
     key, sent = idempotency_key(headers), False
     wanted = SqlTransaction(
         body.tables, tuple((each.sql, each.params) for each in body.statements),

@@ -87,7 +87,7 @@ async def stream_page(
     """
     place, ts_ms = StreamPosition(name), 0
     if cursor is not None:
-        place = decode_cursor(cursor, StreamPosition, _GIVER)
+        place = decode_cursor(cursor, StreamPosition, _GIVER, services.model.generation)
         if place.stream != name:
             raise foreign_cursor(_GIVER)
     else:
@@ -102,9 +102,11 @@ async def stream_page(
     )  # fmt: skip
     wait_s = min(wait_s, settings.heartbeat_s)
     if not wait_s:
-        return _body(await services.emitted.page(place, bounds, 0, ts_ms))
-    with services.streams.enter(client):
-        return _body(await services.emitted.page(place, bounds, wait_s, ts_ms))
+        page = await services.emitted.page(place, bounds, 0, ts_ms)
+    else:
+        with services.streams.enter(client):
+            page = await services.emitted.page(place, bounds, wait_s, ts_ms)
+    return _body(page, services.model.generation)
 
 
 async def _must_exist(services: Services, name: str, wait_s: float) -> None:
@@ -136,8 +138,7 @@ def _time_of(services: Services, seq: int) -> int:
         return 0
 
 
-def _body(page: EmittedPage) -> bytes:
+def _body(page: EmittedPage, generation: str) -> bytes:
     records = [msgspec.Raw(value) for value in page.values]
-    return msgspec.json.encode(
-        {"records": records, "more": page.more, "cursor": encode_cursor(page.place)}
-    )
+    cursor = encode_cursor(page.place, generation)
+    return msgspec.json.encode({"records": records, "more": page.more, "cursor": cursor})

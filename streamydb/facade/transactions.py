@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from litestar import Response, get, post
 
@@ -36,8 +36,8 @@ from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
 __all__ = [
-    "decided", "execute", "executed", "get_transaction", "post_transaction", "send_transaction",
-    "verdict_of",
+    "Course", "decided", "execute", "executed", "get_transaction", "post_transaction",
+    "send_transaction", "verdict_of",
 ]  # fmt: skip
 
 _POST_PROBLEMS: Final = (
@@ -53,7 +53,32 @@ _GET_PROBLEMS: Final = (
 _DATES_MAX: Final = 3
 """How many deadlines a transaction is given at most."""
 
-_Conclude: TypeAlias = Callable[[Result], tuple[int, dict[str, str]]]
+_Following: TypeAlias = Callable[[str, bytes, Result], tuple[str, bytes] | None]
+
+
+class Course(Protocol):
+    """The way of a request through its verdicts, to its answer."""
+
+    def following(self, txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
+        """Return id and bytes of what is sent after the verdict on an id; None: it is the last."""
+
+    def conclude(self, result: Result) -> tuple[int, dict[str, str]]:
+        """Return the status and the headers of the answer; raise the problem that the verdict is.
+        """
+
+
+class _Plain:
+    """The way of a transaction as it is: any verdict is the answer."""
+
+    def following(self, *_: object) -> None:
+        """Send nothing more."""
+
+    def conclude(self, _: Result) -> tuple[int, dict[str, str]]:
+        """Answer with the verdict."""
+        return 200, {}
+
+
+_PLAIN: Final = _Plain()
 
 
 @post(
@@ -115,8 +140,7 @@ async def execute(
     txn_id: str,
     payload: bytes,
     wanted: Preference,
-    *,
-    conclude: _Conclude = lambda _: (200, {}),
+    course: Course = _PLAIN,
 ) -> Response[bytes]:
     """Execute a transaction and answer with its verdict.
 
@@ -126,21 +150,24 @@ async def execute(
         txn_id: its id.
         payload: its bytes; it gets a deadline if it has none.
         wanted: how long the client waits.
-        conclude: makes status and headers of a verdict, or raises a problem.
+        course: what is sent after a verdict, and how the last one is answered.
 
     Raises:
         ProblemError: whatever keeps it from being executed.
     """
-    pending, result = await decided(request, services, txn_id, payload, wanted)
+    pending, result = await decided(
+        request, services, txn_id, payload, wanted, course.following
+    )
     if result is None:
         return _ask_later(pending, wanted)
-    status, headers = conclude(result)
+    status, headers = course.conclude(result)
     place = {"Content-Location": location(pending.txn_id, None)}
     return json_response(verdict_body(result, client_of(request)), status, {**place, **headers})
 
 
 async def decided(
-    request: Sent, services: Services, txn_id: str, payload: bytes, wanted: Preference
+    request: Sent, services: Services, txn_id: str, payload: bytes, wanted: Preference,
+    following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
 
@@ -154,7 +181,7 @@ async def decided(
     payload = timely(payload, txn, given, services.writer.deadline_ms())
     with services.writer.in_flight.enter(context_of(request.scope).client_name):
         pending, result = await executed(
-            services, txn_id, payload, wanted, client_of(request), own=own
+            services, txn_id, payload, wanted, client_of(request), own=own, following=following
         )
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
@@ -171,9 +198,10 @@ async def decided(
 
 async def executed(
     services: Services, txn_id: str, payload: bytes, wanted: Preference, client: Caller = ANYBODY,
-    *, own: bool,
+    *, own: bool, following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
-    """Append a transaction and wait for its verdict; again with the locks that it needs.
+    """Append a transaction and wait for its verdict; again with the locks that it needs, and with
+    what follows the verdict.
 
     These locks need no scope of the client: they follow from writes that have one.
 
@@ -185,7 +213,9 @@ async def executed(
     attempt = (txn_id, payload)
     for number in range(LOCK_ATTEMPTS_MAX):
         pending, result = await _dated(writer, attempt, wanted, client, own=own)
-        again = None if result is None else relocked(*attempt, result)
+        again = None
+        if result is not None:
+            again = relocked(*attempt, result) or following(*attempt, result)
         if again is None or number == LOCK_ATTEMPTS_MAX - 1:
             break
         attempt = again

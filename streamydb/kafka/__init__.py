@@ -23,7 +23,7 @@ from streamydb.kafka.creation import (
     log_id,
     reshard,
 )
-from streamydb.kafka.foundation import Founding, recall, record
+from streamydb.kafka.foundation import Founding, recall, record, renew
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
 from streamydb.kafka.upkeep import is_synced, set_sync
@@ -50,6 +50,7 @@ __all__ = [
     "mend",
     "recall",
     "record",
+    "renew",
     "reshard",
     "set_sync",
 ]

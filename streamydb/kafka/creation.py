@@ -21,7 +21,7 @@ from streamydb.kafka.admin import (
     wait_until,
 )
 from streamydb.kafka.clients import ContactedAdmin, administrator
-from streamydb.kafka.foundation import Founding, record
+from streamydb.kafka.foundation import Founding, record, renew
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import (
     LOADING,
@@ -91,7 +91,19 @@ def create(
         founded = None if names.transactions in found else partitions
         facts = Founding(log=log, partitions=founded, changes=changes)
         record(client_config, database, facts)
+        if not {names.results, names.changes} & found.keys() and founded is None:
+            _begin_generation(client_config, names, log, *changes)
     return names
+
+
+def _begin_generation(
+    client_config: Mapping[str, str], names: TopicNames, log: str, changes: str
+) -> None:
+    """Record that another generation begins where outputs of a log are made anew: nothing shows
+    that the log still has all that the old ones told of.
+    """
+    if any(describe(client_config, names.database)[names.transactions].ends):
+        renew(client_config, names.database, log, changes)
 
 
 def _loaded(log: TopicPlan) -> TopicPlan:

@@ -5,7 +5,8 @@ them.
 names it holds, so that two who write at the same time agree. Records of another log of that name
 are passed over. Beside the facts lies where each rule begins (`records.begins`), rule by
 rule alike, and how many partitions the changes began with, topic by topic, and which of these
-topics lack something.
+topics lack something. The generations that the history has had (`records.generation`) only get
+more: the longest list holds, the first one of two that are as long.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
+from streamydb.records.generation import FIRST, generation_of
 
-__all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record"]
+__all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record", "renew"]
 
 FACTS: Final = ("partitions", "id_window", "digest_interval", "constraints", "grouping")
 """The names of the facts."""
@@ -49,6 +51,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
             was made anew may have others.
         lacking: ids of topics of the changes that were made anew while a pipeline ran. It wrote on
             there, so they lack what was written before, and nobody may use them.
+        generations: those that the history has had, without the first one; the last one holds.
         format: of the record.
     """
 
@@ -61,12 +64,18 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     begins: Begins = NOWHERE
     changes: dict[str, int] = msgspec.field(default_factory=dict)
     lacking: frozenset[str] = frozenset()
+    generations: tuple[str, ...] = ()
     format: int = FORMAT
 
     def known(self) -> dict[str, Any]:
         """The facts that are known, by name."""
         named = {name: getattr(self, name) for name in FACTS}
         return {name: value for name, value in named.items() if value is not None}
+
+    @property
+    def generation(self) -> str:
+        """The generation of the present history."""
+        return self.generations[-1] if self.generations else FIRST
 
     def completed(self, other: Founding) -> Founding:
         """Return these facts, completed by those of another one."""
@@ -75,6 +84,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self, **{**other.known(), **self.known()}, begins=begins, changes=changes,
             lacking=self.lacking | other.lacking,
+            generations=max(self.generations, other.generations, key=len),
         )
 
 
@@ -137,6 +147,26 @@ def record(connection: Mapping[str, str], database: str, facts: Founding) -> Fou
         return known
     _append(connection, TopicNames(database).founding, msgspec.json.encode(facts))
     return recall(connection, database, facts.log)
+
+
+def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str) -> str:
+    """Record that another generation begins, in a topic with this id; return it.
+
+    A call that is repeated changes nothing.
+
+    Args:
+        connection: settings of confluent-kafka.
+        database: its name.
+        log: Kafka's id of its log.
+        topic_id: Kafka's id of the topic that the new history begins in.
+
+    Raises:
+        TopicsError: the topic took no record, or Kafka does not answer.
+    """
+    known, begun = recall(connection, database, log).generations, generation_of(topic_id)
+    if begun not in known:
+        record(connection, database, Founding(log=log, generations=(*known, begun)))
+    return begun
 
 
 def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:

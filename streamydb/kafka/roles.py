@@ -109,7 +109,11 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
         "sequencer": AccessRole(
             "`streamydb sequencer`", {"transactions": ("Read", "Write")}, _CONSUMES
         ),
-        "read-model": AccessRole("`streamydb read-model`", {"changes": _FOLLOWED}, _CONSUMES),
+        "read-model": AccessRole(
+            "`streamydb read-model`",
+            {"changes": _FOLLOWED, "founding": _READ, "transactions": ("Describe",)},
+            _CONSUMES,
+        ),
         "connect": AccessRole(
             "`streamydb connect`",
             {"changes": _FOLLOWED, "connect": ("Read", "Write", "DescribeConfigs")},

@@ -8,9 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from streamydb.errors import ConfigurationError
-from streamydb.kafka import TopicNames
+from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.kafka import TopicNames, log_id, recall
 from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
+from streamydb.kafka.connection import is_transient
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.source import ChangesExpiredError, SourceError
 from streamydb.kafka.strangers import ChangeRecords
@@ -22,8 +23,11 @@ from streamydb.read_model.core import (
     plan,
 )
 from streamydb.read_model.errors import StoreMismatchError
+from streamydb.records.generation import FIRST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamydb.kafka.source import ChangesTopic, Topic
     from streamydb.read_model.model import ReadModel
     from streamydb.settings import Settings
@@ -55,6 +59,7 @@ class Follower:
         retention_s: float = RETENTION_S,
         retention_seqs: float = RETENTION_SEQS,
         source: ChangesTopic | None = None,
+        generation: Callable[[], str | None] | None = None,
     ) -> None:
         """Nothing is read yet.
 
@@ -65,6 +70,8 @@ class Follower:
                 latest; infinite: for good.
             retention_seqs: and for at least so many seqs.
             source: where the changes come from, if not from Kafka; taken over.
+            generation: tells the one of the database, None if it cannot know; by default what is
+                recorded beside the log.
 
         Raises:
             ConfigurationError: the read model is another database's, or open for reading only.
@@ -82,6 +89,9 @@ class Follower:
         self._addresses = settings.bootstrap_servers if source is None else None
         topic = TopicNames(settings.database).changes
         self._source = source or KafkaSource(settings.client_config(), topic)
+        asked = partial(_recorded, settings) if source is None else lambda: FIRST
+        self._generation = generation or asked
+        self._belongs = False
         self._changes = ChangeRecords(topic)
         self._progress: TopicProgress | None = None
         self._more = True  # the one before may have left something to merge
@@ -119,6 +129,7 @@ class Follower:
             _log.warning("%s", fault)
             return 0
         if self._more or batch.progress != progress:
+            self._belong(batch, count)
             hurry = count >= BATCH_RECORDS_MAX
             self._more = self._model.store.apply(batch, self._retention, hurry=hurry)
         self._progress = batch.progress
@@ -139,6 +150,19 @@ class Follower:
                 break
             timeout_s = 0
         return batch, count
+
+    def _belong(self, batch: StoreBatch, count: int) -> None:
+        """Record of which generation the store is, before it shows anything.
+
+        The one of a store never changes: whoever begins another one makes the changes anew, or in
+        another database.
+        """
+        if self._belongs or not (count or batch.progress.resolved().seq):
+            return
+        store = self._model.store
+        if store.generation() is None and (found := self._generation()) is not None:
+            store.belong_to(found)
+        self._belongs = True
 
     def close(self) -> None:
         """Close the source."""
@@ -189,6 +213,26 @@ class Follower:
                     f"and the topic ends at {high}: records that were acknowledged are lost. "
                     "Restore the topic, or delete the folder and load it again"
                 )
+
+
+def _recorded(settings: Settings) -> str | None:
+    """The generation that is recorded beside a database's log; None: we may not read it.
+
+    Raises:
+        TopicsError: Kafka does not answer.
+    """
+    connection = settings.client_config()
+    try:
+        log = log_id(connection, settings.database)
+        return recall(connection, settings.database, log).generation
+    except StreamyError as error:
+        if is_transient(error):
+            raise
+        _log.warning(
+            "whether this database was restored or forked cannot be read (%s): grant this user the "
+            "rights of `streamydb acls read-model`, and start it again", error,
+        )  # fmt: skip
+        return None
 
 
 def _re_bootstrap(what: str) -> ChangesExpiredError:

@@ -20,6 +20,7 @@ from streamydb.read_model.errors import (
 from streamydb.read_model.snapshot import Snapshot
 from streamydb.read_model.store import Store
 from streamydb.read_model.times import commit_time, last_until
+from streamydb.records.generation import FIRST
 
 if TYPE_CHECKING:
     from streamydb.read_model.core import Resolved, TopicProgress
@@ -47,6 +48,7 @@ class ReadModel:
         self.store = store
         self._lock = lock
         self._closed = False
+        self._generation: str | None = None
 
     @classmethod
     def open(
@@ -112,6 +114,13 @@ class ReadModel:
     def newest(self) -> int:
         """The largest seq of all that is stored, also beyond `latest`."""
         return self.store.newest()
+
+    @property
+    def generation(self) -> str:
+        """The generation of the history that it shows (`records.generation`)."""
+        if self._generation is None:
+            self._generation = self.store.generation()
+        return FIRST if self._generation is None else self._generation
 
     def oldest(self) -> int:
         """The smallest seq that a snapshot can be taken at; it only rises."""

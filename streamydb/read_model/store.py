@@ -40,6 +40,7 @@ _PROGRESS = b"progress"
 _RESOLVED = b"resolved"
 _BOUNDS = b"bounds"
 _PARTS = b"parts"
+_GENERATION = b"generation"
 _decode_resolved: Final = msgspec.msgpack.Decoder(Resolved).decode
 
 _NUMBERS_BITS: Final = 20
@@ -172,6 +173,18 @@ class Store:
             found = _decode_resolved(data)
             self._last = data, found
         return found
+
+    def generation(self) -> str | None:
+        """Return the generation of what is stored; None: nobody has recorded it."""
+        with self.environment.reading() as txn:
+            found = txn.get(_GENERATION, db=self.tables.about)
+            return None if found is None else bytes(found).decode()
+
+    def belong_to(self, generation: str) -> None:
+        """Record the generation of what is stored."""
+        self.environment.write(
+            lambda txn: txn.put(_GENERATION, generation.encode(), db=self.tables.about)
+        )
 
     def newest(self) -> int:
         """Return the largest seq of what is stored, resolved or not; what was collected counts."""

@@ -70,6 +70,9 @@ _TABLE: Final = (
             "was sent before, Location tells its verdict."),
     Problem("snapshot-gone", 410, "The snapshot is not kept any more",
             "`at` or a cursor names a seq older than what the read model keeps."),
+    Problem("other-generation", 410, "The history is another one",
+            "A version, cursor, event id or session is of another generation: the database was "
+            "restored or forked, or has lost the end of its log; `generation` is the present one."),
     Problem("precondition-failed", 412, "The condition does not hold",
             "If-Match or If-None-Match does not hold for the key's version; nothing was written."),
     Problem("too-large", 413, "The request is too large",

@@ -109,12 +109,13 @@ class MemoryHost:
     ) -> Client:
         """Return a client for threads."""
         transport: Transport
+        session = session or Session(options or Options(), self.faults.clock)
         if kind == "http":
             options_http = HttpOptions("http://127.0.0.1:8080", token)
-            transport = HttpTransport(options_http, _Network(self.portal, self._facade))
+            network = _Network(self.portal, self._facade)
+            transport = HttpTransport(options_http, network, session.history)
         else:
             transport = BlockingTransport(self.portal, self._direct, owner=False)
-        session = session or Session(options or Options(), self.faults.clock)
         return Client(FaultyTransport(transport, self.faults), session, self.faults.pause)
 
     def connect_async(
@@ -127,12 +128,13 @@ class MemoryHost:
     ) -> AsyncClient:
         """Return a client for coroutines, a direct one for those in the host's loop only."""
         transport: AsyncTransport
+        session = session or Session(options or Options(), self.faults.clock)
         if kind == "http":
             options_http = HttpOptions("http://127.0.0.1:8080", token)
-            transport = AsyncHttpTransport(options_http, _Network(self.portal, self._facade))
+            network = _Network(self.portal, self._facade)
+            transport = AsyncHttpTransport(options_http, network, session.history)
         else:
             transport = self._direct
-        session = session or Session(options or Options(), self.faults.clock)
         faulty = FaultyAsyncTransport(transport, self.faults)
         return AsyncClient(faulty, session, self.faults.pause_async)
 

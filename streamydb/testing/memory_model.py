@@ -12,6 +12,7 @@ from msgspec.json import encode
 from streamydb.errors import StreamyError
 from streamydb.read_model.ports import JsonPage
 from streamydb.records import Change
+from streamydb.records.generation import FIRST
 
 __all__ = ["MemoryEntry", "MemoryModel", "MemoryResolved", "MemorySnapshot"]
 
@@ -127,6 +128,7 @@ class MemoryModel:
     Attributes:
         gone: states before this seq are not kept.
         broken: it cannot be read.
+        generation: of the history that it shows (`records.generation`).
         looks: how often somebody asked how far it is.
     """
 
@@ -134,6 +136,7 @@ class MemoryModel:
         """Begin empty."""
         self.gone = 0
         self.broken = False
+        self.generation = FIRST
         self.looks = 0
         self._resolved = MemoryResolved(0, 0, {})
         self._history: dict[str, list[tuple[int, bytes | None, int, int | None]]] = {}

@@ -49,7 +49,7 @@ export class Client {
     if (token !== undefined && !/^[\x20-\x7e]+$/.test(token)) throw invalid("A token is printable ASCII.");
     const fetcher: typeof fetch = own ?? ((input, init) => globalThis.fetch(input, init));
     this.#transport = new Transport(url, json, token, fetcher);
-    this.session = new Session({ ...DEFAULTS, ...given }, { ...REAL, ...surroundings });
+    this.session = new Session({ ...DEFAULTS, ...given }, { ...REAL, ...surroundings }, this.#transport);
   }
 
   /** End all watches and calls. */

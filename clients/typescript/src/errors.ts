@@ -112,6 +112,12 @@ const PASSING = new Set([429, 502, 503, 504]);
 /** The transaction was not executed, and will not be: it came to the log after its deadline. */
 export class DeadlinePassedError extends RequestError {}
 
+/**
+ * The database was restored or forked since: what this client had seen is of another history. It has
+ * forgotten its session; the next call is one of the present history.
+ */
+export class OtherGenerationError extends RequestError {}
+
 /** The snapshot is older than what the read model keeps. */
 export class SnapshotGoneError extends RequestError {}
 
@@ -178,6 +184,8 @@ export function problem(
       return new ConstraintViolatedError(detail, members, [], type, retryAfterS);
     case "deadline-passed":
       return new DeadlinePassedError(type, status, detail, members, retryAfterS);
+    case "other-generation":
+      return new OtherGenerationError(type, status, detail, members, retryAfterS);
     case "snapshot-gone":
       return new SnapshotGoneError(type, status, detail, members, retryAfterS);
     default:

@@ -5,6 +5,7 @@ import {
   ClosedError,
   ConnectionLostError,
   NotConnectedError,
+  OtherGenerationError,
   problem,
   UnexpectedAnswerError,
 } from "./errors.js";
@@ -41,9 +42,15 @@ const MARGIN_S = 5;
 const NOT_SENT = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 const UNTRUSTED = /CERT|SELF_SIGNED|UNABLE_TO_(VERIFY|GET)|ERR_SSL|ERR_TLS/;
 
+const GENERATION = "Streamydb-Generation";
+
 export class Transport {
   readonly #closing = new AbortController();
   readonly #base: string;
+  /** The generation of the seqs that this client has, as answers tell it. */
+  generation: string | undefined;
+  /** Called when the database turns out to be of another generation. */
+  onLost: () => void = () => undefined;
 
   constructor(
     url: string,
@@ -140,9 +147,18 @@ export class Transport {
     }
     const headers: Record<string, string> = { ...request.headers };
     if (this.token !== undefined) headers["Authorization"] = `Bearer ${this.token}`;
+    if (this.generation !== undefined) headers[GENERATION] = this.generation;
     const body = request.body === undefined ? {} : { body: request.body };
     const init = { method: request.method, headers, signal: silence.signal, ...body };
-    return this.#guarded(silence, () => this.fetcher(url, { ...init, cache: "no-store" }));
+    const answer = await this.#guarded(silence, () => this.fetcher(url, { ...init, cache: "no-store" }));
+    if (answer.ok) this.generation ??= answer.headers.get(GENERATION) ?? undefined;
+    return answer;
+  }
+
+  /** Forget the generation, and all that is of it. */
+  #lose(): void {
+    this.generation = undefined;
+    this.onLost();
   }
 
   /** Do one thing on the network; its failures become the client's errors. */
@@ -168,6 +184,7 @@ export class Transport {
   #fault(answer: Response, body: string): ClientError {
     const kind = (answer.headers.get("content-type") ?? "").split(";")[0]?.trim();
     const known = kind === "application/problem+json" ? this.problemOf(body, retryAfter(answer)) : undefined;
+    if (known instanceof OtherGenerationError) this.#lose();
     if (known) return known;
     const said = `Status ${answer.status} and no problem document: is this the address of a facade?`;
     const error = new UnexpectedAnswerError(said, answer.status);

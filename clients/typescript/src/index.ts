@@ -18,6 +18,7 @@ export {
   DeadlinePassedError,
   type FailedCheck,
   NotConnectedError,
+  OtherGenerationError,
   OutcomeUnknownError,
   type ProblemType,
   RequestError,

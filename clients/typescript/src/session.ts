@@ -85,6 +85,12 @@ const LAST_S = 5;
 /** Farthest deadline that is set: the log refuses one that is twice as far. */
 const AHEAD_S = DEADLINE_AHEAD_MS_MAX / 2_000;
 
+/** What knows of which generation the seqs of a session are. */
+export interface History {
+  generation: string | undefined;
+  onLost: () => void;
+}
+
 export class Session {
   /** The highest seq that this client has seen. */
   seq = 0;
@@ -94,16 +100,26 @@ export class Session {
   constructor(
     readonly options: Options,
     readonly surroundings: Surroundings,
-  ) {}
+    private readonly history?: History,
+  ) {
+    if (history) history.onLost = () => (this.seq = 0);
+  }
+
+  /** The generation of what was seen; undefined before the first answer. */
+  get generation(): string | undefined {
+    return this.history?.generation;
+  }
 
   /**
    * Remember that something as of a seq was seen, and its commit time, if that is known.
    *
    * `sentMs`: the time of day when it was sent, if that was now and this is the verdict of what was
    * sent. The commit time lies between then and now, by the brokers' clock. Else it may be old, and
-   * only says that the brokers' clock is not behind it.
+   * only says that the brokers' clock is not behind it. `generation`: the one that the session of
+   * another process had.
    */
-  saw(seq: number, tsMs = 0, sentMs?: number): void {
+  saw(seq: number, tsMs = 0, sentMs?: number, generation?: string): void {
+    if (generation !== undefined && this.history) this.history.generation = generation;
     this.seq = Math.max(this.seq, seq);
     if (!tsMs) return;
     const least = tsMs - this.surroundings.wallMs();

@@ -86,6 +86,11 @@ export const PROBLEMS = {
     "retriable": false,
     "uncertain": false
   },
+  "other-generation": {
+    "status": 410,
+    "retriable": false,
+    "uncertain": false
+  },
   "precondition-failed": {
     "status": 412,
     "retriable": false,

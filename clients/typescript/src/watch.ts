@@ -250,7 +250,7 @@ function decoded({ transport }: Context, block: string): Event[] {
     throw transport.problemOf(data, 0) ?? new UnexpectedAnswerError("The stream is not one of changes.", 200);
   }
   if (fields.get("event") === "change") found.push(changeOf(transport.json.parse, data));
-  if (fields.has("id")) found.push({ progress: Number(fields.get("id")) });
+  if (fields.has("id")) found.push({ progress: Number.parseInt(fields.get("id") ?? "", 10) });
   return found;
 }
 

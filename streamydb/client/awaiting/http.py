@@ -22,6 +22,7 @@ from streamydb.client.connections import (
     wire_of,
 )
 from streamydb.client.errors import ConnectionLostError
+from streamydb.client.generation import Generation
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.sse import EventParser
@@ -33,9 +34,17 @@ class AsyncHttpTransport:
     """Performs requests over HTTP; see `AsyncTransport`."""
 
     def __init__(
-        self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None
+        self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None,
+        history: Generation | None = None,
     ) -> None:
-        """Connect when the first request is sent; `transport` stands in for the network."""
+        """Connect when the first request is sent.
+
+        Args:
+            options: how to connect.
+            transport: stands in for the network.
+            history: the session's; by default one of its own.
+        """
+        self._history = Generation() if history is None else history
         arguments = options.arguments(network=transport is None)
         self._client = httpx.AsyncClient(**arguments, transport=transport)
         self._streams: set[ref[AsyncHttpStream]] = set()
@@ -45,7 +54,7 @@ class AsyncHttpTransport:
     async def send(self, request: Request[Any]) -> Any:
         """Perform a request."""
         try:
-            sent = build(self._client, encode(request), next(self._tags))
+            sent = build(self._client, encode(request), next(self._tags), self._history)
             answer = await self._client.send(sent)
         except httpx.RequestError as error:
             raise fault(error) from error
@@ -53,13 +62,16 @@ class AsyncHttpTransport:
             raise_if_closed(self._client)
             raise
         self._take(answer)
-        return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
+        found = HttpAnswer(answer.status_code, answer.headers, answer.content)
+        self._history.hear(*found)
+        return decode(request, found)
 
     async def open(self, request: Open) -> AsyncHttpStream:
         """Open a stream of changes."""
         async with AsyncExitStack() as stack:
             try:
-                sent = build(self._client, encode_open(request), next(self._tags))
+                tag = next(self._tags)
+                sent = build(self._client, encode_open(request), tag, self._history)
                 answer = await self._client.send(sent, stream=True)
                 stack.push_async_callback(answer.aclose)
                 self._take(answer)
@@ -71,7 +83,9 @@ class AsyncHttpTransport:
                 raise_if_closed(self._client)
                 raise
             body = b"" if answer.is_success else answer.content
-            raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
+            found = HttpAnswer(answer.status_code, answer.headers, body)
+            self._history.hear(*found)
+            raise_for_status(found)
             stack.pop_all()
         stream = AsyncHttpStream(answer)
         self._streams.add(ref(stream, self._streams.discard))

@@ -23,6 +23,7 @@ from streamydb.client.connections import (
     wire_of,
 )
 from streamydb.client.errors import ConnectionLostError
+from streamydb.client.generation import Generation
 from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.sse import EventParser
@@ -33,8 +34,20 @@ __all__ = ["HttpStream", "HttpTransport"]
 class HttpTransport:
     """Performs requests over HTTP; see `Transport`."""
 
-    def __init__(self, options: HttpOptions, transport: httpx.BaseTransport | None = None) -> None:
-        """Connect when the first request is sent; `transport` stands in for the network."""
+    def __init__(
+        self,
+        options: HttpOptions,
+        transport: httpx.BaseTransport | None = None,
+        history: Generation | None = None,
+    ) -> None:
+        """Connect when the first request is sent.
+
+        Args:
+            options: how to connect.
+            transport: stands in for the network.
+            history: the session's; by default one of its own.
+        """
+        self._history = Generation() if history is None else history
         arguments = options.arguments(network=transport is None)
         self._client = httpx.Client(**arguments, transport=transport)
         self._streams: set[ref[HttpStream]] = set()
@@ -44,7 +57,7 @@ class HttpTransport:
     def send(self, request: Request[Any]) -> Any:
         """Perform a request."""
         try:
-            sent = build(self._client, encode(request), next(self._tags))
+            sent = build(self._client, encode(request), next(self._tags), self._history)
             answer = self._client.send(sent)
         except httpx.RequestError as error:
             raise fault(error) from error
@@ -52,13 +65,16 @@ class HttpTransport:
             raise_if_closed(self._client)
             raise
         self._take(answer)
-        return decode(request, HttpAnswer(answer.status_code, answer.headers, answer.content))
+        found = HttpAnswer(answer.status_code, answer.headers, answer.content)
+        self._history.hear(*found)
+        return decode(request, found)
 
     def open(self, request: Open) -> HttpStream:
         """Open a stream of changes."""
         with ExitStack() as stack:
             try:
-                sent = build(self._client, encode_open(request), next(self._tags))
+                tag = next(self._tags)
+                sent = build(self._client, encode_open(request), tag, self._history)
                 answer = self._client.send(sent, stream=True)
                 stack.callback(answer.close)
                 self._take(answer)
@@ -70,7 +86,9 @@ class HttpTransport:
                 raise_if_closed(self._client)
                 raise
             body = b"" if answer.is_success else answer.content
-            raise_for_status(HttpAnswer(answer.status_code, answer.headers, body))
+            found = HttpAnswer(answer.status_code, answer.headers, body)
+            self._history.hear(*found)
+            raise_for_status(found)
             stack.pop_all()
         stream = HttpStream(answer)
         self._streams.add(ref(stream, self._streams.discard))

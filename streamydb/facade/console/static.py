@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 
 from litestar import Response, get
 
+from streamydb.facade.codings import tagged
+from streamydb.facade.conditions import conditions_of
+from streamydb.facade.gate import context_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.services import AnyRequest, headers_of
 
@@ -66,10 +69,16 @@ def _answer(request: AnyRequest, file: _File) -> Response[bytes]:
 
     `sender` adds `nosniff`, as to every answer.
     """
-    headers = {**_HEADERS, "ETag": file.tag}
-    given = headers_of(request).get("if-none-match", "")
-    if file.tag in (tag.strip().removeprefix("W/") for tag in given.split(",")):
+    headers = dict(_HEADERS)
+    sender = context_of(request.scope).sender
+    codings = {tagged(file.tag, coding): coding for coding in sender.codings(len(file.data))}
+    selected = conditions_of(headers_of(request)).selected(list(codings))
+    if selected is None:
+        raise ProblemError("precondition-failed", "If-Match does not hold for this file.")
+    headers["ETag"], known = selected
+    if known:
         return Response(b"", status_code=304, headers=headers)
+    sender.choose(codings[selected[0]])
     return Response(file.data, media_type=file.media_type, headers=headers)
 
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
+from streamydb.facade.conditions import conditions_of
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
-from streamydb.facade.headers import declared_bytes, idempotency_key, matches, preference
+from streamydb.facade.headers import declared_bytes, idempotency_key, preference
 from streamydb.facade.paths import key_of, take_name, text_of
 from streamydb.facade.ports import LogPosition, ReadModel
 from streamydb.facade.problems import ProblemError
@@ -115,13 +116,13 @@ def test_the_declared_size_of_a_body(given: str | None, size: int) -> None:
     assert declared_bytes(headers) == size
 
 
-def test_matches_compares_weakly() -> None:
-    assert matches('"1", W/"2"', 2)
-    assert not matches('"1"', 0)
-    assert matches("*", 5)
-    assert not matches("*", 0)
+def test_conditions_compare_strongly_and_weakly() -> None:
+    given = conditions_of({"if-match": '"1", W/"2",, "a,b"', "if-none-match": 'W/"2"'})
+    assert [given.fails([tag]) for tag in ('"1"', '"2"', '"a,b"')] == [False, True, False]
+    assert [given.is_known([tag]) for tag in ('"1"', '"2"')] == [False, True]
+    assert conditions_of({"if-match": "*"}).fails([])
     with pytest.raises(ProblemError):
-        matches('"1", ', 1)
+        conditions_of({"if-match": '"1" "2"'})
 
 
 def test_idempotency_keys_are_plain_or_quoted() -> None:

@@ -176,6 +176,9 @@ SCENARIOS: dict[str, Callable[[], Awaitable[HttpAnswer]]] = {
     "slow-reader": _slow_reader,
     "aborted": _aborted,
     "snapshot-gone": _gone,
+    "other-generation": requesting(
+        "GET", "/v1/kv/a", b"", {"Streamydb-Generation": "fb0c2a11"}
+    ),
     "precondition-failed": requesting("PUT", "/v1/kv/a", b"1", {"If-Match": '"7"'}),
     "too-large": requesting("PUT", "/v1/kv/a", b" " * (TRANSACTION_BYTES_MAX + 1)),
     "answer-too-large": requesting("POST", "/v1/read", b'{"keys": ["a"]}', answer_bytes_max=1),

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/client.ts (5887ff4aa974210167821c4f7398d434d0cd1428110e7e1e7fd5089a73e1bf16): python -m tools.console_client
+// Made of clients/typescript/src/client.ts (d925c66aeaa5fc5619fdd4538c7d38df8a1a353fa2315790ac3f3a73895521e2): python -m tools.console_client
 /** The client: its public methods. */
 import { Transport } from "./http.js";
 import { absent, RangeScan, read } from "./reads.js";
@@ -23,7 +23,7 @@ export class Client {
             throw invalid("A token is printable ASCII.");
         const fetcher = own ?? ((input, init) => globalThis.fetch(input, init));
         this.#transport = new Transport(url, json, token, fetcher);
-        this.session = new Session({ ...DEFAULTS, ...given }, { ...REAL, ...surroundings });
+        this.session = new Session({ ...DEFAULTS, ...given }, { ...REAL, ...surroundings }, this.#transport);
     }
     /** End all watches and calls. */
     close() {

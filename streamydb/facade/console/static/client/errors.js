@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/errors.ts (4dd3a99d3dc0d4b914dfc66fe840d295ecfabf1528b72384a47e496d90af09b6): python -m tools.console_client
+// Made of clients/typescript/src/errors.ts (a18279791811bddea15933165ed5ca6cb45f00e3a7eaa0a3bf7c4b4741d7d95c): python -m tools.console_client
 /** What the client throws: `ClientError`, and below it one class for each way to fail. */
 import { ABORTED, PROBLEMS, REJECTED } from "./tables.js";
 /** Base of all that the client throws, but for the reason of an abort signal. */
@@ -99,6 +99,12 @@ const PASSING = new Set([429, 502, 503, 504]);
 /** The transaction was not executed, and will not be: it came to the log after its deadline. */
 export class DeadlinePassedError extends RequestError {
 }
+/**
+ * The database was restored or forked since: what this client had seen is of another history. It has
+ * forgotten its session; the next call is one of the present history.
+ */
+export class OtherGenerationError extends RequestError {
+}
 /** The snapshot is older than what the read model keeps. */
 export class SnapshotGoneError extends RequestError {
 }
@@ -136,6 +142,8 @@ export function problem(type, status, detail, members, retryAfterS = 0) {
             return new ConstraintViolatedError(detail, members, [], type, retryAfterS);
         case "deadline-passed":
             return new DeadlinePassedError(type, status, detail, members, retryAfterS);
+        case "other-generation":
+            return new OtherGenerationError(type, status, detail, members, retryAfterS);
         case "snapshot-gone":
             return new SnapshotGoneError(type, status, detail, members, retryAfterS);
         default:

@@ -1,16 +1,21 @@
-// Made of clients/typescript/src/http.ts (5ff1f3dc7827549da0ff7d75fc2348d6c89cf02940d0761c38d41f60054ce5d3): python -m tools.console_client
+// Made of clients/typescript/src/http.ts (98d5f701f396e23547bd280664c64f2a12bca3916bbf78eb95a1cb02c307b51e): python -m tools.console_client
 /** Requests to a facade over `fetch`, and what their failures mean. */
-import { ClientError, ClosedError, ConnectionLostError, NotConnectedError, problem, UnexpectedAnswerError, } from "./errors.js";
+import { ClientError, ClosedError, ConnectionLostError, NotConnectedError, OtherGenerationError, problem, UnexpectedAnswerError, } from "./errors.js";
 /** How long an answer may be late before the connection counts as dead. */
 const MARGIN_S = 5;
 const NOT_SENT = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 const UNTRUSTED = /CERT|SELF_SIGNED|UNABLE_TO_(VERIFY|GET)|ERR_SSL|ERR_TLS/;
+const GENERATION = "Streamydb-Generation";
 export class Transport {
     json;
     token;
     fetcher;
     #closing = new AbortController();
     #base;
+    /** The generation of the seqs that this client has, as answers tell it. */
+    generation;
+    /** Called when the database turns out to be of another generation. */
+    onLost = () => undefined;
     constructor(url, json, token, fetcher) {
         this.json = json;
         this.token = token;
@@ -110,9 +115,19 @@ export class Transport {
         const headers = { ...request.headers };
         if (this.token !== undefined)
             headers["Authorization"] = `Bearer ${this.token}`;
+        if (this.generation !== undefined)
+            headers[GENERATION] = this.generation;
         const body = request.body === undefined ? {} : { body: request.body };
         const init = { method: request.method, headers, signal: silence.signal, ...body };
-        return this.#guarded(silence, () => this.fetcher(url, { ...init, cache: "no-store" }));
+        const answer = await this.#guarded(silence, () => this.fetcher(url, { ...init, cache: "no-store" }));
+        if (answer.ok)
+            this.generation ??= answer.headers.get(GENERATION) ?? undefined;
+        return answer;
+    }
+    /** Forget the generation, and all that is of it. */
+    #lose() {
+        this.generation = undefined;
+        this.onLost();
     }
     /** Do one thing on the network; its failures become the client's errors. */
     async #guarded(silence, act) {
@@ -138,6 +153,8 @@ export class Transport {
     #fault(answer, body) {
         const kind = (answer.headers.get("content-type") ?? "").split(";")[0]?.trim();
         const known = kind === "application/problem+json" ? this.problemOf(body, retryAfter(answer)) : undefined;
+        if (known instanceof OtherGenerationError)
+            this.#lose();
         if (known)
             return known;
         const said = `Status ${answer.status} and no problem document: is this the address of a facade?`;

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/index.ts (8e8ec2be01403aa80580f93db13fa339fdf5bdea45912cb472a5a78b3134ded1): python -m tools.console_client
+// Made of clients/typescript/src/index.ts (510ea49b5cab4ff539316aa68c4f04bf9de6092b0f794c9206fc79602e824baf): python -m tools.console_client
 /**
  * Client of streamy-db: transactions, functions as transactions, changes.
  *
@@ -6,4 +6,4 @@
  *     await client.put("greeting", "hello");
  */
 export { Atomic, Client, connect } from "./client.js";
-export { AbortedError, CheckFailedError, ClientError, ClosedError, ConflictError, ConnectionLostError, ConstraintViolatedError, DeadlinePassedError, NotConnectedError, OutcomeUnknownError, RequestError, SnapshotGoneError, UnexpectedAnswerError, UnsafeScanError, } from "./errors.js";
+export { AbortedError, CheckFailedError, ClientError, ClosedError, ConflictError, ConnectionLostError, ConstraintViolatedError, DeadlinePassedError, NotConnectedError, OtherGenerationError, OutcomeUnknownError, RequestError, SnapshotGoneError, UnexpectedAnswerError, UnsafeScanError, } from "./errors.js";

@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/session.ts (3a0b0673566e13a33537f5b5b5fbdcb5277a4f4b84b10f04e548bc3f629def83): python -m tools.console_client
+// Made of clients/typescript/src/session.ts (b2187b886cf6b6e8bea8c52be48ae0fc2b922f0a6ef32d9907c1c364996a5f95): python -m tools.console_client
 /** A client's memory between calls, and its rules for trying again. */
 import { RequestError } from "./errors.js";
 import { DEADLINE_AHEAD_MS_MAX } from "./tables.js";
@@ -40,22 +40,33 @@ const AHEAD_S = DEADLINE_AHEAD_MS_MAX / 2_000;
 export class Session {
     options;
     surroundings;
+    history;
     /** The highest seq that this client has seen. */
     seq = 0;
     /** How far the time of day is behind commit times, as far as that is known; negative: ahead of them. */
     behindMs = 0;
-    constructor(options, surroundings) {
+    constructor(options, surroundings, history) {
         this.options = options;
         this.surroundings = surroundings;
+        this.history = history;
+        if (history)
+            history.onLost = () => (this.seq = 0);
+    }
+    /** The generation of what was seen; undefined before the first answer. */
+    get generation() {
+        return this.history?.generation;
     }
     /**
      * Remember that something as of a seq was seen, and its commit time, if that is known.
      *
      * `sentMs`: the time of day when it was sent, if that was now and this is the verdict of what was
      * sent. The commit time lies between then and now, by the brokers' clock. Else it may be old, and
-     * only says that the brokers' clock is not behind it.
+     * only says that the brokers' clock is not behind it. `generation`: the one that the session of
+     * another process had.
      */
-    saw(seq, tsMs = 0, sentMs) {
+    saw(seq, tsMs = 0, sentMs, generation) {
+        if (generation !== undefined && this.history)
+            this.history.generation = generation;
         this.seq = Math.max(this.seq, seq);
         if (!tsMs)
             return;

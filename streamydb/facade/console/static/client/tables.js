@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (221d75dad20a412733d0e91b4cddc5a5841c4937e6e1aca02d15a9b1804675db): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (82b02e2f9b3d03f06d65b56743e6d2f79c0900b265c9da16765da3da6ba2e2f3): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -83,6 +83,11 @@ export const PROBLEMS = {
         "uncertain": false
     },
     "snapshot-gone": {
+        "status": 410,
+        "retriable": false,
+        "uncertain": false
+    },
+    "other-generation": {
         "status": 410,
         "retriable": false,
         "uncertain": false

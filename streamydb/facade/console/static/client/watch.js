@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/watch.ts (50d313310c4d2e7f764130edfafd51a47bf180ad0458ebd52639ab77626584c2): python -m tools.console_client
+// Made of clients/typescript/src/watch.ts (e3adc41ae20b0f6a966b2cae164771ea16b3726b8ec78ba7f2f7bf6b27b946e3): python -m tools.console_client
 /**
  * Following the changes: one unbroken sequence made of as many streams as it takes.
  *
@@ -234,7 +234,7 @@ function decoded({ transport }, block) {
     if (fields.get("event") === "change")
         found.push(changeOf(transport.json.parse, data));
     if (fields.has("id"))
-        found.push({ progress: Number(fields.get("id")) });
+        found.push({ progress: Number.parseInt(fields.get("id") ?? "", 10) });
     return found;
 }
 function changeOf(parse, data) {
