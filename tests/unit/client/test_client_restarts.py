@@ -89,7 +89,9 @@ class Facade:
             entry = {"key": "k", "value": 1, "version": 1, "ts_ms": 1}
             return httpx.Response(200, json={"seq": 1, "entries": {"k": entry}})
         txn_id = json.loads(self.bodies[-1])["id"] if request.method == "POST" else "t"
-        named: dict[str, Any] = {"id": txn_id, "seq": 2, "ts_ms": 1, "status": "committed", "reads": {}}
+        named: dict[str, Any] = {
+            "id": txn_id, "seq": 2, "ts_ms": 1, "status": "committed", "reads": {},
+        }
         source = {"partition": 0, "offset": 1}
         return httpx.Response(200, json={**named, "failed": [], "code": None, "source": source})
 
