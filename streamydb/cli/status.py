@@ -12,6 +12,7 @@ from streamydb.cli.options import Json, Named
 from streamydb.cli.target import Target, find_target
 from streamydb.errors import StreamyError
 from streamydb.local.folder import PipelineStatus, age_s
+from streamydb.records.control import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,7 +150,7 @@ def pipelines_elsewhere(target: Target) -> list[Seen] | None:
     own = target.place.incarnations()
     try:
         found = seen(target.connection, target.database, own)
-        return [one for one in found if one.pipeline not in own]
+        return [one for one in found if owner_of(one.pipeline) not in own]
     except (ReadingError, TopicsError):
         return None
 

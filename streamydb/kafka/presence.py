@@ -20,7 +20,14 @@ from streamydb.errors import RecordError
 from streamydb.kafka.creation import log_id
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.records.control import Beat, Following, LeaderClaim, Message, decode_message
+from streamydb.records.control import (
+    Beat,
+    Following,
+    LeaderClaim,
+    Message,
+    decode_message,
+    owner_of,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as Record
@@ -144,7 +151,7 @@ def seen(
     with TopicReader(connection, TopicNames(database).control) as reader:
         said = _messages(reader.last(_WINDOW_RECORDS))
         now_ms, begun_s = _now_ms(), time.monotonic()
-        missed = doubtful(said, log, now_ms).difference(own)
+        missed = {one for one in doubtful(said, log, now_ms) if owner_of(one) not in own}
         while missed and time.monotonic() < begun_s + _LISTEN_S:
             later = _messages(reader.batch())
             missed -= {message.pipeline for _, message in later}

@@ -338,7 +338,7 @@ def _gear(
     )
     return RealTimeGear(
         start, lambda: parts.status.status.read or 0, lambda: coordinator.leads, parts.show_gear,
-        lambda reason: parts.metrics.gear_ended.labels(reason).inc(),
+        lambda reason: parts.metrics.gear_ended.labels(reason).inc(), parts.ending.requested,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,8 @@ __all__ = [
     "Message",
     "decode_message",
     "encode_message",
+    "gear_of",
+    "owner_of",
 ]
 
 
@@ -89,6 +91,21 @@ class Audited(_Message, frozen=True, kw_only=True, tag="audited"):
 Message: TypeAlias = LeaderClaim | Beat | Following | Handover | Audited
 
 _decoder = msgspec.json.Decoder(Message)
+
+_GEAR: Final = "+"
+"""Stands in the incarnation of a real-time gear, behind that of its pipeline."""
+
+
+def gear_of(pipeline: str, start: str) -> str:
+    """Return the incarnation of a real-time gear of a pipeline; ``start``: no other start has it.
+    """
+    return f"{pipeline}{_GEAR}{start}"
+
+
+def owner_of(pipeline: str) -> str:
+    """Return the incarnation of the pipeline that a real-time gear belongs to; of others, theirs.
+    """
+    return pipeline.partition(_GEAR)[0]
 
 
 def encode_message(message: Message) -> bytes:

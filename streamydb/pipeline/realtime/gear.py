@@ -7,6 +7,7 @@ too fast for it or when the gear ends. The micro-batch gear leads whenever this 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,7 @@ _ASK_S: Final = 1.0
 _AGAIN_S: Final = (1.0, 5.0, 15.0, 60.0)
 """How long to wait after a gear has ended at once, once and again."""
 _LIVED_S: Final = 60.0
+_END_S: Final = 5.0
 _REQUEST_S: Final = 5.0
 
 
@@ -59,17 +61,19 @@ class RealTimeGear(Background):
         leads: whether the micro-batch gear leads.
         show: is told which gear leads, when that changes.
         count: is told why a real-time gear has ended.
+        ending: set when the pipeline is told to stop; then the micro-batch gear gets the lead.
     """
 
     def __init__(
         self, start: GearStart, executed: Callable[[], int], leads: Callable[[], bool],
-        show: Callable[[GearStatus], None], count: Callable[[str], None],
+        show: Callable[[GearStatus], None], count: Callable[[str], None], ending: threading.Event,
     ) -> None:
         """Nothing runs yet."""
         super().__init__("streamydb-gears")
         self._start = start
         self._show = show
         self._count = count
+        self._ending = ending
         self._read = executed
         self._other_leads = leads
         self.shifting = Shifting()
@@ -88,7 +92,7 @@ class RealTimeGear(Background):
         self._tell(MICRO_BATCH, "the real-time gear has not begun")
         failures = 0
         try:
-            while not self._stop.is_set():
+            while not self._is_over():
                 if not self._wait_for_calm():
                     continue
                 begun_s = time.monotonic()
@@ -100,6 +104,14 @@ class RealTimeGear(Background):
             self._pace.hurry()
             self._topics.close()
             self._consumer.close()
+
+    def __exit__(self, *error: object) -> None:
+        """Stop, and wait a moment for the end of the real-time gear."""
+        super().__exit__(*error)
+        self._thread.join(_END_S)
+
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._ending.is_set()
 
     def _wait_for_calm(self) -> bool:
         """Look at the log; return True if a gear may begin."""
@@ -131,7 +143,7 @@ class RealTimeGear(Background):
         self._stage = "following"
         try:
             self._life = GearLife(self._start, base)
-            while not self._stop.is_set() and self._turn(self._life):
+            while not self._is_over() and self._turn(self._life):
                 pass
         except GearEnded as error:
             log.info("the real-time gear has ended (%s): %s", error.reason, error)

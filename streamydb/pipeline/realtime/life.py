@@ -38,6 +38,7 @@ from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.procedures.folder import FolderModules
+from streamydb.records.control import gear_of
 from streamydb.txn_processor import outputs as o
 
 __all__ = ["GEAR_NAME", "GearEnded", "GearLife", "GearStart", "output_topics"]
@@ -132,9 +133,8 @@ class GearLife:
         self._lock = threading.Lock()
         self._noted_s = 0.0
         self._folder = Path(tempfile.mkdtemp(prefix="sdb-gear-"))
-        self._config = msgspec.structs.replace(
-            start.shard, incarnation=uuid.uuid4().hex, name=GEAR_NAME
-        )
+        named = gear_of(start.shard.incarnation, uuid.uuid4().hex[:16])
+        self._config = msgspec.structs.replace(start.shard, incarnation=named, name=GEAR_NAME)
         self._channel: Channel | None = None
         self._coordinator: Coordinator | None = None
         self._query: RunningQuery | None = None
@@ -168,7 +168,7 @@ class GearLife:
             listener.listen(1)
             host = RealTimeHost(
                 start.shard, self._config, str(config.local), str(path), base.position,
-                Life(self._config.incarnation[:16], PlanShape(), rulings.begins),
+                Life(self._config.incarnation[-16:], PlanShape(), rulings.begins),
                 start.changes_partitions, FolderModules(config.procedures), rulings,
             )
             names = TopicNames(start.shard.database)

@@ -22,7 +22,15 @@ from typing import Any, Literal
 
 from streamydb.pipeline.standby.actions import USUAL_TIMES, Action, Play, Say, Times
 from streamydb.pipeline.standby.position import Leader, Others, Own, Rank
-from streamydb.records.control import Audited, Beat, Following, Handover, LeaderClaim, Message
+from streamydb.records.control import (
+    Audited,
+    Beat,
+    Following,
+    Handover,
+    LeaderClaim,
+    Message,
+    owner_of,
+)
 
 __all__ = ["Member", "Role"]
 
@@ -151,12 +159,13 @@ class Member:
     def begin(self, now_ms: int) -> list[Action]:
         """Start, after the history has been replayed.
 
-        One that led last leads again if nobody has claimed since, even if it is called a standby.
+        One that led last leads again if nobody has claimed since, even if it is called a standby;
+        so does one whose real-time gear led last, which has gone with its driver.
         """
         self._began_ms = self._tick_ms = now_ms
         self.leader.heard_ms = self.leader.moved_ms = now_ms
         self._own.expect(self.covered, now_ms)
-        led = self.leader.pipeline == self._me
+        led = owner_of(self.leader.pipeline) == self._me
         if led or (not self._standby and not self.leader.pipeline):
             return self.claim(now_ms)
         if self._standby:

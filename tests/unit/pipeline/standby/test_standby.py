@@ -24,6 +24,7 @@ from streamydb.records.control import (
     LeaderClaim,
     decode_message,
     encode_message,
+    gear_of,
 )
 from tests.support.room import Room
 from tests.support.wire import Ruled, Wire
@@ -215,6 +216,12 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
         said_ms=100,
     )
     assert overtaken.hear(beat, 100) == [Play(leads=False, covered=60), Say(following)]
+    gear = gear_of("id-a", "start")
+    shifted = Member("log", "id-a", "a", standby=False)
+    shifted.replay(Beat(log="log", pipeline=gear, name="real-time", epoch=9, resolved=50, read=1))
+    said = shifted.begin(0)
+    claims = [action.message for action in said if isinstance(action, Say)]
+    assert [type(claim) for claim in claims] == [LeaderClaim], "its own gear has gone with it"
     alone = Member("log", "id-a", "a", standby=False)
     alone.replay(beat)
     said = alone.begin(0)
