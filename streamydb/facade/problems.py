@@ -45,6 +45,7 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     parameters: list[str] | None = None
     seq: int | None = None
     ts_ms: int | None = None
+    facade_clock_ms: int | None = None
     version: int | None = None
     oldest: int | None = None
     latest: int | None = None

@@ -44,7 +44,7 @@ def test_the_example_runs(example: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_page_names_what_there_is() -> None:
     assert len(EXAMPLES) == 5
     kinds = {name for name in tables.__all__ if issubclass(getattr(tables, name), SqlError)}
-    others = {"OperationalError", "IntegrityError", "OutcomeUnknownError"}
+    others = {"OperationalError", "IntegrityError", "OutcomeUnknownError", "CompileError"}
     assert {*re.findall(r"`(\w+Error)`", PAGE)} - others == kinds
     methods = {n for n in dir(Tables) if not n.startswith("_")} - {"close", "controlled"}
     named = {name for name in methods if re.search(rf"[`.]{name}\b", PAGE)}

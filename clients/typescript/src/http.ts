@@ -145,9 +145,9 @@ export class Transport {
     for (const [name, value] of Object.entries(request.params ?? {})) {
       if (value !== undefined) url.searchParams.set(name, String(value));
     }
-    const headers: Record<string, string> = { ...request.headers };
+    const own = this.generation === undefined ? {} : { [GENERATION]: this.generation };
+    const headers: Record<string, string> = { ...request.headers, ...own };
     if (this.token !== undefined) headers["Authorization"] = `Bearer ${this.token}`;
-    if (this.generation !== undefined) headers[GENERATION] = this.generation;
     const body = request.body === undefined ? {} : { body: request.body };
     const init = { method: request.method, headers, signal: silence.signal, ...body };
     const answer = await this.#guarded(silence, () => this.fetcher(url, { ...init, cache: "no-store" }));

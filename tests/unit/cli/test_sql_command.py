@@ -120,7 +120,7 @@ def test_the_prompt_reads_whole_statements_and_obeys(
     assert "name varchar default 'x'" in shown
     assert "unique index t_name_key (name)" in shown
     assert "short (called)" in shown
-    assert "called varchar\nview: SELECT name AS called FROM t\n" in shown
+    assert "called varchar\nview: select name as called from t\n" in shown
     assert "There is no table or view nope." in shown
     assert "semicolon" in shown
     assert prompt.complete("na") == ["name"]

@@ -26,6 +26,7 @@ from streamydb.client import (
     connector,
 )
 from streamydb.client.forks import AsyncOwned, Kept, Owned
+from streamydb.client.generation import Generation
 from streamydb.client.portal import BlockingTransport
 from streamydb.constraints.locks import is_attempt
 from streamydb.records import decode_result
@@ -106,7 +107,9 @@ class _Direct(ModuleType):
         self.host = host
         self.made: list[int] = []
 
-    def transport(self, _url: str, _token: str | None, _timeout_s: float) -> Any:
+    def transport(
+        self, _url: str, _token: str | None, _timeout_s: float, _history: Generation
+    ) -> Any:
         self.made.append(os.getpid())
         return self.host._direct
 

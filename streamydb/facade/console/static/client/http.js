@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/http.ts (98d5f701f396e23547bd280664c64f2a12bca3916bbf78eb95a1cb02c307b51e): python -m tools.console_client
+// Made of clients/typescript/src/http.ts (435df6b5d9ec0a624097693316182d256879a73b09ab2182b4cefa4d13b37cd3): python -m tools.console_client
 /** Requests to a facade over `fetch`, and what their failures mean. */
 import { ClientError, ClosedError, ConnectionLostError, NotConnectedError, OtherGenerationError, problem, UnexpectedAnswerError, } from "./errors.js";
 /** How long an answer may be late before the connection counts as dead. */
@@ -112,11 +112,10 @@ export class Transport {
             if (value !== undefined)
                 url.searchParams.set(name, String(value));
         }
-        const headers = { ...request.headers };
+        const own = this.generation === undefined ? {} : { [GENERATION]: this.generation };
+        const headers = { ...request.headers, ...own };
         if (this.token !== undefined)
             headers["Authorization"] = `Bearer ${this.token}`;
-        if (this.generation !== undefined)
-            headers[GENERATION] = this.generation;
         const body = request.body === undefined ? {} : { body: request.body };
         const init = { method: request.method, headers, signal: silence.signal, ...body };
         const answer = await this.#guarded(silence, () => this.fetcher(url, { ...init, cache: "no-store" }));
