@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 
 from streamydb.columns.scans import Scan
-from streamydb.key_processor.locking.locks import LockTable, RangeLock
+from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
 from streamydb.sorter import planner
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import enforce, interpreter, ranges
@@ -118,9 +118,9 @@ def ranges_from_the_start() -> Any:
 
 def ranges_overtake() -> Any:
     """Ranges: a range lock does not wait for earlier writers."""
-    return mock.patch.object(LockTable, "_is_ahead", return_value=False)
+    return mock.patch.object(FirstWriters, "earlier", return_value=False)
 
 
 def overtake_ranges() -> Any:
     """Ranges: later writers do not wait for a range lock."""
-    return mock.patch.object(RangeLock, "has", return_value=False)
+    return mock.patch.object(SpanSeqs, "earlier", return_value=False)
