@@ -240,7 +240,6 @@ class Gate:
             limit = self._settings.target_bytes_max
             raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
         check_query(scope["query_string"])
-        require_said_in(scope["query_string"], told.generation, self._present())
         name, origin = host_name(told.host), told.origin
         if name is None:
             detail = "The header Host is a name or an address, and perhaps a port."
@@ -250,6 +249,7 @@ class Gate:
         own = not origin or self._is_guest(origin) or told.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
+        require_said_in(scope["query_string"], told.generation, self._present())
 
 
 def plain_path(path: str) -> str:

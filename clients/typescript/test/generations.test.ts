@@ -33,10 +33,10 @@ test("a client of a lost history hears of it once, and forgets", async () => {
 
 test("a session of another process goes on with its generation", async () => {
   const { state, client } = facade();
-  client.session.saw(7, 0, "3f9c01d2");
+  client.session.saw(7, 0, undefined, "3f9c01d2");
   await assert.rejects(client.get("a"), OtherGenerationError);
   state.generation = "3f9c01d2";
-  client.session.saw(7, 0, "3f9c01d2");
+  client.session.saw(7, 0, undefined, "3f9c01d2");
   await client.get("a", { consistency: "session" });
   assert.deepEqual(state.said, ["3f9c01d2", "3f9c01d2"]);
 });

@@ -28,6 +28,7 @@ from streamydb.client import (
 from streamydb.client.forks import AsyncOwned, Kept, Owned
 from streamydb.client.generation import Generation
 from streamydb.client.portal import BlockingTransport
+from streamydb.client.transactions import Builder
 from streamydb.constraints.locks import is_attempt
 from streamydb.records import decode_result
 from streamydb.testing.clients import MemoryHost
@@ -250,6 +251,22 @@ def test_the_verdict_of_another_transaction_is_none() -> None:
     assert len(asked) > 1
     with pytest.raises(UnexpectedAnswerError, match="theirs, and not about t"):
         client.verdict("t")
+    assert (session.seq, session.behind_ms) == (0, 0)
+
+
+def test_an_id_that_was_made_before_a_fork_may_have_been_sent() -> None:
+    """Neither parent nor child may take it then that there is no other copy."""
+    shared, later = Builder(lambda: str(os.getpid())), Builder(lambda: str(os.getpid()))
+    told = shared.id
+    assert (shared.is_fresh, later.is_fresh, Builder("id").is_fresh) == (True, True, False)
+    pid = os.fork()
+    if pid == 0:
+        same = (shared.is_fresh, shared.id, later.is_fresh) == (False, told, True)
+        os._exit(0 if same and later.id != told else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (shared.is_fresh, later.is_fresh, later.id) == (False, True, told)
+    later.prepare()
+    assert not later.is_fresh
 
 
 def test_attempts_of_a_transaction_have_ids_that_follow_from_its_own() -> None:

@@ -281,6 +281,31 @@ async def test_a_header_that_says_no_generation_is_refused(lines: list[str]) -> 
         assert (answer.status, answer.problem) == (400, "invalid-parameter")
 
 
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ({"host": "other.example"}, "misdirected"),
+        ({"origin": "https://other.example"}, "cross-origin"),
+    ],
+)
+@scenario
+async def test_who_must_not_ask_hears_nothing_of_generations(
+    headers: dict[str, str], problem: str
+) -> None:
+    made = database(NEW, [1])
+    app = create_app(
+        made.model, made.log, made.changes, FacadeSettings(allowed_hosts=("127.0.0.1",))
+    )
+    async with InProcess(app) as client:
+        for said in (OLD, "no generation"):
+            sent = {HEADER: said, **headers}
+            answer = await client.request("PUT", "/v1/kv/a", b"1", sent)
+            assert answer.problem == problem
+        answer = await client.request("PUT", "/v1/kv/a?min_version=1", b"1", headers)
+        assert answer.problem == problem
+        assert len(made.log.records) == 1
+
+
 def test_generations_fit_where_they_are_said() -> None:
     assert all(GENERATION.fullmatch(generation_of(f"topic {n}")) for n in range(100))
     assert len({generation_of(f"topic {n}") for n in range(1000)}) == 1000
