@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from streamydb.errors import StreamyError
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["AnswerTooLargeError", "answer", "json_value", "python_value"]
+__all__ = [
+    "AnswerTooLargeError",
+    "UnheldValueError",
+    "answer",
+    "fetched",
+    "json_value",
+    "python_value",
+]
 
 _CHUNK_ROWS = 256
 
@@ -25,13 +33,40 @@ class AnswerTooLargeError(Exception):
     """A result has more rows or bytes than an answer may."""
 
 
+class UnheldValueError(StreamyError):
+    """A result has a value that no value of Python is."""
+
+    def __init__(self, fault: Exception) -> None:
+        """Tell what Python said of it, and what to do."""
+        super().__init__(
+            f"The result has a value that Python does not have ({fault}): cast it to text."
+        )
+
+
+def fetched(
+    done: duckdb.DuckDBPyConnection, rows_max: int | None = None
+) -> list[tuple[Any, ...]]:
+    """The next rows of a result, or all.
+
+    Raises:
+        UnheldValueError: one has a value that no value of Python is.
+    """
+    try:
+        return done.fetchall() if rows_max is None else done.fetchmany(rows_max)
+    except RecursionError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
+        raise UnheldValueError(fault) from None
+
+
 def answer(
     done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_max: int
 ) -> bytes:
     """The JSON of a result, read a few rows at a time.
 
     Raises:
-        TooLargeError: it has more than ``rows_max`` rows or ``bytes_max`` bytes.
+        AnswerTooLargeError: it has more than ``rows_max`` rows or ``bytes_max`` bytes.
+        UnheldValueError: it has a value that no value of Python is.
     """
     shown = done.description or []
     types = [column[1] for column in shown]
@@ -39,7 +74,7 @@ def answer(
     head = msgspec.json.encode({"seq": seq, "columns": columns})
     lines: list[bytes] = []
     size = len(head)
-    while chunk := done.fetchmany(_CHUNK_ROWS):
+    while chunk := fetched(done, _CHUNK_ROWS):
         for row in chunk:
             cells = [json_value(cell, kind) for cell, kind in zip(row, types, strict=True)]
             line = msgspec.json.encode(cells)

@@ -79,14 +79,15 @@ class Sql:
 
         Raises:
             duckdb.Error: the statement cannot be run.
+            UnheldValueError: the result has a value that no value of Python is.
         """
-        from streamydb.sql.answers import python_value
+        from streamydb.sql.answers import fetched, python_value
 
         done = self.connection.execute(sql, list(params))
         shown = done.description or []
         rows = (
             tuple(python_value(cell, column[1]) for cell, column in zip(row, shown, strict=True))
-            for row in done.fetchall()
+            for row in fetched(done)
         )
         return Table(self.seq, tuple(column[0] for column in shown), tuple(rows))
 

@@ -21,7 +21,7 @@ import msgspec
 
 from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
 from streamydb.read_model.ports import Scannable
-from streamydb.sql.answers import AnswerTooLargeError, answer
+from streamydb.sql.answers import AnswerTooLargeError, UnheldValueError, answer
 from streamydb.sql.engine import connect, lock, show
 from streamydb.sql.pool import READY
 
@@ -171,7 +171,7 @@ def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOu
         return QueryOutcome("costly")
     except (duckdb.InternalException, duckdb.FatalException):
         return QueryOutcome("invalid", message="DuckDB failed on this query.")
-    except duckdb.Error as fault:
+    except (duckdb.Error, UnheldValueError) as fault:
         return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
         return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])

@@ -7,6 +7,7 @@ is the token. Without a host, the tables are in this process's memory, for tests
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -20,9 +21,11 @@ from sqlalchemy.exc import CompileError, NoSuchTableError
 from sqlalchemy.sql import compiler
 from sqlglot.dialects.duckdb import DuckDB
 
+from streamydb.errors import ValueRejected
 from streamydb.layers.tables import dbapi
 from streamydb.layers.tables.database import Tables
 from streamydb.layers.tables.schema import Check, ForeignKey, Index, Relation, Table, View
+from streamydb.records import canonical
 from streamydb.sql.engine import connect
 
 __all__ = ["TablesDialect"]
@@ -162,6 +165,15 @@ class _Json(types.JSON):
         """Take it as it is."""
 
 
+def _json_text(value: Any) -> str:
+    """JSON as it is stored, so that `=` finds it; as it is, if it cannot be stored."""
+    text = json.dumps(value)
+    try:
+        return canonical(json.loads(text)).decode()
+    except ValueRejected:
+        return text
+
+
 class TablesDialect(default.DefaultDialect):
     """See the module."""
 
@@ -191,7 +203,7 @@ class TablesDialect(default.DefaultDialect):
     use_insertmanyvalues = True
     div_is_floordiv = False
     _json_deserializer = None
-    _json_serializer = None
+    _json_serializer = staticmethod(_json_text)
 
     @classmethod
     def import_dbapi(cls) -> Any:

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import msgspec
+import numpy as np
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
@@ -389,7 +390,10 @@ def literal(value: Any) -> exp.Expr:
 
 
 def _by_value(value: Any) -> Any:
-    """A text or number of a class of its own, as an Enum's, as one of the class that it extends."""
+    """A text or number of a class of its own, as an Enum's or of numpy, as one of Python's."""
+    numeric = isinstance(value, np.number | np.bool_)
+    if numeric and not isinstance(value, np.timedelta64):  # .item() of nanoseconds is a number
+        value = value.item()
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -65,13 +65,15 @@ def query_tree(sql: str) -> Tree | None:
 
 
 def write_tree(sql: str) -> Tree | None:
-    """The tree of an INSERT, UPDATE or DELETE: DuckDB shows it as a part of a WITH."""
+    """The tree of an INSERT, UPDATE or DELETE: DuckDB shows it as a part of a WITH.
+
+    It may be changed, as where it names tables is; the one that is kept for the next time is not.
+    """
     whole = query_tree(f"with streamydb_write as (\n{sql}\n) select 1")
     if whole is None:
         return None
     [part] = whole["cte_map"]["map"]
-    found: Tree = part["value"]["query_node"]
-    return found
+    return copied(part["value"]["query_node"])
 
 
 def expression(sql: str) -> Tree:

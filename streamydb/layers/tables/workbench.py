@@ -22,6 +22,7 @@ from streamydb.layers.tables.errors import (
     place_of,
 )
 from streamydb.layers.tables.types import FINITE, ColumnType
+from streamydb.sql.answers import UnheldValueError, fetched
 from streamydb.sql.engine import connect, lock
 
 if TYPE_CHECKING:
@@ -265,13 +266,9 @@ def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
         DataRefusedError: one has a value that no value of Python is.
     """
     try:
-        return done.fetchall()
-    except RecursionError:
-        raise
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise DataRefusedError(
-            f"The result has a value that Python does not have ({error}): cast it to text."
-        ) from None
+        return fetched(done)
+    except UnheldValueError as error:
+        raise DataRefusedError(str(error)) from None
 
 
 def _refused(error: duckdb.Error, origin: exp.Expr | None) -> SqlError:
