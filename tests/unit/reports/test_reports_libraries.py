@@ -20,7 +20,6 @@ pytest.importorskip("sqlalchemy")
 
 import lmdb
 import pandas as pd
-from numba import njit
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -53,7 +52,6 @@ from streamydb.sql.engine import Sql, connect
 from streamydb.testing.clients import MemoryHost
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
-from streamydb.txn_processor.json_writer import put_number
 from tests.support.seeds import seeds
 
 WIDE = "9" * 38
@@ -467,7 +465,7 @@ def test_a_decimal_beyond_its_places_is_rounded_and_beyond_its_digits_refused(
     assert tables.sql("select n from d order by k").rows == rows
 
 
-# Spark, LMDB, numba
+# Spark, LMDB
 
 
 @pytest.mark.parametrize(
@@ -494,14 +492,3 @@ def test_the_longest_key_fits_lmdb_and_an_empty_one_is_refused(tmp_path: Path) -
         for key in ("", long + "x"):
             with pytest.raises(InvalidKeyError, match="too long"):
                 client.put(key, 1)
-
-
-@njit
-def _written(out: Any, value: int) -> int:
-    return put_number(out, 0, value)
-
-
-@given(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, 2**53 + 1]))
-def test_compiled_code_writes_all_digits(value: int) -> None:
-    out = np.zeros(32, np.uint8)
-    assert bytes(out[: _written(out, np.int64(value))]).decode() == str(value)
