@@ -52,30 +52,28 @@ class Prompt:
             self._end()
 
     def _statements(self) -> Iterator[str]:
-        from streamydb.layers.tables.parsing import is_whole
+        from streamydb.layers.tables.parsing import TypedLines
 
-        lines: list[str] = []
+        typed = TypedLines()
         while True:
             try:
-                line = self._ask("...> " if lines else "sql> ")
+                line = self._ask("...> " if typed.lines else "sql> ")
             except Terminated:
                 raise
             except KeyboardInterrupt:
-                lines = []
+                typed = TypedLines()
                 typer.echo()
                 continue
             except EOFError:
                 break
-            if not lines and line.strip().startswith("\\"):
+            if not typed.lines and line.strip().startswith("\\"):
                 if line.strip() == "\\q":
                     break
                 self._command(line.strip())
                 continue
-            lines += [line] if lines or line.strip() else []
-            text = "\n".join(lines)
-            if ";" in text and is_whole(text):
-                yield text
-                lines = []
+            if (typed.lines or line.strip()) and typed.take(line):
+                yield "\n".join(typed.lines)
+                typed = TypedLines()
 
     def complete(self, word: str) -> list[str]:
         """The words that begin with this one: of SQL, tables, views, and their columns."""

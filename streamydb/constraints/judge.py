@@ -6,6 +6,7 @@ tests and the simulator compare the two. They share what a rule says about a val
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -49,7 +50,7 @@ class Judge:
         self.state = state
         self.named = named
         self.places = {key: place for place, key in enumerate(touched)}
-        self.locks = locks
+        self.locks = dict.fromkeys(locks)
         self.rules = parse(state[CONSTRAINTS_KEY][0] if CONSTRAINTS_KEY in state else None)
 
     def verdict(self, writes: Writes) -> tuple[str, list[Failed], str | None] | None:
@@ -61,17 +62,7 @@ class Judge:
             if (fault := _fault(rule, after)) is not None
         ]
         if not failed:
-            missing = [
-                (key, index)
-                for old_ones in (True, False)
-                for key, rule in self._pairs(writes)
-                if (index := self._index(rule, key, None if old_ones else writes)) is not None
-                and index not in self.locks
-            ]
-            missing += [
-                (key, group.begin) for key, _, group in self._made(writes)
-                if group.bounds() not in self.named.bounds
-            ]
+            missing = self.missing(writes)
             if missing:
                 entries = [Failed("lock", self.places[k], i, NULL, 0) for k, i in missing]
                 most = limits.FAILED_ENTRIES_MAX
@@ -80,6 +71,21 @@ class Judge:
         if failed:
             return errors.CONSTRAINT_VIOLATED, failed[: limits.FAILED_ENTRIES_MAX], None
         return None
+
+    def missing(self, writes: Writes) -> list[tuple[str, str]]:
+        """The writes that lack a lock, each with the index key, or the prefix of the range."""
+        missing = [
+            (key, index)
+            for old_ones in (True, False)
+            for key, rule in self._pairs(writes)
+            if (index := self._index(rule, key, None if old_ones else writes)) is not None
+            and index not in self.locks
+        ]
+        missing += [
+            (key, group.begin) for key, _, group in self._made(writes)
+            if group.bounds() not in self.named.bounds
+        ]
+        return missing
 
     def index_writes(self, writes: Writes) -> dict[str, bytes | None]:
         """Return how the index changes with writes that may be made, in the order of the output."""
@@ -113,14 +119,16 @@ class Judge:
 
     def _crowded(self, writes: Writes) -> list[Failed]:
         """The keys that are made in a range which has too many after the transaction."""
-        failed = []
-        for key, rule, group in self._made(writes):
-            within = [each for each in writes if each.startswith(group.begin)]
-            gone = sum(writes[each] is None for each in within)
-            new = sum(each not in self.state for each in within)
-            if self.named.count(group) + new - gone > (rule.keys_max or 0):
-                failed.append(self._failed(key, writes[key], rule.name, rule.crowded))
-        return failed
+        more: Counter[tuple[str, str]] = Counter()
+        for key, rule in self._pairs(writes):
+            group = rule.group(key)
+            if group is not None:
+                more[rule.name, group.begin] += (key not in self.state) - (writes[key] is None)
+        return [
+            self._failed(key, writes[key], rule.name, rule.crowded)
+            for key, rule, group in self._made(writes)
+            if self.named.count(group) + more[rule.name, group.begin] > (rule.keys_max or 0)
+        ]
 
     def _taken_twice(self, writes: Writes) -> list[Failed]:
         """Writes whose unique part another key has, before the transaction or by it."""

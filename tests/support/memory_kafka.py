@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +38,8 @@ __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
 _STAMPS = "message.timestamp.type"
 _PROMPT = 0.5
 """How likely brokers apply new settings before the next request."""
+
+_at = attrgetter("at")
 
 CONNECTION = {"bootstrap.servers": "memory:9092"}
 
@@ -189,12 +193,15 @@ class _Client:
         missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         found = {
             name: SimpleNamespace(
-                partitions=dict.fromkeys(range(len(self.kafka.topics.get(name, [])))),
+                partitions={
+                    number: SimpleNamespace(replicas=[1])
+                    for number in range(len(self.kafka.topics.get(name, [])))
+                },
                 error=None if name in self.kafka.topics else missing,
             )
             for name in names
         }
-        return SimpleNamespace(topics=found)
+        return SimpleNamespace(topics=found, cluster_id="memory", brokers={1: None})
 
     def poll(self, _: float = 0) -> int:
         return 0
@@ -242,7 +249,8 @@ class _Consumer(_Client):
                 lost = KafkaError(KafkaError._AUTO_OFFSET_RESET)
                 found.append(Record(number, place, 0, None, None, lost))
                 continue
-            there = [record for record in part.records if start <= record.at < high]
+            first = bisect_left(part.records, start, key=_at)
+            there = [each for each in part.records[first : first + most + 1] if each.at < high]
             found += there[:most]
             end = high if len(there) <= most else there[most - 1].at + 1
             self._places[number] = end

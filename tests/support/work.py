@@ -28,15 +28,23 @@ class Work(NamedTuple):
 
 class Counter:
     """Counts the calls of threads that are started from now on, and of this one when it is told to.
+
+    Args:
+        lines: count executed lines, too, so that a loop counts which calls nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lines: bool = False) -> None:
         self.calls = 0
+        self._lines = lines
         threading.setprofile(self._called)
+        if lines:
+            threading.settrace(self._traced)
 
     def close(self) -> None:
         """Count in no further threads."""
         threading.setprofile(None)
+        if self._lines:
+            threading.settrace(None)  # type: ignore[arg-type]
 
     async def worked(self, task: Callable[[], Awaitable[Any]]) -> Work:
         """Return what a task cost, in all threads."""
@@ -49,22 +57,33 @@ class Counter:
             _, most = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        known = self.calls
+        known, tracing = self.calls, sys.gettrace()
         sys.setprofile(self._called)
+        if self._lines:
+            sys.settrace(self._traced)
         try:
             await task()
         finally:
             sys.setprofile(None)
+            if self._lines:
+                sys.settrace(tracing)
         return Work(self.calls - known, most - before)
 
     def _called(self, _frame: FrameType, event: str, _arg: Any) -> None:
         if event in ("call", "c_call"):
             self.calls += 1
 
+    def _traced(self, _frame: FrameType, event: str, _arg: Any) -> Any:
+        self.calls += event == "line"
+        return self._traced
 
-def grows_faster(costs: list[Work]) -> str:
-    """Say how the costs of n, 2n and 4n grow faster than n; empty if they do not."""
-    for name, floor in (("calls", _CALLS_FLOOR), ("bytes", _BYTES_FLOOR)):
+
+def grows_faster(costs: list[Work], *, bytes_floor: int = _BYTES_FLOOR) -> str:
+    """Say how the costs of n, 2n and 4n grow faster than n; empty if they do not.
+
+    ``bytes_floor``: the bytes that a step may take whatever n is.
+    """
+    for name, floor in (("calls", _CALLS_FLOOR), ("bytes", bytes_floor)):
         one, two, four = (getattr(cost, name) for cost in costs)
         if four - two > _FACTOR * max(two - one, two / 2, floor):
             return f"{name}: {one}, {two}, {four}"

@@ -42,11 +42,11 @@ __all__ = [
     "Release",
     "Savepoint",
     "Source",
+    "TypedLines",
     "bind",
     "expression_text",
     "is_control",
     "is_saving",
-    "is_whole",
     "literal",
     "only",
     "parse",
@@ -62,6 +62,7 @@ logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 
 _CLASS: Final = re.compile(r"<class '[\w.]*?(\w+)'>")
 _TOKEN: Final = re.compile(r"<Token token_type: \S+ text: (.*?), line: .*?>")
+_MAY_CLOSE: Final = re.compile(r"['\"$]|\*/")
 _TAGGED: Final = re.compile(r"\$[^\W\d]\w*\$")
 _SOURCE: Final = "streamydb_source"
 """Where a statement, and the query in one, keep their text."""
@@ -273,16 +274,35 @@ def _plain(told: str) -> str:
     return told.replace("'SENTINEL'", "the end").rstrip(".")
 
 
-def is_whole(sql: str) -> bool:
-    """Return True if a text ends with a semicolon that ends a statement.
+class TypedLines:
+    """The lines of statements that somebody types; each is looked at once, unless a text goes on.
 
-    One in a text or a comment does not; comments may follow it.
+    Attributes:
+        lines: all of them.
     """
-    try:
-        found = _tokens(sql)
-    except TokenError:  # a text or a comment goes on
-        return False
-    return bool(found) and found[-1].token_type is TokenType.SEMICOLON
+
+    def __init__(self) -> None:
+        """Nothing is typed yet."""
+        self.lines: list[str] = []
+        self._open: list[str] = []
+        self._ended = False
+
+    def take(self, line: str) -> bool:
+        """Add a line; return True if a semicolon that ends a statement is the last of all.
+
+        One in a text or a comment does not; comments may follow it.
+        """
+        self.lines.append(line)
+        self._open.append(line)
+        if len(self._open) > 1 and not _MAY_CLOSE.search(line):
+            return False
+        try:
+            found = _tokens("\n".join(self._open))
+        except TokenError:  # a text or a comment goes on
+            return False
+        self._open.clear()
+        self._ended = found[-1].token_type is TokenType.SEMICOLON if found else self._ended
+        return self._ended
 
 
 def bind(statement: exp.Expr, params: Parameters | None) -> exp.Expr:

@@ -9,7 +9,9 @@ keeps the held-back part small.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from streamydb.records import decode_marker
@@ -37,7 +39,8 @@ class _Partition:
 
     def first_naming(self, partitions: int) -> int | None:
         """Effective time of the first marker that names more than so many partitions."""
-        return next((ms for named, ms in self.naming if named > partitions), None)
+        at = bisect_right(self.naming, partitions, key=itemgetter(0))
+        return self.naming[at][1] if at < len(self.naming) else None
 
 
 class LogOrder:
@@ -65,6 +68,8 @@ class LogOrder:
             part = order._joined[number]
             part.last_ms = max(part.last_ms, known[number].effective)
             part.naming = list(known[number].named)
+        while order._join_next():
+            pass
         return order
 
     @property
@@ -141,8 +146,8 @@ class LogOrder:
         self.markers += 1
         if marker.partitions > (partition.naming[-1][0] if partition.naming else 0):
             partition.naming.append((marker.partitions, partition.last_ms))
-        while self._join_next():
-            pass
+            while self._join_next():
+                pass
 
     def _join_next(self) -> bool:
         """Let the next partition in, if every one before it has named it; True if it came in."""

@@ -293,8 +293,7 @@ class Oracle:
         """The result of a transaction that leaves values behind (None = absent), if it may."""
         writes = {k: v for k, v in after.items() if v is not None or k in self.state}
         if CONSTRAINTS_KEY in self.state or txn.locks:
-            named = CountedRanges(txn.ranges, self._ranges.count)
-            judge = Judge(self.state, list(after), txn.lock_keys, named)
+            judge = self._judge(txn, list(after), writes)
             verdict = judge.verdict(writes)
             if verdict is not None:
                 code, failed, reason = verdict
@@ -313,6 +312,13 @@ class Oracle:
             return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
         self._outputs = outputs
         return result, writes
+
+    def _judge(
+        self, txn: Transaction, touched: Sequence[str], _writes: Mapping[str, bytes | None]
+    ) -> Judge:
+        """The judge of what a transaction writes."""
+        named = CountedRanges(txn.ranges, self._ranges.count)
+        return Judge(self.state, touched, txn.lock_keys, named)
 
     def _constrain(
         self, txn: Transaction, wanted: bytes, place: Place

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from streamydb import limits
 from streamydb.records import Check, Failed, Transaction
-from streamydb.records.ranges import Range
+from streamydb.records.ranges import Range, first_behind
 from streamydb.records.result import NULL, RangeEntry, ReadRange
 from streamydb.verify.oracle.outputs import raw_value
 
@@ -46,7 +46,7 @@ class OracleRanges:
         named = [check.range for check in txn.checks if check.range is not UNSET]
         named += [*txn.lock_ranges, *txn.read_ranges, *_scanned(txn)]
         different = {each.bounds(): each for each in named}.values()
-        return sum(len(self._within(each)) for each in different) > limits.RANGE_KEYS_MAX
+        return sum(map(self.count, different)) > limits.RANGE_KEYS_MAX
 
     def too_heavy(self, txn: Transaction) -> bool:
         """Return True if a call scans ranges, and what is read of ranges is too many bytes."""
@@ -61,7 +61,8 @@ class OracleRanges:
 
     def count(self, named: Range) -> int:
         """Return how many keys a range has."""
-        return len(self._within(named))
+        start, end = self._span(named)
+        return end - start
 
     def entries(self, named: Range) -> list[tuple[str, bytes]]:
         """The keys of a range and their values, in order."""
@@ -69,11 +70,13 @@ class OracleRanges:
 
     def failed(self, index: int, check: Check, named: Range) -> list[Failed]:
         """The entry of a check of a range, if it does not hold."""
-        keys = self._within(named)
-        highest = max((self._state[key][1] for key in keys), default=0)
-        if _holds(check, len(keys), highest):
+        count = self.count(named)
+        if check.version_le is UNSET and _holds(check, count, 0):
+            return []  # so nobody asks for the highest version
+        highest = max((self._state[key][1] for key in self._within(named)), default=0)
+        if _holds(check, count, highest):
             return []
-        return [Failed("range", index, named.begin, NULL, highest, count=len(keys))]
+        return [Failed("range", index, named.begin, NULL, highest, count=count)]
 
     def read(self, named: Range, writes: Mapping[str, bytes | None], seq: int) -> ReadRange:
         """A range after the writes of transaction ``seq``."""
@@ -86,15 +89,21 @@ class OracleRanges:
         return ReadRange(named, [RangeEntry(k, raw_value(value), seq) for k, value, seq in rows])
 
     def _within(self, wanted: Range) -> list[str]:
+        start, end = self._span(wanted)
+        return self._ordered()[start:end]
+
+    def _span(self, wanted: Range) -> tuple[int, int]:
+        """The places in order of the first key of a range, and of the first behind it."""
+        keys = self._ordered()
+        start = bisect_left(keys, wanted.begin)
+        behind = (wanted.end or "") if wanted.prefix is UNSET else first_behind(wanted.prefix)
+        end = len(keys) if behind is None else bisect_left(keys, behind)
+        return start, max(start, end)
+
+    def _ordered(self) -> list[str]:
         if self._keys is None or self._known is not self._state:
             self._keys, self._known = sorted(self._state), self._state
-        keys = self._keys
-        at = bisect_left(keys, wanted.begin)
-        found = []
-        while at < len(keys) and _is_in(keys[at], wanted):
-            found.append(keys[at])
-            at += 1
-        return found
+        return self._keys
 
 
 def _scanned(txn: Transaction) -> tuple[Range, ...]:

@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from streamydb import errors
 from streamydb.constraints import DeclarationRefused, amended
+from streamydb.constraints.judge import Judge
 from streamydb.errors import ConfigurationError
 from streamydb.limits import MODULE_BYTES_MAX
 from streamydb.procedures.core import ModuleVersion
-from streamydb.procedures.follow_ups import NO_OUTPUTS, FollowUpCounts, Outputs, counts_of
+from streamydb.procedures.follow_ups import FollowUpCounts, counts_of
 from streamydb.procedures.modules import Module, compile_module
-from streamydb.records import CONSTRAINTS_KEY, Call, Result, Transaction, decode
+from streamydb.records import CONSTRAINTS_KEY, Call, Transaction, decode
 from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_MARK, UNIQUE_PREFIX
 from streamydb.records.ranges import Range, RangeRead
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered
-from streamydb.verify.oracle.outputs import OutputRecord, Place, Verdict
+from streamydb.verify.oracle.outputs import OutputRecord, Verdict
 from streamydb.verify.whatif.stretch import History, RememberedIds, WhatIfError
 
 __all__ = ["OtherOracle", "OtherRules", "ResumedOracle", "rules_of"]
@@ -209,18 +209,17 @@ class OtherOracle(ResumedOracle):
         self.calls += 1
         return replaced
 
-    def _concluded(
-        self, txn: Transaction, after: dict[str, bytes | None], place: Place,
-        returned: bytes | None = None, outputs: Outputs = NO_OUTPUTS,
-    ) -> tuple[Result, dict[str, bytes | None]]:
-        """As `Oracle._concluded`; a transaction gets the locks that a constraint of ours wants."""
-        while True:
-            result, writes = super()._concluded(txn, after, place, returned, outputs)
-            wanted = [failed.key for failed in result.failed if failed.check == "lock"]
-            missing = [lock for key in dict.fromkeys(wanted) if (lock := self._own_lock(key))]
-            if not missing or result.code != errors.UNDECLARED_KEY:
-                return result, writes
-            txn = msgspec.structs.replace(txn, locks=(*txn.locks, *missing))
+    def _judge(
+        self, txn: Transaction, touched: Sequence[str], writes: Mapping[str, bytes | None]
+    ) -> Judge:
+        """As `Oracle._judge`; a transaction gets the locks that a constraint of ours wants."""
+        judge = super()._judge(txn, touched, writes)
+        wanted = dict.fromkeys(name for _, name in judge.missing(writes))
+        missing = [lock for name in wanted if (lock := self._own_lock(name))]
+        if not missing:
+            return judge
+        locked = msgspec.structs.replace(txn, locks=(*txn.locks, *missing))
+        return super()._judge(locked, touched, writes)
 
     def _own_lock(self, key: str) -> str | RangeRead | None:
         """Return the lock that a verdict names, if a constraint of ours wants it."""

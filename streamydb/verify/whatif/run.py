@@ -213,8 +213,9 @@ class _Run(NamedTuple):
         for record in records:
             if last is not None and was.next_seq > last:
                 break
+            known = was.state.get(CONSTRAINTS_KEY)
             was.apply(record.value, record.partition, record.offset, record.ts_ms)
-            if absent in _constraints(was):
+            if was.state.get(CONSTRAINTS_KEY) is not known and absent in _constraints(was):
                 seq = was.next_seq - 1
                 raise WhatIfError(
                     f"there is no constraint {absent!r} before seq {first}, where it would be "

@@ -16,7 +16,7 @@ from streamydb.layers.tables import (
     StatementUnsupportedError,
     Tables,
 )
-from streamydb.layers.tables.parsing import is_whole, parse
+from streamydb.layers.tables.parsing import TypedLines, parse
 
 
 @pytest.fixture
@@ -94,11 +94,14 @@ def test_a_script_may_end_with_a_comment(tables: Tables) -> None:
     [
         ("select 1;", True), ("select 1; -- done;", True), ("select ';\n;';", True),
         ("select 1", False), ("-- ;", False), ("select 'a;", False), ("select 1 /* ;", False),
-        ("select 1; select 2", False),
+        ("select 1; select 2", False), ("select 1;\n-- it's done", True),
+        ("select 1; /* x\n; */", True), ("select '\n\n;\n'\n-- x\n;", True),
+        ("select $a$\n;\n$a$", False),
     ],
 )  # fmt: skip
 def test_a_statement_ends_with_a_semicolon_of_its_own(text: str, whole: object) -> None:
-    assert is_whole(text) is whole
+    typed = TypedLines()
+    assert [typed.take(line) for line in text.split("\n")][-1] is whole
 
 
 @pytest.mark.parametrize(
