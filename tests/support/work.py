@@ -44,7 +44,7 @@ class Counter:
         """Count in no further threads."""
         threading.setprofile(None)
         if self._lines:
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
 
     async def worked(self, task: Callable[[], Awaitable[Any]]) -> Work:
         """Return what a task cost, in all threads."""
