@@ -186,6 +186,12 @@ class _PlacingParser(DuckDBParser):
         query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=pivot))
         return self._parse_query_modifiers(query)
 
+    def _parse_ddl_select(self) -> Any:
+        """The query of a CREATE or an INSERT."""
+        if self._match_set((TokenType.PIVOT, TokenType.UNPIVOT)):
+            return self._parse_simplified_pivot(self._prev.token_type is TokenType.UNPIVOT)
+        return super()._parse_ddl_select()
+
     PLACEHOLDER_PARSERS = {  # noqa: RUF012 - as sqlglot declares it
         **DuckDBParser.PLACEHOLDER_PARSERS,
         TokenType.PLACEHOLDER: _placed,

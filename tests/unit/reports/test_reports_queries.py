@@ -124,6 +124,19 @@ def test_a_pivot_is_a_query_wherever_it_stands(tables: Tables, on: str, source: 
     assert [row[0] for row in pages.rows] == ["b"]
 
 
+@pytest.mark.parametrize("on", ["v", "v in (1, 2)"])
+def test_a_table_is_made_of_a_pivot(tables: Tables, on: str) -> None:
+    pivot = f"pivot t on {on} using count(*) group by g order by g"
+    for name, query in (("one", pivot), ("two", f"from ({pivot})")):
+        tables.sql(f"create table {name} as {query}")
+        made = tables.sql(f"select * from {name} order by g")
+        assert (made.columns, made.rows) == (tables.sql(pivot).columns, tables.sql(pivot).rows)
+    if on == "v":
+        for writes in ("create view z as", "insert into t (g, k, v)"):
+            with pytest.raises(SqlError, match=r"(?i)pivot.*(view|create a table of it)"):
+                tables.sql(f"{writes} {pivot}")
+
+
 @pytest.mark.parametrize(
     "tail",
     ["order k", "bla bla", "order by nope", "limit -1", "union all", "order by k order by k"],
