@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
@@ -22,7 +22,9 @@ from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, To
 if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader, Failure
 
-__all__ = ["BATCH_RECORDS_MAX", "GONE", "HOPELESS", "PARTITIONS_CHECK_S", "KafkaSource"]
+__all__ = [
+    "BATCH_RECORDS_MAX", "GONE", "HOPELESS", "PARTITIONS_CHECK_S", "KafkaSource", "topic_id",
+]  # fmt: skip
 
 BATCH_RECORDS_MAX: Final = 5_000
 """Records handed over at once: what comes of more does not stay in a processor's cache."""
@@ -53,6 +55,15 @@ HOPELESS: Final = {
 _log = logging.getLogger(__name__)
 
 
+def topic_id(admin: Any, topic: str) -> str:
+    """Kafka's id of a topic: one that is made anew under the same name has another.
+
+    Raises:
+        TopicsError: Kafka does not answer, or refuses.
+    """
+    return str(answers(admin.describe_topics(TopicCollection([topic])), "describe")[topic].topic_id)
+
+
 class KafkaSource:
     """A `streamydb.kafka.source.ChangesTopic` on Kafka."""
 
@@ -81,10 +92,9 @@ class KafkaSource:
         found = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
         if found is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
-        named = answers(admin.describe_topics(TopicCollection([self._topic])), "describe")
         spans = [TopicSpan(*span) for span in zip(found.beginnings, found.ends, strict=True)]
         return Topic(
-            str(named[self._topic].topic_id),
+            topic_id(admin, self._topic),
             "compact" in found.settings.get("cleanup.policy", ""),
             dict(enumerate(spans)),
         )

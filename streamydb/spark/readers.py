@@ -51,7 +51,8 @@ def read_changes(
 
     A batch has whole transactions: those up to the last seq that is resolved. A stream gives the
     changes of a key in order, and leaves out repetitions by a small state per partition of the
-    topic; it begins with the first change.
+    topic; it begins with the first change. A stream that goes on from a checkpoint fails if the
+    topic was made anew meanwhile.
 
     Args:
         spark: the session.
@@ -64,7 +65,8 @@ def read_changes(
     """
     place = settings_of(database, bootstrap, settings)
     if stream:
-        made = _deduplicated(events(spark, place, stream=True, max_offsets=max_offsets))
+        found = events(spark, place, stream=True, max_offsets=max_offsets)
+        made = _deduplicated(found, _topic_id(place))
     else:
         ends = look(place)
         limit = offsets_json(ends.topic, {n: span.high for n, span in ends.spans.items()})
@@ -160,20 +162,34 @@ def _source(
     return found
 
 
-def _deduplicated(frame: DataFrame) -> DataFrame:
+def _topic_id(place: Settings) -> str:
+    """Kafka's id of the changes topic."""
+    from streamydb.kafka.changes import topic_id
+    from streamydb.kafka.clients import administrator
+
+    return topic_id(administrator(place.client_config()), TopicNames(place.database).changes)
+
+
+def _deduplicated(frame: DataFrame, topic_id: str) -> DataFrame:
+    def fresh(
+        _: tuple[int], parts: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        yield from _fresh(topic_id, parts, state)
+
     return frame.groupBy("partition").applyInPandasWithState(
-        _fresh, _CHANGES, _STATE, "append", "NoTimeout"
+        fresh, _CHANGES, _STATE, "append", "NoTimeout"
     )
 
 
 def _fresh(
-    _: tuple[int], parts: Iterator[pd.DataFrame], state: GroupState
+    topic_id: str, parts: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """The changes of a partition that come for the first time."""
     import pandas as pd
 
     found = pd.concat(list(parts)).sort_values("offset", kind="stable")
-    seen = SeenRecords(*state.get) if state.exists else SeenRecords()
+    resolved, above = state.get if state.exists else (0, b"")
+    seen = SeenRecords(resolved, above, topic_id)
     names = (found[column].tolist() for column in ("seq", "index", "key", "resolved"))
     mask = seen.fresh(zip(*names, strict=True))
     state.update((seen.resolved, seen.pack()))

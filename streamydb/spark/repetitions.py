@@ -8,6 +8,10 @@ have been seen: those of the plans under way.
 
 A change is known by (seq, index, key). A checkpoint of an earlier release remembers it without the
 key; such a change counts as seen whatever its key is.
+
+A topic that was deleted and made anew has other records at the same offsets, and Spark's Kafka
+source goes on where it was: it would skip what is before that. So Kafka's id of the topic is
+remembered, too. A checkpoint of an earlier release learns it.
 """
 
 from __future__ import annotations
@@ -19,16 +23,24 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.errors import ConfigurationError
+
 __all__ = ["SeenRecords"]
 
 
 _KEYED: Final = (-1).to_bytes(8, "little", signed=True)
-"""What is packed begins with it if it has keys; before, it began with a seq, which is above 0."""
+"""What a release without the topic has packed begins with it if it has keys; before that, it began
+with a seq, which is above 0.
+"""
+
+_OF_TOPIC: Final = (-2).to_bytes(8, "little", signed=True)
+"""What is packed begins with it if the topic is known."""
 
 _Name = tuple[int, int, str | None]
 """(seq, index, key); no key if that was not kept."""
 
 _decode = msgspec.msgpack.Decoder(list[_Name]).decode
+_decode_of_topic = msgspec.msgpack.Decoder(tuple[str, list[_Name]]).decode
 
 
 class SeenRecords:
@@ -37,12 +49,25 @@ class SeenRecords:
     Attributes:
         resolved: everything up to this seq.
         above: the names of those beyond it.
+        topic: Kafka's id of the topic that the partition is of; empty if nobody told it.
     """
 
-    def __init__(self, resolved: int = 0, above: bytes = b"") -> None:
-        """Begin where another one, whose `pack` gave ``above``, ended."""
+    def __init__(self, resolved: int = 0, above: bytes = b"", topic: str = "") -> None:
+        """Begin where another one, whose `pack` gave ``above``, ended.
+
+        Raises:
+            ConfigurationError: that one was of another topic than ``topic``.
+        """
         self.resolved = resolved
-        self.above: set[_Name] = set(_unpacked(above))
+        known, names = _unpacked(above)
+        if known and topic and known != topic:
+            raise ConfigurationError(
+                f"The topic of the changes was made anew: the checkpoint belongs to the topic with "
+                f"the id {known}, and it has {topic} now. Name another checkpoint, and make anew "
+                f"what the query has written."
+            )
+        self.topic = topic or known
+        self.above: set[_Name] = set(names)
 
     def fresh(
         self, events: Iterable[tuple[int, int, str | None, bool]]
@@ -57,10 +82,10 @@ class SeenRecords:
 
     def pack(self) -> bytes:
         """Encode what to remember beside `resolved`."""
-        if not self.above:
-            return b""
         names = sorted(self.above, key=lambda name: (name[0], name[1], name[2] or ""))
-        return _KEYED + msgspec.msgpack.encode(names)
+        if self.topic:
+            return _OF_TOPIC + msgspec.msgpack.encode((self.topic, names))
+        return _KEYED + msgspec.msgpack.encode(names) if names else b""
 
     def _is_fresh(
         self, seq: int, index: int, key: str | None, resolved: bool  # noqa: FBT001
@@ -78,9 +103,11 @@ class SeenRecords:
         return True
 
 
-def _unpacked(above: bytes) -> Iterable[_Name]:
-    """The names in what `SeenRecords.pack` of this release, or of an earlier one, has made."""
+def _unpacked(above: bytes) -> tuple[str, Iterable[_Name]]:
+    """The topic, if it was known, and the names in what `SeenRecords.pack` of any release made."""
+    if above.startswith(_OF_TOPIC):
+        return _decode_of_topic(above[len(_OF_TOPIC) :])
     if above.startswith(_KEYED):
-        return _decode(above[len(_KEYED) :])
+        return "", _decode(above[len(_KEYED) :])
     pairs = np.frombuffer(above, np.int64).reshape(-1, 2)
-    return [(seq, index, None) for seq, index in pairs.tolist()]
+    return "", [(seq, index, None) for seq, index in pairs.tolist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
     from streamydb.read_model.ports import Scannable
 
-__all__ = ["Sql", "SqlMissingError", "connect", "lock", "open_read_model", "open_snapshot", "show"]
+__all__ = [
+    "Sql", "SqlMissingError", "connect", "lock", "message_of", "open_read_model", "open_snapshot",
+    "show",
+]  # fmt: skip
 
 _VIEW: Final = """
 create view kv as
@@ -31,6 +35,15 @@ _SHUT: Final = {
     "enable_external_access": "false",
 }
 """No files, no network, no extensions, no variables of this program, nothing on disk."""
+
+
+_OR_SET: Final = re.compile(r",? or SET \w+ ?=[^\n]*?(?=\.(?:\s|$))")
+_SENTENCE: Final = re.compile(r"(?<=[.:;]) +")
+_ADVICE: Final = re.compile(
+    r"(?:\* )?(?:Use \"?SET |SET \w|INSTALL \w|LOAD \w|Please try installing|"
+    r"Alternatively, consider enabling auto)"
+)
+"""Sentences of DuckDB's messages that begin so tell of settings and extensions."""
 
 
 class SqlMissingError(StreamyError):
@@ -172,3 +185,17 @@ def lock(connection: duckdb.DuckDBPyConnection) -> None:
     for name, value in _SHUT.items():
         connection.execute(f"set {name} = '{value}'")
     connection.execute("set lock_configuration = true")
+
+
+def message_of(error: Exception) -> str:
+    """The message of an error of a locked connection, without the advice to change settings.
+
+    Nobody can take that: DuckDB tells of `SET`, `INSTALL` and `LOAD`.
+    """
+    told, line, shown = str(error).partition("\n\nLINE ")
+    kept = []
+    for each in _OR_SET.sub("", told).split("\n"):
+        sentences = [one for one in _SENTENCE.split(each) if not _ADVICE.match(one)]
+        if sentences or not each:
+            kept.append(" ".join(sentences))
+    return "\n".join(kept).rstrip() + line + shown

@@ -22,7 +22,7 @@ import msgspec
 from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
 from streamydb.read_model.ports import Scannable
 from streamydb.sql.answers import AnswerTooLargeError, UnheldValueError, answer
-from streamydb.sql.engine import connect, lock, show
+from streamydb.sql.engine import connect, lock, message_of, show
 from streamydb.sql.pool import READY
 
 __all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "hold", "main", "run"]
@@ -159,10 +159,10 @@ def run(job: Job, *, bound: bool = False) -> QueryOutcome:
 
 def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOutcome:
     try:
-        statements = connection.extract_statements(job.sql)
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        query = _only_query(connection, job.sql)
+        if query is None:
             return QueryOutcome("invalid", message=_REFUSED)
-        done = connection.execute(statements[0], job.params)
+        done = connection.execute(query, job.params)
         body = answer(done, seq, rows_max=job.rows_max, bytes_max=job.bytes_max)
         return QueryOutcome("done", msgspec.Raw(body))
     except AnswerTooLargeError:
@@ -172,9 +172,41 @@ def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOu
     except (duckdb.InternalException, duckdb.FatalException):
         return QueryOutcome("invalid", message="DuckDB failed on this query.")
     except (duckdb.Error, UnheldValueError) as fault:
-        return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
+        return QueryOutcome("invalid", message=message_of(fault)[:_MESSAGE_CHARACTERS_MAX])
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
         return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])
+
+
+def _only_query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement | None:
+    """The query that a text is; None if it is more than one, or something else.
+
+    DuckDB makes several statements of a PIVOT by the values that there are. So does it of a
+    `create table` of one; but in brackets there can be nothing but a query.
+    """
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        return None
+    [found] = statements
+    if found.type == duckdb.StatementType.SELECT:
+        return found
+    if found.type != duckdb.StatementType.MULTI:
+        return None
+    try:
+        inner = connection.extract_statements(f"from (\n{_without_end(sql)}\n)")
+    except duckdb.ParserException:
+        return None
+    return found if len(inner) == 1 else None
+
+
+def _without_end(sql: str) -> str:
+    """A statement without the semicolons at its end, and what stands behind them."""
+    text, end = sql.encode(), len(sql.encode())
+    for at, kind in reversed(duckdb.tokenize(sql)):
+        if text[at:at + 1] == b";" and kind == duckdb.token_type.operator:
+            end = at
+        elif kind != duckdb.token_type.comment:
+            break
+    return text[:end].decode()
 
 
 @contextmanager

@@ -42,7 +42,8 @@ class Lease:
             the database refuses a smaller token than the greatest that it has seen.
         ttl_ms: how long it is held after it was acquired or renewed.
         until_s: until when it is surely held, on `time.monotonic` of the process that acquired it:
-            ``ttl_ms`` after the request was sent.
+            ``ttl_ms`` after the request was sent. That clock may stand while the machine sleeps, so
+            only `guard` and the token protect.
     """
 
     name: str

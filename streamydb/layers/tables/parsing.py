@@ -155,7 +155,7 @@ def is_saving(statement: exp.Expr) -> bool:
 
 
 class _PlacingParser(DuckDBParser):
-    """Knows the places of parameters, and the text of expressions."""
+    """Knows the places of parameters, the text of expressions, and a PIVOT as a query."""
 
     def _parse_assignment(self) -> Any:
         return self._with_text(super()._parse_assignment)
@@ -180,6 +180,18 @@ class _PlacingParser(DuckDBParser):
             self._match_text_seq("SAVEPOINT")
             return self.expression(Release(this=self._parse_id_var()))
         return super()._parse_statement()
+
+    def _parse_simplified_pivot(self, is_unpivot: Any = None) -> Any:
+        """A pivot as the query that it is, with what may follow: ORDER BY, LIMIT and OFFSET."""
+        pivot = super()._parse_simplified_pivot(is_unpivot)
+        query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=pivot))
+        return self._parse_query_modifiers(query)
+
+    def _parse_ddl_select(self) -> Any:
+        """The query of a CREATE or an INSERT."""
+        if self._match_set((TokenType.PIVOT, TokenType.UNPIVOT)):
+            return self._parse_simplified_pivot(self._prev.token_type is TokenType.UNPIVOT)
+        return super()._parse_ddl_select()
 
     PLACEHOLDER_PARSERS = {  # noqa: RUF012 - as sqlglot declares it
         **DuckDBParser.PLACEHOLDER_PARSERS,

@@ -23,7 +23,7 @@ from streamydb.layers.tables.errors import (
 )
 from streamydb.layers.tables.types import FINITE, ColumnType
 from streamydb.sql.answers import UnheldValueError, fetched
-from streamydb.sql.engine import connect, lock
+from streamydb.sql.engine import connect, lock, message_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -275,7 +275,7 @@ def _refused(error: duckdb.Error, origin: exp.Expr | None) -> SqlError:
     """The error in the statement's own words, with the place of the name that it is about."""
     import duckdb
 
-    first, *more = str(error).partition("\n\nLINE")[0].splitlines()
+    first, *more = message_of(error).partition("\n\nLINE")[0].splitlines()
     message = first.partition("Error: ")[2] or first
     hints = [line.strip() for line in more if line.startswith(_HINTS) and _OWN not in line]
     data = isinstance(error, duckdb.DataError | duckdb.InvalidInputException)
