@@ -18,7 +18,7 @@ _SHOWN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a gear is: the last seq that it has executed, and the next offset of the log."""
+    """The last seq that a gear has executed, and the next offset of the log that it reads."""
 
     seq: int
     position: int
