@@ -58,6 +58,7 @@ def examine(target: Target) -> Iterator[Finding]:
     yield from topics
     if all(topic.level != "fail" for topic in topics):
         yield _guarded("clock", lambda: _clock(target))
+        yield _guarded("gears", lambda: _gears(target))
     yield _pipeline(target)
 
 
@@ -170,6 +171,26 @@ def commit_warning(target: Target) -> str | None:
     admin, name = administrator(target.connection), TopicNames(target.database).transactions
     partitions = range(count_partitions(cluster(admin).topics.get(name)))
     return log_time(admin, name, partitions).warning()
+
+
+def _gears(target: Target) -> Finding:
+    """Find out if PySpark and the database allow a real-time gear, wanted or not."""
+    from streamydb.kafka import TopicNames, describe
+    from streamydb.pipeline.realtime.requirements import database_obstacle, version_obstacle
+
+    settings, names = target.settings, TopicNames(target.database)
+    topics = describe(target.connection, target.database)
+    why = version_obstacle(installed("pyspark") or "that is not installed") or database_obstacle(
+        topics[names.feedback].partitions, topics[names.transactions].partitions, settings.grouping
+    )
+    if settings.gear == "micro-batch":
+        could = "this database could have two" if why is None else f"and could have no other: {why}"
+        return Finding("gears", "ok", f"one, as STREAMYDB_GEAR says; {could}")
+    if why is None:
+        return Finding("gears", "ok", "two: micro-batch and real-time")
+    asked = "gear" in settings.model_fields_set
+    fix = "leave STREAMYDB_GEAR out, or say micro-batch" if asked else ""
+    return Finding("gears", "fail" if asked else "ok", f"one, micro-batch: {why}", fix)
 
 
 def _pipeline(target: Target) -> Finding:

@@ -263,11 +263,18 @@ def _table(overview: Overview) -> Table:
 
 
 def gear_row(said: PipelineStatus) -> str | None:
-    """Say which gear of a pipeline leads, since when, and why."""
+    """Say which gear of a pipeline leads, since when and why, and how far the other one is."""
     gear = said.gear
     if gear is None or said.state != "running":
         return None
-    return f"{gear.gear} leads for {age_s(gear.since_ms) or 0:.0f} s: {gear.why}"
+    if gear.obstacle is not None:
+        return f"one, {gear.gear}; there is no real-time gear: {gear.obstacle}"
+    leads = "leads" if said.role in {"leading", None} else "follows"
+    text = f"{gear.gear} {leads} for {age_s(gear.since_ms) or 0:.0f} s: {gear.why}"
+    if gear.behind is None:
+        return text
+    records = f"{gear.behind_records or 0:,} records"
+    return f"{text}; the other one is {gear.behind:,} seqs and {records} behind"
 
 
 def copy_row(copy: Copy | None) -> str | None:

@@ -11,6 +11,7 @@ from streamydb.facade.conditions import FIELD
 from streamydb.facade.openapi_types import absent, of, plain, record_schemas
 from streamydb.facade.problems import type_of
 from streamydb.limits import ID_BYTES_MAX
+from streamydb.records.gears import GEARS
 from streamydb.records.generation import GENERATION
 from streamydb.records.problems import PROBLEMS
 
@@ -159,6 +160,38 @@ _EXPLANATION: Final[_Json] = {
         "unknown": {"type": "object", "additionalProperties": _TEXT},
     },
 }
+_GEAR: Final[_Json] = {
+    "type": ["object", "null"],
+    "description": "Which gear of the pipeline leads; null: it has not told.",
+    "required": ["gear", "since_ms", "why", "obstacle", "behind", "behind_records"],
+    "properties": {
+        "gear": {"type": "string", "enum": [*GEARS]},
+        "since_ms": _SEQ,
+        "why": _TEXT,
+        "worker": {"type": ["integer", "null"]},
+        "obstacle": {
+            "type": ["string", "null"], "description": "Why it has one gear; null: it has two.",
+        },
+        "behind": {
+            "type": ["integer", "null"], "description": "Seqs that the other gear lacks.",
+        },
+        "behind_records": {
+            "type": ["integer", "null"], "description": "Log records that it has not read.",
+        },
+    },
+}  # fmt: skip
+_WITH_GEAR: Final[_Json] = {**_OPEN, "required": ["gear"], "properties": {"gear": _GEAR}}
+_PIPELINES: Final[_Json] = {
+    "type": "object",
+    "required": ["database", "here", "heard", "digests", "why"],
+    "properties": {
+        "database": _TEXT,
+        "here": {"type": "array", "items": _WITH_GEAR},
+        "heard": {"type": ["array", "null"], "items": _WITH_GEAR},
+        "digests": {"type": ["array", "null"], "items": _OPEN},
+        "why": {"type": "array", "items": _TEXT},
+    },
+}
 _LIVE: Final[_Json] = {**_OPEN, "required": ["status"], "properties": {"status": _TEXT}}
 _SERVED: Final = ("reads", "strong", "writes", "changes")
 _HEALTH: Final[_Json] = {
@@ -187,7 +220,7 @@ _NAMED: Final[dict[str, _Json]] = {
     "sql_answer": _SQL_ANSWER, "statement_result": _STATEMENT_RESULT,
     "table": _TABLE, "column": _COLUMN, "emissions": _EMITTED,
     "pending": _PENDING, "explanation": _EXPLANATION, "live": _LIVE, "health": _HEALTH,
-    "problem_type": _PROBLEM,
+    "pipelines": _PIPELINES, "problem_type": _PROBLEM,
 }  # fmt: skip
 
 _BODIES: Final[dict[tuple[str, str], _Json]] = {
@@ -237,7 +270,9 @@ _ANSWERS: Final[dict[tuple[str, str], dict[str, tuple[str, str, _Json]]]] = {
         "200": ("The versions.", "application/json", _OPEN),
     },
     ("get", "/v1/stats"): {"200": ("The figures.", "application/json", _OPEN)},
-    ("get", "/v1/pipelines"): {"200": ("The pipelines.", "application/json", _OPEN)},
+    ("get", "/v1/pipelines"): {
+        "200": ("The pipelines.", "application/json", of("pipelines")),
+    },
     ("get", "/v1/constraints"): {
         "200": ("The constraints by name.", "application/json", _OPEN)
     },

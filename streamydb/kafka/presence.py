@@ -28,6 +28,7 @@ from streamydb.records.control import (
     decode_message,
     owner_of,
 )
+from streamydb.records.gears import GearStatus
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as Record
@@ -61,12 +62,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """It leads, or could take over at once."""
     age_s: float
     """Seconds since it was heard, by Kafka's clock and this machine's."""
+    gear: GearStatus | None = None
+    """Which of its gears leads; None: it has not told. A real-time gear is heard by itself, too."""
 
     def __str__(self) -> str:
         """Return a line for people."""
         who = self.name or f"without a name (checkpoint {self.pipeline[:8]})"
         state = self.role if self.role == "leading" or self.ready else f"{self.role}, not ready"
-        return f"{who}, {state}, epoch {self.epoch}, heard {self.age_s:.1f} s ago"
+        gear = "" if self.gear is None else f", gear {self.gear.gear}"
+        return f"{who}, {state}, epoch {self.epoch}{gear}, heard {self.age_s:.1f} s ago"
 
 
 def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Seen]:
@@ -112,12 +116,13 @@ def _last(
             holder = claimed.setdefault(message.epoch, message.pipeline)
             if holder != message.pipeline:  # the first claim of an epoch holds
                 continue
-        leads = not isinstance(message, Following)
+        leads, before = not isinstance(message, Following), last.get(message.pipeline)
         newest = max(newest, message.epoch if leads else 0)
         last[message.pipeline] = Seen(
             name=message.name, pipeline=message.pipeline, epoch=message.epoch,
             age_s=(now_ms - append_ms) / 1000, role="leading" if leads else "following",
             resolved=getattr(message, "resolved", 0), ready=getattr(message, "ready", leads),
+            gear=getattr(message, "gear", None) or (None if before is None else before.gear),
         )  # fmt: skip
     return [*last.values()], newest
 

@@ -21,6 +21,7 @@ from streamydb.local.disk import full_disk
 from streamydb.local.file_lock import write_whole
 from streamydb.local.launcher import Birth, birth_of
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
+from streamydb.records.gears import GearStatus
 
 PIPELINE = "pipeline"
 """Name of the background process that runs the Spark query."""
@@ -59,19 +60,6 @@ class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class GearStatus(msgspec.Struct, frozen=True):
-    """The gear of a pipeline that leads.
-
-    ``gear``: micro-batch or real-time. ``since_ms``: since when, in ms since 1970. ``why``: for
-    people. ``worker``: the process of the real-time gear; None if that does not lead.
-    """
-
-    gear: str
-    since_ms: int
-    why: str
-    worker: int | None = None
-
-
 class PipelineStatus(msgspec.Struct, kw_only=True):
     """The pipeline's report of its state (the fields that it has not written yet are None)."""
 
@@ -99,7 +87,7 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     name: str | None = None
     """The pipeline's name, if it has one."""
     role: str | None = None
-    """leading or following (starting, claiming in between)."""
+    """leading or following (starting, claiming in between); leading if one of its gears does."""
     epoch: int | None = None
     ready: bool | None = None
     """Of one that follows: it could take over at once."""
@@ -112,7 +100,7 @@ class PipelineStatus(msgspec.Struct, kw_only=True):
     faults: int | None = None
     """Transactions that a fault of ours has aborted, in the whole log."""
     gear: GearStatus | None = None
-    """Of a pipeline that has two gears: which one leads."""
+    """Which of the pipeline's gears leads."""
     since_boot: str = ""
     """When the process began (`launcher.Birth`)."""
 

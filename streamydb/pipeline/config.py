@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.pipeline.realtime.requirements import database_obstacle
 from streamydb.settings import Settings
 
 __all__ = ["PipelineConfig", "default_local"]
@@ -24,7 +25,7 @@ class PipelineConfig:
     ``start``: a state or a backup that a new checkpoint begins with.
     ``store``: the URL of a checkpoint in an object store, of which ``checkpoint`` is then a local
     copy. ``poll_records``: how many records of the log Kafka's client unpacks at once;
-    None: as many as usual. ``gears``: a real-time gear runs beside the micro-batch gear.
+    None: as many as usual. ``gears``: a real-time gear runs beside the micro-batch gear, if it can.
     """
 
     settings: Settings
@@ -41,6 +42,17 @@ class PipelineConfig:
     store: str | None = None
     poll_records: int | None = None
     gears: bool = False
+
+    @property
+    def gears_asked(self) -> bool:
+        """True if both gears were asked for; the setting's default asks for nothing."""
+        return self.gears and "gear" in self.settings.model_fields_set
+
+    @property
+    def may_have_gears(self) -> bool:
+        """True if nothing that is known before Spark starts keeps the real-time gear off."""
+        of = self.settings
+        return self.gears and database_obstacle(of.shards, of.partitions, of.grouping) is None
 
     @property
     def location(self) -> str:

@@ -120,7 +120,7 @@ def _session(config: PipelineConfig, jvm: EarlyJvm | None) -> SparkSession:
 def _what(config: PipelineConfig) -> tuple[str, str | None, dict[str, str]]:
     added = dict(STORE_SETTINGS) if config.store else {}
     master = config.master
-    if config.gears:
+    if config.may_have_gears:
         added[PIPELINED] = "true"
         master = None if master is None else with_slots(master, GEAR_SLOTS)
     name = f"streamydb {config.settings.database}"

@@ -26,7 +26,6 @@ from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.positions import written_until
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
-from streamydb.key_processor.base import has_base
 from streamydb.local.exposition import serve
 from streamydb.local.logs import keep_short
 from streamydb.local.shard_files import own_caches
@@ -50,7 +49,9 @@ from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, Statu
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.realtime.gear import RealTimeGear
 from streamydb.pipeline.realtime.life import GearStart, output_topics
-from streamydb.pipeline.realtime.query import real_time_session, unsupported
+from streamydb.pipeline.realtime.query import real_time_session
+from streamydb.pipeline.realtime.report import GearReports, Reach, one_gear
+from streamydb.pipeline.realtime.site import gear_obstacle
 from streamydb.pipeline.record import (
     made_anew,
     recorded_config,
@@ -151,6 +152,8 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     _go_on(ending)
     spark = _spark(parts, launch)
     _go_on(ending)
+    partitions = found.topics[TopicNames(found.database.database).transactions].partitions
+    obstacle = gear_obstacle(config, found.database, partitions, spark)
     serve(parts.metrics.registry, config.settings)
     topic, desk = parts.patience.ask(lambda: _rulings(found))
     checkpoint.push()
@@ -178,7 +181,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
             config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
         ),
         _growth(found, coordinator) as growth,
-        _gear(parts, found, spark, coordinator),
+        _gear(parts, found, spark, coordinator, obstacle),
     ):
         code = wait(
             queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
@@ -320,15 +323,18 @@ def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
 
 
 def _gear(
-    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator
+    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator,
+    obstacle: str | None,
 ) -> AbstractContextManager[object]:
-    """Run the real-time gear beside the query, if it is wanted and this database can have one."""
-    config, database = found.config, found.database
-    if not config.gears:
-        return nullcontext()
-    why = unsupported() or (None if has_base(database) else "only one shard and partition have it")
-    if why is not None:
-        log.warning("there is no real-time gear: %s", why)
+    """Run the real-time gear beside the query, unless there is an ``obstacle``."""
+    config, database, said = found.config, found.database, parts.status.status
+    reports = GearReports(
+        (parts.reports.show_gear, coordinator.note_gear),
+        lambda reason: parts.metrics.gears.ended.labels(reason).inc(),
+        lambda: Reach(said.seq or 0, said.read or 0),
+    )
+    if obstacle is not None:
+        reports.show(one_gear(obstacle))
         return nullcontext()
     settings, names = config.settings, TopicNames(database.database)
     start = GearStart(
@@ -337,8 +343,7 @@ def _gear(
         real_time_session(spark), _changes(found).partitions, output_topics(names),
     )
     return RealTimeGear(
-        start, lambda: parts.status.status.read or 0, lambda: coordinator.leads, parts.show_gear,
-        lambda reason: parts.metrics.gear_ended.labels(reason).inc(), parts.ending.requested,
+        start, lambda: said.read or 0, lambda: coordinator.leads, reports, parts.ending.requested,
     )
 
 
@@ -387,7 +392,7 @@ def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinat
     connection = config.settings.client_config()
     written = written_until(connection, database.database)
     shared = SharedTopics(connection, database.database, feedback)
-    coordinator = Coordinator(shared, database, member, parts.show, rulings)
+    coordinator = Coordinator(shared, database, member, parts.reports.show, rulings)
     coordinator.written = written
     try:
         coordinator.begin()

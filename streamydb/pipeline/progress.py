@@ -28,7 +28,7 @@ from streamydb.local.launcher import birth_of
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.standby.position import PipelinePosition
 
-__all__ = ["PipelineMetrics", "ProgressListener", "StatusWriter"]
+__all__ = ["GearMetrics", "PipelineMetrics", "ProgressListener", "StatusWriter"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -83,6 +83,38 @@ class StatusWriter:
             self._unwritten = False
 
 
+class GearMetrics:
+    """Prometheus metrics of a pipeline's gears."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register in the pipeline's registry."""
+        self.leads = Gauge(
+            "streamydb_gear", "1: this gear leads", ["gear"], registry=registry
+        )
+        self.available = Gauge(
+            "streamydb_gear_available", "1: this pipeline has a real-time gear",
+            registry=registry,
+        )
+        self.behind = Gauge(
+            "streamydb_gear_behind_seqs",
+            "Seqs that this gear lacks of what the other one has executed; NaN: unknown",
+            ["gear"], registry=registry,
+        )
+        self.behind_records = Gauge(
+            "streamydb_gear_behind_records",
+            "Log records that the other gear has read and this one has not; NaN: unknown",
+            ["gear"], registry=registry,
+        )
+        self.shifts = Counter(
+            "streamydb_gear_shifts", "How often the lead went to the other gear",
+            registry=registry,
+        )
+        self.ended = Counter(
+            "streamydb_gear_ended", "How often the real-time gear has ended, and why", ["reason"],
+            registry=registry,
+        )
+
+
 class PipelineMetrics:
     """Prometheus metrics of a pipeline."""
 
@@ -122,17 +154,7 @@ class PipelineMetrics:
         self.diverged = Gauge(
             "streamydb_diverged", "1: digests of two pipelines differ", registry=self.registry
         )
-        self.gear = Gauge(
-            "streamydb_gear", "1: this gear leads", ["gear"], registry=self.registry
-        )
-        self.gear_shifts = Counter(
-            "streamydb_gear_shifts", "How often the lead went to the other gear",
-            registry=self.registry,
-        )
-        self.gear_ended = Counter(
-            "streamydb_gear_ended", "How often the real-time gear has ended, and why", ["reason"],
-            registry=self.registry,
-        )
+        self.gears = GearMetrics(self.registry)
         self.batch = Histogram(
             "streamydb_batch_seconds",
             "Time of a micro-batch",

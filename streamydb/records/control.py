@@ -8,6 +8,7 @@ import msgspec
 
 from streamydb.errors import RecordError
 from streamydb.records.formats import FORMAT, UNREADABLE, not_read
+from streamydb.records.gears import GearStatus
 
 __all__ = [
     "Audited",
@@ -50,20 +51,22 @@ class Beat(_Message, frozen=True, kw_only=True, tag="beat"):
     """The sender leads, and all outputs up to ``resolved`` are written.
 
     ``read``: the sum of the offsets up to which it has read the log. ``executed``: up to where its
-    own state is; -1: it does not know yet, or is of a release that does not say it.
+    own state is; -1: it does not know yet, or is of a release that does not say it. ``gear``: which
+    of its gears leads; None: it has not told, is itself a real-time gear, or of an earlier release.
     """
 
     epoch: int
     resolved: int
     read: int
     executed: int = -1
+    gear: GearStatus | None = None
 
 
 class Following(_Message, frozen=True, kw_only=True, tag="following"):
     """The sender follows: all up to ``resolved`` is in its state, it was ``lag_ms`` ago elsewhere.
 
     ``behind``: how many seqs it lacks of what it was told; -1: it does not know. ``wants``: it
-    would claim the lead, so whoever is further is to say so.
+    would claim the lead, so whoever is further is to say so. ``gear``: as of a beat.
     """
 
     epoch: int
@@ -72,6 +75,7 @@ class Following(_Message, frozen=True, kw_only=True, tag="following"):
     ready: bool
     behind: int = -1
     wants: bool = False
+    gear: GearStatus | None = None
 
 
 class Handover(_Message, frozen=True, kw_only=True, tag="handover"):

@@ -18,6 +18,7 @@ from streamydb.facade.services import AnyRequest, client_of, json_response
 from streamydb.kafka.digests import ShardDigests
 from streamydb.kafka.presence import Seen
 from streamydb.local.folder import PipelineStatus
+from streamydb.records.gears import GearStatus
 
 __all__ = ["PipelineWatch", "pipelines_handler"]
 
@@ -40,6 +41,7 @@ class _Here(msgspec.Struct, kw_only=True):
     lag_ms: int | None
     lag: int | None
     alarm: str | None
+    gear: GearStatus | None
 
 
 class _Report(msgspec.Struct, kw_only=True):
@@ -119,9 +121,10 @@ def pipelines_handler(watch: PipelineWatch) -> HTTPRouteHandler:
         """Show the pipelines that execute the database, and their last digests.
 
         `here` are those that were started on the facade's machine, `heard` those that spoke in
-        Kafka in the last half minute, wherever they run. Digests of one shard at one seq are alike,
-        or a pipeline is wrong; as they are of the whole state, they are told to tokens that may
-        read all. What is null cannot be read; `why` says the reason.
+        Kafka in the last half minute, wherever they run. `gear` says which gear of a pipeline leads
+        and how far the other one is behind, or the `obstacle`: why it has one. Digests of one shard
+        at one seq are alike, or a pipeline is wrong; as they are of the whole state, they are told
+        to tokens that may read all. What is null cannot be read; `why` says the reason.
         """
         report = await watch.report(whole=client_of(request).may_read(""))
         return json_response(report, headers={"Cache-Control": "no-store"})

@@ -22,23 +22,20 @@ from streamydb.kafka.clients import SHARED, reader
 from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
-from streamydb.local.folder import GearStatus
 from streamydb.local.shard_files import shard_folder
 from streamydb.pipeline.background import Background
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.life import GearEnded, GearLife, GearStart
 from streamydb.pipeline.realtime.pace import Pace
+from streamydb.pipeline.realtime.report import GearReports, Reach
 from streamydb.pipeline.realtime.shifting import LogSample, Shifting
 from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.control import Handover
+from streamydb.records.gears import MICRO_BATCH, REAL_TIME, GearStatus
 
-__all__ = ["GEARS", "RealTimeGear"]
+__all__ = ["RealTimeGear"]
 
 log = logging.getLogger("streamydb.realtime")
-
-MICRO_BATCH: Final = "micro-batch"
-REAL_TIME: Final = "real-time"
-GEARS: Final = (MICRO_BATCH, REAL_TIME)
 
 _Stage: TypeAlias = Literal["following", "leading", "leaving"]
 
@@ -59,20 +56,18 @@ class RealTimeGear(Background):
         start: what its starts have in common.
         executed: how far the micro-batch gear has read the log.
         leads: whether the micro-batch gear leads.
-        show: is told which gear leads, when that changes.
-        count: is told why a real-time gear has ended.
+        reports: is told which gear leads, how far the real-time gear is, and why one has ended.
         ending: set when the pipeline is told to stop; then the micro-batch gear gets the lead.
     """
 
     def __init__(
         self, start: GearStart, executed: Callable[[], int], leads: Callable[[], bool],
-        show: Callable[[GearStatus], None], count: Callable[[str], None], ending: threading.Event,
+        reports: GearReports, ending: threading.Event,
     ) -> None:
         """Nothing runs yet."""
         super().__init__("streamydb-gears")
         self._start = start
-        self._show = show
-        self._count = count
+        self._show, self._note, self._count = reports.show, reports.note, reports.count
         self._ending = ending
         self._read = executed
         self._other_leads = leads
@@ -114,9 +109,9 @@ class RealTimeGear(Background):
         return self._stop.is_set() or self._ending.is_set()
 
     def _wait_for_calm(self) -> bool:
-        """Look at the log; return True if a gear may begin."""
+        """Look at the log; return True if a gear may begin, of a pipeline that leads."""
         self._sample(self._read())
-        if self.shifting.wants_up(_now_ms()):
+        if self._other_leads() and self.shifting.wants_up(_now_ms()):
             return True
         self._stop.wait(_SAMPLE_S)
         return False
@@ -173,12 +168,18 @@ class RealTimeGear(Background):
         life.note()
         executed = life.executed
         self._sample(self._read() if executed is None else executed.position)
+        if executed is not None:
+            self._note(Reach(executed.seq, executed.position))
         if self._stage == "following":
             return self._turn_following(life)
         if not life.leads:
             self.shifting.shifted(_now_ms())
-            self._count("load" if self._stage == "leaving" else "replaced")
-            self._tell(MICRO_BATCH, "the log is too fast for the real-time gear")
+            shifted = self._stage == "leaving"
+            self._count("load" if shifted else "replaced")
+            self._tell(
+                MICRO_BATCH, "the log is too fast for the real-time gear" if shifted
+                else "the real-time gear was replaced: a hand-over, or it was not heard",
+            )
             return False
         if self._stage == "leading" and self.shifting.wants_down(_now_ms()):
             log.info("the log is too fast for the real-time gear; the other one is to lead")
@@ -203,9 +204,14 @@ class RealTimeGear(Background):
         return True
 
     def _ask(self, pipeline: str) -> None:
-        """Ask a pipeline to take the lead; it does when it is ready."""
-        now_s = time.monotonic()
+        """Ask a gear of this pipeline to take the lead; it does when it is ready.
+
+        Not while another pipeline leads: the gears of two would take the lead from each other.
+        """
+        now_s, life = time.monotonic(), self._life
         if now_s - self._asked_s < _ASK_S:
+            return
+        if not self._other_leads() and (life is None or not life.leads):
             return
         self._asked_s = now_s
         self._topics.say(Handover(log=self._start.log_id, pipeline="", target=pipeline))

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,9 +25,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamydb.pipeline.hosts import RECORD_SCHEMA
 from streamydb.pipeline.realtime.host import INPUT_COLUMNS, RealTimeHost
 
-__all__ = ["real_time_session", "start_query", "unsupported"]
+__all__ = ["real_time_session", "start_query"]
 
-_SPARK_MIN: Final = (4, 3)
 _BATCH: Final = "1440 minutes"
 """Spark commits what it has read once in so long. Nothing is ever recovered from that: a start
 begins with the base of the other gear. So a batch ends as seldom as possible.
@@ -51,15 +49,6 @@ _SINK_OPTIONS: Final = {
     "kafka.linger.ms": "0",
     "kafka.delivery.timeout.ms": "120000",
 }
-
-
-def unsupported() -> str | None:
-    """Return why this PySpark has no real-time gear; None if it has one."""
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if version >= _SPARK_MIN:
-        return None
-    needed = ".".join(map(str, _SPARK_MIN))
-    return f"PySpark {pyspark.__version__} cannot pipeline Python functions; {needed} can"
 
 
 def real_time_session(spark: SparkSession) -> SparkSession:

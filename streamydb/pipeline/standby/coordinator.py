@@ -29,6 +29,7 @@ from streamydb.pipeline.standby.kafka import (
 )
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.control import Audited, Beat, Message
+from streamydb.records.gears import GearStatus
 from streamydb.records.rulings import Rulings
 
 __all__ = ["Coordinator", "StandbyReport"]
@@ -220,6 +221,11 @@ class Coordinator:
         """Take in how far the query is; called by any thread."""
         with self._news:
             self._position, self._fresh = position, True
+
+    def note_gear(self, gear: GearStatus) -> None:
+        """Have the messages of this pipeline tell which of its gears leads; called by any thread.
+        """
+        self._member.gear = gear
 
     def _run(self) -> None:
         while not self._stop.is_set() and self.failure is None:

@@ -31,6 +31,7 @@ from streamydb.records.control import (
     Message,
     owner_of,
 )
+from streamydb.records.gears import GearStatus
 
 __all__ = ["Member", "Role"]
 
@@ -65,6 +66,7 @@ class Member:
             rely on what others said: a rebuild from the log writes everything again.
         leader: the pipeline that leads, as far as is known.
         before: the pipeline that led before it; empty: none.
+        gear: which gear of this pipeline leads; its messages tell it.
         led: claims are above this epoch, too: somebody has led in it, and the topic that says so
             may have been emptied since.
     """
@@ -78,6 +80,7 @@ class Member:
         self.covered = 0
         self.leader = Leader()
         self.before = ""
+        self.gear: GearStatus | None = None
         self._log, self._me = log, pipeline
         self._sender: dict[str, Any] = {
             "log": log, "pipeline": pipeline, "name": name, "terms": terms
@@ -443,7 +446,7 @@ class Member:
         return Say(
             Beat(
                 **self._sender, epoch=self.leader.epoch, resolved=self.covered,
-                read=own.read, executed=executed, said_ms=own.say(now_ms),
+                read=own.read, executed=executed, said_ms=own.say(now_ms), gear=self.gear,
             )
         )
 
@@ -454,6 +457,6 @@ class Member:
                 **self._sender, epoch=self.leader.epoch, resolved=self._own.resolved,
                 lag_ms=self.lag_ms(now_ms), ready=self.is_ready(now_ms),
                 behind=-1 if behind is None else behind, wants=wants or self._wish is not None,
-                said_ms=self._own.say(now_ms),
+                said_ms=self._own.say(now_ms), gear=self.gear,
             )
         )

@@ -15,7 +15,14 @@ from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.pipeline.standby.kafka import MESSAGES_MAX, SharedTopics
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.pipeline.standby.position import Rank
-from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message
+from streamydb.records.control import (
+    Beat,
+    Following,
+    Handover,
+    LeaderClaim,
+    Message,
+    owner_of,
+)
 
 __all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
 
@@ -60,17 +67,28 @@ class Standbys:
         """Nobody has said anything."""
         self._to = to
         self._told: int | None = None
-        self._leads = ""
+        self._leads = self._owner = ""
         self._heard: dict[str, Following] = {}
 
     def take(self, message: Message) -> None:
         """Take in what is said."""
         if isinstance(message, Beat):
             self._told = message.resolved if self._told is None else self._told
-            self._leads = message.name
-            self._heard.pop(message.pipeline, None)
-        elif isinstance(message, Following) and self._to in ("", message.name):
+            self._leads, self._owner = message.name, owner_of(message.pipeline)
+            self._heard = {
+                one: said for one, said in self._heard.items()
+                if one != message.pipeline and self._is_candidate(said)
+            }
+        elif isinstance(message, Following) and self._is_candidate(message):
             self._heard[message.pipeline] = message
+
+    def _is_candidate(self, message: Following) -> bool:
+        """Return True if the sender is the one that is wanted; if any is, not a gear of the
+        pipeline that leads: a hand-over to it would leave the lead where it is.
+        """
+        if self._to:
+            return message.name == self._to
+        return owner_of(message.pipeline) != self._owner
 
     def best(self) -> Following | None:
         """Return the standby that is ready and has executed most; None if none is ready."""

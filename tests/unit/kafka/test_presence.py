@@ -23,8 +23,10 @@ from streamydb.records.control import (
     Following,
     LeaderClaim,
     Message,
+    decode_message,
     encode_message,
 )
+from streamydb.records.gears import GearStatus
 from streamydb.settings import Settings
 from tests.support.control_topic import ControlTopic
 from tests.support.memory_kafka import Record
@@ -237,3 +239,19 @@ def begun(home: Path, incarnation: str) -> DatabaseFolder:
 
 def target(place: DatabaseFolder) -> Target:
     return Target(Settings(bootstrap="kafka:9092"), place)
+
+
+def test_the_gear_that_leads_is_heard_on_any_machine() -> None:
+    """The pipeline tells it with what it says anyway; a claim says nothing about it."""
+    gear = GearStatus("real-time", 5, "calm", 77, behind=4, behind_records=5)
+    follower = msgspec.structs.replace(follows("a", ready=True), gear=gear)
+    said = decode_message(encode_message(follower))
+    claim = LeaderClaim(log="log", pipeline="a", epoch=2)
+    found = heard(
+        [at(2, said), at(1, claim), at(0.5, beat("a+start", epoch=3)), at(0.4, beat("b"))],
+        "log", NOW_MS,
+    )  # fmt: skip
+    assert {one.pipeline: one.gear for one in found} == {"a+start": None}
+    found = heard([at(2, said), at(1, claim)], "log", NOW_MS)
+    assert [one.gear for one in found] == [gear]
+    assert "gear real-time" in str(found[0])

@@ -153,7 +153,7 @@ def test_who_reads_the_part_of_a_pipeline_finds_its_metrics_so(seed: int, tmp_pa
             behind=dice.choice([None, 0, 8]),
             alarm=dice.choice([None, "they differ"]),
         )
-        parts.show(report)
+        parts.reports.show(report)
         leads = report.role == "leading"
         behind = status.shown.pop("behind_records")
         assert behind is not None

@@ -47,10 +47,10 @@ const short = (pipeline) => visible(pipeline.slice(0, 8));
 
 function here({ here: found }) {
   if (!found.length) return el("p", { class: "hint" }, "No pipeline was started from the folder that this facade uses.");
-  const heads = ["name", "state", "part", "epoch", "resolved seq", "how far", "trouble"];
+  const heads = ["name", "state", "part", "epoch", "resolved seq", "how far", "gear", "trouble"];
   return wideTable("On this machine", heads, found.map((each) => [
     called(each.name), state(each.state, each.state === "running"), each.role ?? "–", shown(each.epoch),
-    shown(each.resolved), progress(each), each.alarm ?? "–"]), "pipelines");
+    shown(each.resolved), progress(each), gearOf(each.gear), each.alarm ?? "–"]), "pipelines");
 }
 
 function progress({ role, ready, behind, lag, lag_ms }) {
@@ -58,13 +58,21 @@ function progress({ role, ready, behind, lag, lag_ms }) {
   return `${ready ? "ready" : "not ready"}, ${count(behind)} seqs and ${duration(lag_ms)} behind`;
 }
 
+/** Says which gear of a pipeline leads, or why it has one only. */
+function gearOf(gear) {
+  if (!gear) return "–";
+  if (gear.obstacle !== null) return `${gear.gear}; no real-time gear: ${gear.obstacle}`;
+  const behind = gear.behind === null ? "" : `; the other one ${count(gear.behind)} seqs behind`;
+  return `${gear.gear} since ${new Date(gear.since_ms).toLocaleTimeString()}: ${gear.why}${behind}`;
+}
+
 function elsewhere({ heard }) {
   if (heard === null) return null;
   if (!heard.length) return el("p", { class: "hint" }, "No pipeline was heard in Kafka in the last half minute.");
-  const heads = ["name", "part", "epoch", "resolved seq", "heard", "checkpoint"];
+  const heads = ["name", "part", "epoch", "resolved seq", "gear", "heard", "checkpoint"];
   return wideTable("Heard in Kafka, wherever they run", heads, heard.map((each) => [
     called(each.name), state(each.role, each.ready), shown(each.epoch), shown(each.resolved),
-    `${each.age_s.toFixed(1)} s ago`, short(each.pipeline)]), "pipelines");
+    gearOf(each.gear), `${each.age_s.toFixed(1)} s ago`, short(each.pipeline)]), "pipelines");
 }
 
 function digests({ digests: found }) {

@@ -127,3 +127,18 @@ def test_what_the_command_says_of_the_pause() -> None:
     assert _pause(done) == "No verdict was written meanwhile, so nobody waited for one."
     assert "1.50 s at the longest" in _pause(Handed("b", "id-b", 2, 10, 0.07, 1.5))
     assert "not known: no rights" in _pause(Handed("b", "id-b", 2, 10, 0.07, None, "no rights"))
+
+
+def test_gears_of_the_leader_are_no_standbys() -> None:
+    """A hand-over to one of them would leave the lead in its pipeline."""
+    own, other = says("own", 900, ready=True), says("b", 700, ready=True)
+    for first in (own, told(500)):
+        standbys = Standbys("")
+        lead = Beat(log="l", pipeline="id-own+start", epoch=1, resolved=500, read=1, said_ms=1)
+        for message in (first, lead, own, other):
+            standbys.take(message)
+        assert standbys.best() is other
+    named = Standbys("own")
+    for message in (lead, own):
+        named.take(message)
+    assert named.best() is own

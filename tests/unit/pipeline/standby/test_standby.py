@@ -26,6 +26,7 @@ from streamydb.records.control import (
     encode_message,
     gear_of,
 )
+from streamydb.records.gears import GearStatus
 from tests.support.room import Room
 from tests.support.wire import Ruled, Wire
 
@@ -410,3 +411,13 @@ def test_a_leader_without_followers_is_seen_by_its_rare_beats(
     assert beats_in(60_000) == 6
     alive[0] = False
     assert beats_in(60_000) == 0, "the query's JVM does not answer"
+
+
+def test_whatever_a_pipeline_says_tells_which_gear_leads() -> None:
+    gear = GearStatus("real-time", 5, "calm", 77)
+    member = Member("log", "a", "a", standby=False)
+    member.gear = gear
+    for said in (member.beat(0), member._following(0)):
+        told = decode_message(encode_message(said.message))
+        assert isinstance(told, Beat | Following)
+        assert told.gear == gear

@@ -1,0 +1,36 @@
+"""The gears of a pipeline, and the report on which of them leads.
+
+A pipeline tells it in its status file, and with its messages in `<db>.control`: so whoever may read
+that topic learns it, from any machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+__all__ = ["GEARS", "MICRO_BATCH", "REAL_TIME", "GearStatus"]
+
+MICRO_BATCH: Final = "micro-batch"
+REAL_TIME: Final = "real-time"
+GEARS: Final = (MICRO_BATCH, REAL_TIME)
+
+
+class GearStatus(msgspec.Struct, frozen=True):
+    """The gear of a pipeline that leads, and how far the other one is behind it."""
+
+    gear: str
+    """micro-batch or real-time."""
+    since_ms: int
+    """Since when, in ms since 1970."""
+    why: str
+    """For people."""
+    worker: int | None = None
+    """The process of the real-time gear; None if that does not lead."""
+    obstacle: str | None = None
+    """Why this pipeline has no real-time gear; None: it has one."""
+    behind: int | None = None
+    """How many seqs the other gear lacks; None: it does not run, or has not told."""
+    behind_records: int | None = None
+    """How many records of the log the other gear has not read of what this one has; likewise."""
