@@ -68,14 +68,17 @@ class GearSink:
             self._cluster.written.append(record.at(batch))
 
 
-    def deliver_all_but_one(self, rng: random.Random) -> None:
-        """Kafka takes all outputs but the last one of a partition."""
+    def deliver_all_but_an_end(self, rng: random.Random) -> None:
+        """Kafka takes all outputs but the last ones of a partition: from a tombstone on, say."""
         places = [place for place, queue in self._queues.items() if queue]
-        if places:
-            queue = self._queues[rng.choice(places)]
-            kept = queue.pop()
-            self.deliver(rng, len(self))
-            queue.append(kept)
+        if not places:
+            return
+        queue = self._queues[rng.choice(places)]
+        tombstones = [at for at, record in enumerate(queue) if record.after]
+        left = rng.choice(tombstones or [len(queue) - 1])
+        kept = [queue.pop() for _ in range(len(queue) - left)]
+        self.deliver(rng, len(self))
+        queue.extend(reversed(kept))
 
 
 def _partition(records: o.Records, key: bytes) -> int:

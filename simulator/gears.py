@@ -43,13 +43,17 @@ _MANY: Final = 1 << 30
 _TAILS: Final = (*[core.TAIL_BYTES_MAX] * 5, 3_000)
 """Bytes of records behind the base, at most: production's, and so few that it often lags."""
 
+_DOWN: Final = 0.33
+_UP: Final = 0.7
+"""Draws below which the other gear is to lead: the real-time gear leads for half of the time."""
+
 EVENTS: Final = (
     "announcement lost", "audit", "base behind", "base deleted", "base of an earlier time",
     "base older than the last", "begun", "both lead", "group confirmed", "hand-over doubled",
-    "hand-over late", "hand-over lost", "killed with one output under way",
+    "hand-over late", "hand-over lost", "killed with an end under way",
     "killed with outputs under way", "left: fault", "left: lagging-base", "left: more-partitions",
-    "left: repeated-id", "no base", "nobody leads", "outputs that came late", "rebased",
-    "rebase put off", "restart of the driver", "shift", "stale rulings", "unsaid group",
+    "left: repeated-id", "no base", "nobody leads", "outputs that came late", "rebase put off",
+    "rebased", "restart of the driver", "shift", "stale rulings", "unsaid group",
 )  # fmt: skip
 """What can happen to two gears; over many seeds all of it does."""
 
@@ -151,7 +155,7 @@ class Gears:
             self._rebase(self._gear)
         elif draw < 0.28:
             self._lose()
-        elif draw < 0.4:
+        elif draw < (_DOWN if self._gear_leads else _UP):
             self._shift()
 
     def _harm(self) -> None:
@@ -344,8 +348,8 @@ class Gears:
         gear = self._gear
         if gear is None:
             return
-        if rng.random() < 0.1:
-            self._lose_all_but_one(gear)
+        if len(gear.sink) and rng.random() < 0.2:
+            self._lose_an_end(gear)
             return
         gear.sink.deliver(rng, rng.choice([0, 0, 1, 2, 10, 200]))
         gear.driver.hear(rng.choice([0, 1, 2, 50]))
@@ -357,13 +361,13 @@ class Gears:
         elif draw < 0.8:
             gear.driver.announce(1 if draw < 0.1 else 2)
 
-    def _lose_all_but_one(self, gear: _Running) -> None:
-        """Only one output is still under way, the driver has read the rest, and a kill comes."""
-        gear.sink.deliver_all_but_one(self._random)
+    def _lose_an_end(self, gear: _Running) -> None:
+        """Only the end of a partition is under way, the driver has read the rest; a kill comes."""
+        gear.sink.deliver_all_but_an_end(self._random)
         gear.driver.hear(_MANY)
         gear.driver.read(_MANY)
         if len(gear.sink) and self._random.random() < 10 * self.cluster.crashes:
-            self.events["killed with one output under way"] += 1
+            self.events["killed with an end under way"] += 1
             self._lose()
 
     def _lose(self) -> None:

@@ -30,13 +30,17 @@ class Powered(Database):
         self._power = Power(folder / "power")
 
     def __enter__(self) -> Self:
-        with self._power.preloaded():
-            self.broker.start()
+        self.start_broker()
         client = self.settings.client_config()
         create(client, self.name)
         set_sync(client, self.name, on=self._sync)
         self.start_pipeline()
         return self
+
+    def start_broker(self) -> None:
+        """Start the broker, whose power may be lost."""
+        with self._power.preloaded():
+            self.broker.start()
 
     def lose_power(self) -> int:
         """Lose the power of the whole machine; return how many bytes of the broker are gone."""
@@ -61,7 +65,7 @@ def test_no_acknowledged_verdict_is_lost(
                 told = results_of(db)
             db.lose_power()
             injected(1)
-            db.broker.start()
+            db.start_broker()
             db.start_pipeline()
             assert results_of(db)[: len(told)] == told
             db.load(transfers(20, seed=90 + number))
@@ -80,5 +84,5 @@ def test_without_sync_the_start_says_what_is_lost(
             progressed(db, 300)
         assert db.lose_power() > 0
         injected(1)
-        db.broker.start()
+        db.start_broker()
         assert "lost" in fails(db)
