@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from streamydb.columns.table import Ragged
+from streamydb.pipeline.realtime import confirmations
 from streamydb.pipeline.realtime.confirmations import (
     Confirmations,
     SeenOutputs,
@@ -35,19 +36,19 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
     for output in dice.sample(seen, len(seen)):
         events.insert(dice.randint(0, len(events)), ("seen", output))
     said = iter(range(len(groups)))  # the worker's messages come in order
-    confirmations, confirmed = Confirmations(), []
+    counted, confirmed = Confirmations(), []
     told: list[int] = []
     come: list[int] = []
     for kind, output in events:
         if kind == "said":
             number = next(said)
             told.append(number)
-            confirmed += confirmations.add(_group(number, groups[number]))
+            confirmed += counted.add(_group(number, groups[number]))
         else:
             come.append(output)
-            confirmed += confirmations.see([output])
+            confirmed += counted.see([output])
         assert [group.seq for group in confirmed] == _expected(groups[: len(told)], come)
-    assert len(confirmations) == 0
+    assert len(counted) == 0
 
 
 def _expected(groups: list[list[int]], come: list[int]) -> list[int]:
@@ -65,6 +66,31 @@ def test_an_output_has_one_hash_in_each_process_and_another_in_each_topic() -> N
     first = output_hashes(0, keys, values).tolist()
     assert first == output_hashes(0, keys, values).tolist()
     assert len({*first, *output_hashes(1, keys, values).tolist()}) == 6
+
+
+def _delete(seq: int) -> list[tuple[bytes, bytes]]:
+    return [(b"k", b'{"op":"d","seq":%d}' % seq), (b"k", b"")]
+
+
+def _confirmed_without_its_tombstone() -> bool:
+    """Return True if a second delete of a key counts as written before its tombstone has come."""
+    seen, counted = SeenOutputs(), Confirmations()
+    keys, values = (Ragged.of(list(column)) for column in zip(*_delete(2), strict=True))
+    counted.see(seen.hashes(CHANGES, *zip(*_delete(1), strict=True)))  # by the other gear
+    counted.add(_group(2, output_hashes(CHANGES, keys, values).tolist()))
+    change, tombstone = _delete(2)
+    early = counted.see(seen.hashes(CHANGES, [change[0]], [change[1]]))
+    late = counted.see(seen.hashes(CHANGES, [tombstone[0]], [tombstone[1]]))
+    assert [group.seq for group in early + late] == [2]
+    return bool(early)
+
+
+def test_a_tombstone_of_an_older_delete_does_not_count_for_a_newer_one(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not _confirmed_without_its_tombstone()
+    monkeypatch.setattr(confirmations, "tombstone_hash", lambda plain, _change: plain)
+    assert _confirmed_without_its_tombstone(), "by the bytes alone it does"
 
 
 @pytest.mark.randomized
