@@ -67,7 +67,6 @@ class GearSink:
                 self._cluster.log.append(record.value or b"", place[1])
             self._cluster.written.append(record.at(batch))
 
-
     def deliver_all_but_an_end(self, rng: random.Random) -> None:
         """Kafka takes all outputs but the last ones of a partition: from a tombstone on, say."""
         places = [place for place, queue in self._queues.items() if queue]
