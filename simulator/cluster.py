@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -65,7 +66,8 @@ class _Crash(Exception):  # noqa: N818 - what the simulation throws at itself
 class WrittenRecord:
     """A record in an output topic; ``batch`` wrote it.
 
-    ``announced``: the driver did, when that batch had ended.
+    ``announced``: the driver did, when that batch had ended. ``after``: of a tombstone, the change
+    that it follows, where that is not the record before it.
     """
 
     topic: int
@@ -73,6 +75,11 @@ class WrittenRecord:
     value: bytes | None
     batch: int
     announced: bool = False
+    after: bytes = b""
+
+    def at(self, batch: int) -> WrittenRecord:
+        """Return the record as ``batch`` writes it."""
+        return WrittenRecord(self.topic, self.key, self.value, batch, self.announced, self.after)
 
 
 @dataclass(slots=True)
@@ -112,7 +119,10 @@ class Checkpoint:
 
 
 class Cluster:
-    """Runs micro-batches over a log until it is told to stop."""
+    """Runs micro-batches over a log until it is told to stop.
+
+    ``events``: how often what has happened.
+    """
 
     def __init__(
         self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
@@ -124,7 +134,7 @@ class Cluster:
         Clusters over one log share what is ``written``, and the ``clock`` that numbers batches.
         ``large``: values are large beside the limits; see `large_values`.
         """
-        self.config = config
+        self.config, self.events = config, Counter[str]()
         self.single = config.grouping == "single"
         self.log = log
         self.random = rng

@@ -9,12 +9,18 @@ from unittest import mock
 import msgspec
 import numpy as np
 
+from simulator import gears
+from simulator.fault_mutations import believe_the_exception
+from simulator.value_mutations import together
 from streamydb.columns.scans import first_name
 from streamydb.key_processor import base
 from streamydb.pipeline.realtime import core
+from streamydb.pipeline.realtime.confirmations import Confirmations
 from streamydb.pipeline.realtime.core import Group, OpenBase, RealTimeShard
+from streamydb.pipeline.realtime.messages import Executed
 from streamydb.pipeline.realtime.overlay import OverlayValues
 from streamydb.sorter.state import NEVER
+from streamydb.txn_processor import outputs as o
 
 __all__ = ["GEAR_MUTATIONS"]
 
@@ -75,7 +81,7 @@ def _base_with(change: Callable[[Any], Any]) -> Any:
         partitions[0] = change(partitions[0])
         return found
 
-    return mock.patch("simulator.gears.decode_base", changed)
+    return mock.patch("simulator.gear_bases.decode_base", changed)
 
 
 def _forget_constraints() -> Any:
@@ -87,7 +93,7 @@ def _forget_constraints() -> Any:
         found.state.sorter.declares = False
         return found
 
-    return mock.patch("simulator.gears.decode_base", changed)
+    return mock.patch("simulator.gear_bases.decode_base", changed)
 
 
 def _say_it_early() -> Any:
@@ -125,21 +131,101 @@ def _rebase_without_tail() -> Any:
 
 
 def _ignore_partitions() -> Any:
-    """The gear goes on when the log gets more partitions."""
-    return mock.patch.object(RealTimeShard, "_require_one_partition", return_value=None)
+    """The gear goes on when the log gets more partitions, as if it had one."""
+
+    def ignore(_self: Any, table: Any) -> None:
+        if "marker" in table.children:
+            table.children["marker"][1].cols["partitions"][:] = 1
+
+    return mock.patch.object(RealTimeShard, "_require_one_partition", ignore)
+
+
+def _count_unseen() -> Any:
+    """The driver counts outputs as soon as the worker has told of them."""
+
+    def add(_self: Any, said: Executed) -> list[Executed]:
+        return [said]
+
+    return mock.patch.object(Confirmations, "add", add)
+
+
+def _count_out_of_order() -> Any:
+    """The driver counts a group though one before it is not in Kafka."""
+
+    def confirmed(self: Any) -> list[Executed]:
+        whole = [group for group in self._groups if not group.left]
+        for group in whole:
+            self._groups.remove(group)
+        return [group.said for group in whole]
+
+    return mock.patch.object(Confirmations, "_confirmed", confirmed)
+
+
+def _believe_the_exception() -> Any:
+    """A fault of ours aborts its transaction at once, in the real-time gear alone."""
+    run = RealTimeShard._run  # noqa: SLF001 - the point
+
+    def careless(self: Any, blocks: list[bytes]) -> Group:
+        with believe_the_exception():
+            return run(self, blocks)
+
+    return mock.patch.object(RealTimeShard, "_run", careless)
+
+
+def _forget_topic(topic: int) -> Any:
+    run = RealTimeShard._run  # noqa: SLF001 - the point
+
+    def incomplete(self: Any, blocks: list[bytes]) -> Group:
+        group = run(self, blocks)
+        kept = [records for records in group.outputs if records.topic != topic]
+        return Group(kept, group.resolved, group.seq)
+
+    return mock.patch.object(RealTimeShard, "_run", incomplete)
+
+
+def _forget_follow_ups() -> Any:
+    """The gear does not append what a workflow is to do next."""
+    return _forget_topic(o.FOLLOW_UPS)
+
+
+def _forget_digests() -> Any:
+    """A base has other sums than its values."""
+    decode = base.decode_base
+
+    def changed(data: bytes) -> Any:
+        found = decode(data)
+        if found.state.digests is not None:
+            found.state.digests.low += 1
+        return found
+
+    return mock.patch("simulator.gear_bases.decode_base", changed)
+
+
+def _begin_with_an_older_base() -> Any:
+    """A base of an earlier time takes the place of the gear's own, with the records it has."""
+    return together(
+        mock.patch.object(gears, "is_newer", return_value=True), _rebase_without_tail(),
+        mock.patch.object(core, "_require_same"),
+    )
 
 
 GEAR_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
     "constraints": _forget_constraints,
     "covered": _write_covered,
+    "digests": _forget_digests,
     "early": _say_it_early,
     "ends": _ends_below,
+    "follow-ups": _forget_follow_ups,
     "ids": _forget_ids,
+    "older-base": _begin_with_an_older_base,
+    "order": _count_out_of_order,
     "partitions": _ignore_partitions,
     "position": _skip_a_record,
     "range": _scan_below,
+    "rulings": _believe_the_exception,
     "tail": _rebase_without_tail,
     "time": _forget_the_time,
+    "unseen": _count_unseen,
     "values": _read_below,
 }
 """By name; each gives a context in which the gear is broken."""

@@ -1,33 +1,30 @@
-"""Two gears over one log in the simulator: shifts, kills, bases that lag or are rolled back.
+"""Two gears over one log in the simulator: shifts, kills, bases that lag, are lost or are old.
 
 The micro-batch gear is a `Cluster`; the real-time gear begins with what that one's local files say,
-keeps nothing, and is lost again and again, between any two of its outputs. One leads; the other is
-told, late or twice or never, how far the outputs are known to be whole. What the real-time gear
-cannot do it leaves to the other one. Everything must be as if there had been one pipeline.
+keeps nothing, and is lost again and again, with outputs under way. One leads; who leads and how far
+the outputs are known to be whole is told late, twice, out of order or never. What the real-time
+gear cannot do it leaves to the other one. Everything must be as if there had been one pipeline.
 """
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple, TypeVar
+from unittest import mock
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
-from simulator.cluster import Cluster, WrittenRecord
+from simulator.cluster import Cluster
+from simulator.faults import Release, running
+from simulator.gear_bases import copied_base
+from simulator.gear_sink import GearDriver, GearSink
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
-from streamydb.columns.blocks import role_block
+from streamydb.columns.blocks import audit_block, role_block
 from streamydb.columns.plans import Life
-from streamydb.columns.scans import Scan, end_name, ends_at
 from streamydb.columns.shards import ShardConfig
-from streamydb.key_processor.base import decode_base
-from streamydb.key_processor.idtable import probe
-from streamydb.key_processor.memory import MemoryValues
-from streamydb.local.shard_files import FileIdTables, LmdbValues
+from streamydb.pipeline.realtime import core
 from streamydb.pipeline.realtime.core import (
     Group,
     NotForThisGear,
@@ -36,54 +33,55 @@ from streamydb.pipeline.realtime.core import (
     Surroundings,
     TailRecord,
 )
-from streamydb.records.rulings import UnruledFaults
-from streamydb.txn_processor import outputs as o
+from streamydb.records.rulings import ReadBefore, TooLate, UnruledFaults
 
-__all__ = ["Gears"]
+__all__ = ["EVENTS", "Gears", "is_newer"]
 
-_SAID = 0.7
-"""How often the real-time gear says what is resolved before its next group."""
+_T = TypeVar("_T")
 
-_ALL = Scan(b"", b"\xff" * 600, (), 1 << 30, 1 << 40)
+_MANY: Final = 1 << 30
+_TAILS: Final = (*[core.TAIL_BYTES_MAX] * 5, 3_000)
+"""Bytes of records behind the base, at most: production's, and so few that it often lags."""
 
+_DOWN: Final = 0.33
+_UP: Final = 0.7
+"""Draws below which the other gear is to lead: the real-time gear leads for half of the time."""
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """A copy of a file of values (`pipeline.realtime.overlay.ValuesSnapshot`)."""
-
-    data: dict[bytes, bytes]
-
-    def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.data.get(key) for key in keys]
-
-    def items(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter(sorted(item for item in self.data.items() if item[0] >= start))
-
-    def ends(self, after: bytes) -> Iterator[bytes]:
-        names = (end_name(k, v) for k, v in self.data.items() if ends_at(v) is not None)
-        return iter(sorted(name for name in names if name > after))
-
-    def close(self) -> None:
-        self.data.clear()
+EVENTS: Final = (
+    "announcement lost", "audit", "base behind", "base deleted", "base of an earlier time",
+    "base older than the last", "begun", "both lead", "group confirmed", "hand-over doubled",
+    "hand-over late", "hand-over lost", "killed with an end under way",
+    "killed with outputs under way", "left: fault", "left: lagging-base", "left: more-partitions",
+    "left: repeated-id", "no base", "nobody leads", "outputs that came late", "rebase put off",
+    "rebased", "restart of the driver", "shift", "stale rulings", "unsaid group",
+)  # fmt: skip
+"""What can happen to two gears; over many seeds all of it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ids:
-    """Copies of the tables of ids (`pipeline.realtime.core.KnownIds`)."""
+class _Running(NamedTuple):
+    """A start of the real-time gear, with the driver's knowledge of it."""
 
-    tables: list[npt.NDArray[np.void]]
+    shard: RealTimeShard
+    sink: GearSink
+    driver: GearDriver
+    code: Release | None
+    rulings: int
+    owner: str
 
-    def used(
-        self, id0: npt.NDArray[np.uint64], id1: npt.NDArray[np.uint64], upto: int
-    ) -> npt.NDArray[np.int64]:
-        found = np.zeros(len(id0), np.int64)
-        for table in self.tables:
-            probe(table, id0, id1, found, upto)
-        return found
+
+class _Message(NamedTuple):
+    """A hand-over under way; ``leads``: its receiver is to lead."""
+
+    to: Literal["cluster", "gear"]
+    leads: bool
 
 
 class Gears:
-    """A cluster, and now and then a real-time gear beside it."""
+    """A cluster, and now and then a real-time gear beside it.
+
+    Attributes:
+        events: how often what has happened.
+    """
 
     def __init__(
         self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
@@ -94,17 +92,27 @@ class Gears:
         self.members = [self.cluster]
         self.plan_limit = self.cluster.plan_limit
         self.log = log
-        self.shifts = self.begun = self.rebased = self.groups = 0
-        self.left: dict[str, int] = {}
+        self.events = self.cluster.events
         self._random = rng
-        self._gear: RealTimeShard | None = None
-        self._gear_leads = False
+        self._gear: _Running | None = None
+        self._gear_leads = self._gear_hears = False
+        self._late: list[GearSink] = []
+        self._messages: list[_Message] = []
+        self._told: dict[str, tuple[bool, int]] = {"cluster": (True, 0), "gear": (False, -1)}
         self._written = self._covered = 0
         self._calm = False
+        self._life = self.cluster.life
+        self._tail_max = rng.choice(_TAILS)
 
     def behind(self) -> bool:
-        """Return True if the cluster has not read or not been told something."""
-        return self.cluster.behind() or self._resolved() > self._covered or self._waits()
+        """Return True if the cluster has not read or not been told something, or a gear waits."""
+        if self.cluster.behind() or self._resolved() > self._covered or not self._is_told():
+            return True
+        gear = self._gear
+        if gear is None:
+            return bool(self._late)
+        unread = self._gear_leads and bool(self._unread(gear.shard))
+        return unread or len(gear.sink) > 0 or gear.driver.waits
 
     def news(self) -> bool:
         """Return True if the cluster has not read something that is not a marker."""
@@ -116,43 +124,95 @@ class Gears:
             self._settle()
             return
         rng = self._random
-        for _ in range(rng.randint(1, 4)):
+        for _ in range(rng.randint(2, 7)):
             self._happens()
             if rng.random() < 0.5:
                 self._group(rng.choice([1, 1, 2, 5, 40]))
             else:
-                self.cluster.batch(gives_up=True)
+                self._micro_batch()
+
+    def _micro_batch(self, *, all_of_it: bool = False) -> None:
+        cluster, gear = self.cluster, self._gear
+        quiet = gear is None or not (self._gear_hears or len(gear.sink))
+        cluster.settled = quiet and not self._late
+        cluster.batch(all_of_it=all_of_it, gives_up=not all_of_it)
 
     def _happens(self) -> None:
         rng = self._random
-        if rng.random() < 0.5:
+        self._flow()
+        if self._messages and rng.random() < 0.5:
+            self._deliver(self._messages.pop(rng.randrange(len(self._messages))))
+        if rng.random() < 0.4:
             self._tell()
+        self._restarted()
+        self._harm()
         if self._gear is None:
             if rng.random() < 0.5:
                 self._begin()
             return
         draw = rng.random()
-        if draw < 0.15:
-            self._rebase()
-        elif draw < 0.2:
+        if draw < 0.25:
+            self._rebase(self._gear)
+        elif draw < 0.28:
             self._lose()
-        elif draw < 0.4:
+        elif draw < (_DOWN if self._gear_leads else _UP):
             self._shift()
+
+    def _harm(self) -> None:
+        """Delete the files that the base is in, or put older ones there; or audit."""
+        draw, caches = self._random.random(), self.cluster.nodes[0].caches
+        if draw < 0.02:
+            self.events["base deleted"] += 1
+            caches.lose()
+        elif draw < 0.05:
+            self.events["base of an earlier time"] += 1
+            caches.revert()
+        elif draw < 0.1:
+            caches.keep()
+        elif draw < 0.13:
+            self.events["audit"] += 1
+            block = audit_block(self.cluster.config.incarnation, "simulated")
+            self.cluster.feedback[0].append(block)
+
+    def _restarted(self) -> None:
+        """A driver that was started again has no real-time gear, or a worker of ours died alone."""
+        cluster, gear = self.cluster, self._gear
+        if cluster.life is self._life:
+            return
+        self._life = cluster.life
+        other = gear is not None and (
+            gear.code is not cluster.code
+            or gear.owner != cluster.config.incarnation
+        )
+        if gear is not None and (other or self._random.random() < 0.7):
+            self.events["restart of the driver"] += 1
+            self._lose()
 
     def _resolved(self) -> int:
         """Return up to which seq all outputs are known to be written."""
+        driver = 0 if self._gear is None else self._gear.driver.written
+        self._written = max(self._written, driver)
         return max(self.cluster.resolved, self._written)
 
-    def _waits(self) -> bool:
-        return self._gear is not None and self._gear_leads and bool(self._unread(self._gear))
+    def _is_told(self) -> bool:
+        said = self._told["cluster"] == (not self._gear_leads, self._covered)
+        return said and (
+            self._gear is None or self._told["gear"] == (self._gear_leads, self._covered)
+        )
 
     def _tell(self) -> None:
-        """Tell the gear that does not lead how far the outputs are."""
+        """Tell both what they are, and how far the outputs are."""
         self._covered = max(self._covered, self._resolved())
-        if self._gear_leads:
-            self._tell_cluster(leads=False)
-        elif self._gear is not None:
-            self._write(self._gear.play(leads=False, covered=self._covered).outputs)
+        if self._told["cluster"] != (not self._gear_leads, self._covered):
+            self._tell_cluster(leads=not self._gear_leads)
+        if self._gear is not None and self._told["gear"] != (self._gear_leads, self._covered):
+            self._tell_gear(leads=self._gear_leads)
+
+    def _deliver(self, message: _Message) -> None:
+        if message.to == "cluster":
+            self._tell_cluster(leads=message.leads)
+        else:
+            self._tell_gear(leads=message.leads)
 
     def _tell_cluster(self, *, leads: bool) -> None:
         cluster = self.cluster
@@ -160,132 +220,194 @@ class Gears:
         if leads:
             cluster.epoch += 1
             cluster.topic.fence(cluster.epoch)
+        cluster.take_rulings()
+        self._told["cluster"] = leads, self._covered
         block = role_block(cluster.config.incarnation, leads=leads, covered=self._covered)
         cluster.feedback[0].append(block)
 
+    def _tell_gear(self, *, leads: bool) -> None:
+        gear = self._gear
+        if gear is None:
+            return
+        self._gear_hears = leads
+        self._told["gear"] = leads, self._covered
+        self.events["both lead"] += leads and self.cluster.leads
+        self.events["nobody leads"] += not leads and not self.cluster.leads
+        self._work(gear, lambda: gear.shard.play(leads=leads, covered=self._covered))
+
     def _shift(self) -> None:
-        """Have the other gear lead; the cluster hears it in one of its next batches."""
-        self.shifts += 1
+        """Have the other gear lead; each hears of it now, later, twice or never."""
+        self.events["shift"] += 1
+        rng = self._random
         self._covered = max(self._covered, self._resolved())
         self._gear_leads = not self._gear_leads
-        gear = self._gear
-        if gear is not None:
-            self._guarded(lambda: gear.play(leads=self._gear_leads, covered=self._covered))
-        if self._gear is not None or not self._gear_leads:
-            self._tell_cluster(leads=not self._gear_leads)
+        for message in (
+            _Message("gear", self._gear_leads), _Message("cluster", not self._gear_leads)
+        ):
+            draw = rng.random()
+            if draw < 0.1:
+                self.events["hand-over lost"] += 1
+            elif draw < 0.4:
+                self.events["hand-over late"] += 1
+                self._messages.append(message)
+            else:
+                self._deliver(message)
+                if draw < 0.5:
+                    self.events["hand-over doubled"] += 1
+                    self._messages.append(message)
 
     def _begin(self) -> None:
-        opened = self._open()
+        opened = copied_base(self.cluster)
         if opened is None:
+            self.events["no base"] += 1
             return
-        self.begun += 1
+        self.events["begun"] += 1
         cluster = self.cluster
+        number = self.events["begun"]
         config = msgspec.structs.replace(
-            opened.base.state.config, incarnation=f"{cluster.config.incarnation}-{self.begun}"
+            opened.base.state.config, incarnation=f"{cluster.config.incarnation}-{number}"
         )
-        life = Life(f"gear-{self.begun}", cluster.life.shape, self.log.begins)
-        around = Surroundings(config, life, 2, MODULES, cluster.rulings)
-        self._gear, self._gear_leads = RealTimeShard(around, opened), False
-        self._tell_cluster(leads=True)
+        life = Life(f"gear-{number}", cluster.life.shape, self.log.begins)
+        rulings = cluster.topic.rulings()
+        shard = RealTimeShard(Surroundings(config, life, 2, MODULES, rulings), opened)
+        self._gear = _Running(
+            shard, GearSink(cluster), GearDriver(cluster, self.events), cluster.code,
+            len(rulings), cluster.config.incarnation,
+        )
+        self.events["base behind"] += bool(self._unread(shard))
+        self._gear_leads = self._gear_hears = False
+        self._told["gear"] = False, -1
+        self._messages.clear()
 
-    def _open(self) -> OpenBase | None:
-        """Open what the cluster's caches say; None if they are on their way elsewhere."""
-        caches = self.cluster.nodes[0].caches
-        values, tables = caches.values(), caches.tables()
-        try:
-            data = values.base if isinstance(values, MemoryValues) else _base_of(values)
-            if data is None:
-                return None
-            base = decode_base(data)
-            at = (base.state.values.applied, base.state.values.digest)
-            items = values.scan(at, _ALL)
-            found = [tables.get(name) for name in base.id_tables]
-        finally:
-            if isinstance(tables, FileIdTables):
-                tables.close()
-        there = [copy.copy(table) for table in found if table is not None]
-        same = base.state.config.incarnation == self.cluster.config.incarnation
-        if items is None or len(there) < len(found) or not same:
-            return None
-        return OpenBase(base, _Values(dict(items)), _Ids(there))
+    def _rebase(self, gear: _Running) -> None:
+        """Begin with a newer base, as the worker does; never with an older one."""
+        opened = copied_base(self.cluster)
+        if opened is None:
+            self.events["no base"] += 1
+        elif opened.base.state.seq < gear.shard.base_seq:
+            self.events["base older than the last"] += 1
+        if opened is not None and is_newer(gear.shard, opened):
+            with running(gear.code), mock.patch.object(core, "TAIL_BYTES_MAX", self._tail_max):
+                done = self._guarded(lambda: gear.shard.rebase(opened))
+            if done is not None:
+                self.events["rebased" if done else "rebase put off"] += 1
 
-    def _rebase(self) -> None:
-        opened, gear = self._open(), self._gear
-        if opened is None or gear is None or opened.base.state.seq < gear.base_seq:
-            return
-        if opened.base.state.seq <= gear.seq:
-            self.rebased += gear.rebase(opened)
-
-    def _unread(self, gear: RealTimeShard) -> list[TailRecord]:
+    def _unread(self, shard: RealTimeShard) -> list[TailRecord]:
         records = self.log.partitions[0]
-        return [TailRecord(*r) for r in records if r.offset >= gear.position]
+        at = len(records)
+        while at and records[at - 1].offset >= shard.position:
+            at -= 1
+        return [TailRecord(*record) for record in records[at:]]
 
     def _group(self, count: int) -> None:
         gear = self._gear
         if gear is None:
             return
-        records = self._unread(gear)[:count]
+        records = self._unread(gear.shard)[:count]
         if records:
-            self._guarded(lambda: gear.take(records))
+            self._work(gear, lambda: gear.shard.take(records))
 
-    def _guarded(self, work: Callable[[], Group]) -> None:
-        """Do work of the gear; what it leaves to the other one ends it."""
-        try:
-            self.groups += 1
-            group = work()
-        except NotForThisGear as error:
-            self.left[error.reason] = self.left.get(error.reason, 0) + 1
-            self._lose()
-            return
-        except UnruledFaults:
-            self._lose()
-            return
+    def _work(self, gear: _Running, work: Callable[[], Group]) -> None:
+        """Do work of the gear, and send its outputs on their way; a kill may end it anywhere."""
         rng, crashes = self._random, 0.0 if self._calm else self.cluster.crashes
-        if rng.random() < crashes:
-            self._write(group.outputs, rng.random())
+        if len(self.cluster.topic.rulings()) != gear.rulings:
+            self.events["stale rulings"] += 1
             self._lose()
             return
-        self._write(group.outputs)
-        if self._gear_leads:
-            self._written = max(self._written, group.seq)
+        with running(gear.code), mock.patch.object(core, "TAIL_BYTES_MAX", self._tail_max):
+            group = self._guarded(work)
+        if group is None:
+            return
+        gear.sink.push(group.outputs)
+        if rng.random() < crashes:
+            self.events["unsaid group"] += 1
+            self._lose()
+            return
+        gear.driver.say(group, gear.shard.position, gear.shard.base_seq)
         if rng.random() < crashes:
             self._lose()
-        elif self._calm or rng.random() < _SAID:
-            self._write(group.resolved_records(2))
 
-    def _write(self, outputs: list[o.Records], share: float = 1.0) -> None:
-        """Write outputs, or only the first of them."""
-        cluster = self.cluster
-        rows = [
-            (records, key, value) for records in outputs
-            for key, value in zip(records.keys.tolist(), records.values.tolist(), strict=True)
-        ]
-        batch = next(cluster.clock)
-        for records, key, value in rows[: int(share * len(rows))]:
-            if records.topic == o.FOLLOW_UPS:
-                self.log.append(value or b"", records.partition)
-            record = WrittenRecord(records.topic, key or None, value or None, batch)
-            cluster.written.append(record)
+    def _guarded(self, work: Callable[[], _T]) -> _T | None:
+        """Return the outcome of work of the gear; None: it has left that to the other one."""
+        try:
+            return work()
+        except NotForThisGear as error:
+            self.events[f"left: {error.reason}"] += 1
+        except (UnruledFaults, TooLate, ReadBefore, MemoryError, OSError):
+            self.events["left: fault"] += 1
+        self._lose()
+        return None
+
+    def _flow(self) -> None:
+        """Some outputs come into Kafka, and the driver hears and reads some."""
+        rng = self._random
+        for sink in self._late:
+            self.events["outputs that came late"] += len(sink) > 0
+            sink.deliver(rng, rng.choice([0, 1, 5]))
+        self._late = [sink for sink in self._late if len(sink) and rng.random() < 0.7]
+        gear = self._gear
+        if gear is None:
+            return
+        if len(gear.sink) and rng.random() < 0.2:
+            self._lose_an_end(gear)
+            return
+        gear.sink.deliver(rng, rng.choice([0, 0, 1, 2, 10, 200]))
+        gear.driver.hear(rng.choice([0, 1, 2, 50]))
+        gear.driver.read(rng.choice([0, 1, 20, 1_000]))
+        draw = rng.random()
+        if draw < 0.05:
+            self.events["announcement lost"] += 1
+            gear.driver.announce(0)
+        elif draw < 0.8:
+            gear.driver.announce(1 if draw < 0.1 else 2)
+
+    def _lose_an_end(self, gear: _Running) -> None:
+        """Only the end of a partition is under way, the driver has read the rest; a kill comes."""
+        gear.sink.deliver_all_but_an_end(self._random)
+        gear.driver.hear(_MANY)
+        gear.driver.read(_MANY)
+        if len(gear.sink) and self._random.random() < 10 * self.cluster.crashes:
+            self.events["killed with an end under way"] += 1
+            self._lose()
 
     def _lose(self) -> None:
         """The real-time gear is gone; the cluster leads, with what is known to be written."""
-        self._gear = None
+        gear = self._gear
+        if gear is None:
+            return
         self._covered = max(self._covered, self._resolved())
+        self._gear, self._gear_hears = None, False
+        self._messages.clear()
+        if len(gear.sink):
+            self.events["killed with outputs under way"] += 1
+            if self._random.random() < 0.5:
+                self._late.append(gear.sink)
         if self._gear_leads:
             self._gear_leads = False
-            self._tell_cluster(leads=True)
+            if self._random.random() < 0.7:
+                self._tell_cluster(leads=True)
 
     def _settle(self) -> None:
         """Let who leads go on to the end; that may be the real-time gear."""
-        self._calm = True
-        self._group(1 << 30)
+        self._calm, rng = True, self._random
+        self._messages.clear()
+        for sink in self._late:
+            sink.deliver(rng, _MANY)
+        self._late.clear()
+        self._restarted()
+        self._group(_MANY)
         gear = self._gear
-        if gear is not None and self._gear_leads:
-            self._guarded(lambda: gear.play(leads=True, covered=self._covered))
-        if self._resolved() > self._covered or self._gear_leads:
-            self._tell()
-        self.cluster.batch(all_of_it=True)
+        if gear is not None:
+            gear.sink.deliver(rng, _MANY)
+            gear.driver.hear(_MANY)
+            gear.driver.read(_MANY)
+            gear.driver.announce()
+            if self._gear_leads and gear.driver.unannounced:
+                self._tell_gear(leads=True)
+        self._tell()
+        self._micro_batch(all_of_it=True)
 
 
-def _base_of(values: object) -> bytes | None:
-    return values.described() if isinstance(values, LmdbValues) else None
+def is_newer(shard: RealTimeShard, opened: OpenBase) -> bool:
+    """Return True if a gear may begin with a base instead of its own, as `host._Worker` has it."""
+    return shard.base_seq < opened.base.state.seq <= shard.seq

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -46,6 +47,7 @@ class SeedOutcome:
     batches: int = 0
     repeated: int = 0
     faults: int = 0
+    events: Counter[str] = field(default_factory=Counter)
     config: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -111,6 +113,8 @@ def _first_writes(
         if record.value is not None and record.value.startswith(b'{"resolved"'):
             continue
         topic = TOPICS[record.topic]
+        if record.after:
+            identity = _identity(topic, record.key, record.after)
         if record.value is None:
             identity = ("tombstones", *identity[1:])
         else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from simulator.election import ELECTION, run_election
 from simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
+from simulator.gear_mutations import GEAR_MUTATIONS
 from simulator.mutations import MUTATIONS, mutated
 from simulator.run import SeedOutcome, run_seed
 from streamydb.local.processes import end_with_parent
@@ -28,7 +29,7 @@ __all__ = ["Grouping", "app", "run_seeds", "sim"]
 
 app = typer.Typer(add_completion=False)
 _CHUNK = 10
-_MUTATIONS = [*MUTATIONS, *ELECTION_MUTATIONS]
+_MUTATIONS = [*MUTATIONS, *GEAR_MUTATIONS, *ELECTION_MUTATIONS]
 
 
 class Grouping(StrEnum):
@@ -45,20 +46,27 @@ def _run_elections(seeds: list[int], mutation: str | None) -> list[SeedOutcome]:
 
 
 def _run_chunk(
-    seeds: list[int], records: int, mutation: str | None, grouping: str | None, *, pair: bool
+    seeds: list[int], records: int, mutation: str | None, grouping: str | None, *, pair: bool,
+    gears: bool,
 ) -> list[SeedOutcome]:
-    with nullcontext() if mutation is None else mutated(mutation):
-        return [run_seed(seed, records, grouping, pair=pair) for seed in seeds]
+    with _mutated(mutation):
+        return [run_seed(seed, records, grouping, pair=pair, gears=gears) for seed in seeds]
+
+
+def _mutated(mutation: str | None) -> AbstractContextManager[object]:
+    if mutation is None:
+        return nullcontext()
+    return GEAR_MUTATIONS[mutation]() if mutation in GEAR_MUTATIONS else mutated(mutation)
 
 
 def run_seeds(
     first: int, count: int, *, records: int = 300, jobs: int | None = None,
     mutation: str | None = None, grouping: str | None = None, pair: bool = False,
-    election: bool = False,
+    election: bool = False, gears: bool = False,
 ) -> Iterator[SeedOutcome]:
     """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order.
 
-    ``grouping`` and ``pair`` as in `run_seed`. ``election``: `run_election` instead.
+    ``grouping``, ``pair`` and ``gears`` as in `run_seed`. ``election``: `run_election` instead.
     """
     size = _CHUNK * 10 if election else _CHUNK
     seeds = list(range(first, first + count))
@@ -70,7 +78,8 @@ def run_seeds(
     else:
         warm_up()
         run = partial(
-            _run_chunk, records=records, mutation=mutation, grouping=grouping, pair=pair
+            _run_chunk, records=records, mutation=mutation, grouping=grouping, pair=pair,
+            gears=gears,
         )
     if jobs <= 1:
         for chunk in chunks:
@@ -96,6 +105,7 @@ def sim(
     pair: Annotated[
         bool, typer.Option("--pair", help="Two pipelines over the log: kills and take-overs.")
     ] = False,
+    gears: Annotated[bool, typer.Option("--gears", help="Two gears over the log.")] = False,
     election: Annotated[
         bool, typer.Option("--election", help="The election alone: who leads, and who is ready.")
     ] = False,
@@ -108,7 +118,7 @@ def sim(
     Every seed is compared with the serial oracle byte for byte. With --election a seed is a control
     topic whose members are killed, paused and cut off, and a judge. Exit code 3 if one fails.
     """
-    _require(mutation, list(ELECTION_MUTATIONS if election else MUTATIONS))
+    _require(mutation, ELECTION_MUTATIONS if election else GEAR_MUTATIONS if gears else MUTATIONS)
     console = Console(stderr=True, highlight=False)
     begun = time.monotonic()
     failed: list[SeedOutcome] = []
@@ -119,7 +129,7 @@ def sim(
         outcomes = run_seeds(
             first, seeds, records=records, jobs=jobs or None, mutation=mutation,
             grouping=None if grouping is Grouping.BOTH else grouping.value, pair=pair,
-            election=election,
+            election=election, gears=gears,
         )
         for outcome in outcomes:
             progress.advance(bar)
@@ -143,7 +153,7 @@ def sim(
         raise typer.Exit(3)
 
 
-def _require(mutation: str | None, known: list[str]) -> None:
+def _require(mutation: str | None, known: Iterable[str]) -> None:
     if mutation is not None and mutation not in known:
         raise typer.BadParameter(f"{mutation} is none of {', '.join(known)}")
 
@@ -158,4 +168,5 @@ def _tell(say: Callable[[str], None], outcome: SeedOutcome) -> None:
     else:
         alone += f" --grouping {outcome.grouping}"
         alone += " --pair" if "pair=True" in outcome.config else ""
+        alone += " --gears" if "gears=True" in outcome.config else ""
     say(f"  alone: {alone}")

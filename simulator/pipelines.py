@@ -44,6 +44,7 @@ class Pair:
         self._random = rng
         self._leader = 0
         self._zombie = False
+        self.events = self.members[0].events
         self._down = [0, 0]
         self._told = [0, 0]
         self._covered = 0

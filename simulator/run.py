@@ -111,7 +111,7 @@ def run_seed(
     kind = Pair if pair else Gears if gears else Cluster
     cluster = kind(config, log, rng, crashes=crashes, large=rate > 0)
     members = [cluster] if isinstance(cluster, Cluster) else cluster.members
-    outcome.grouping = grouping
+    outcome.grouping, outcome.events = grouping, cluster.events
     outcome.config = (
         f"{_shown(config)} late={late} keys={len(keys)} large={rate} pair={pair} gears={gears} "
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes}"

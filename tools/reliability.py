@@ -84,6 +84,7 @@ CASES: Final[dict[int, str]] = {
     48: "The gears shift up and down under load, and are lost meanwhile",
     49: "A record of some kilobytes that unpacks to hundreds of megabytes",
     50: "Clocks of broker, facade and client are hours ahead or behind, and jump",
+    51: "Power loss: pages that were not synced are gone",
     52: "A small request that costs much",
     53: "A token asks about what lies outside its scopes",
 }

@@ -46,12 +46,16 @@ KINDS: Final[dict[str, str]] = {
     "pair": "two pipelines over one log: kills, take-overs, two that lead at once",
     "faults": "our own code fails on some transactions, in a pipeline or two; a mended release "
     "rebuilds all",
+    "gears": "two gears over one log: hand-overs, kills with outputs under way, bases that lag or "
+    "are old; in every third our own code fails",
     "clients": "the client library over facades that are killed, and straight over the log",
     "election": "who leads among pipelines that die, lag and are cut off",
 }
 """What a seed of each kind simulates."""
 
-_SIZES: Final = {"one": 200, "pair": 60, "faults": 60, "clients": 60, "election": 2_000}
+_SIZES: Final = {
+    "one": 200, "pair": 60, "faults": 60, "gears": 60, "clients": 60, "election": 2_000,
+}  # fmt: skip
 """Seeds of a slice: a minute on one core, about."""
 
 _FAULTS: Final = 0.03
@@ -136,6 +140,8 @@ def _run_seed(kind: str, seed: int) -> tuple[int, list[str]]:
         return sum(called.calls.values()), called.problems
     if kind == "election":
         found = run_election(seed)
+    elif kind == "gears":
+        found = run_seed(seed, gears=True, faults=_FAULTS if seed % 3 == 0 else 0.0)
     else:
         pair = kind == "pair" or (kind == "faults" and seed % 3 == 0)
         found = run_seed(seed, pair=pair, faults=_FAULTS if kind == "faults" else 0.0)

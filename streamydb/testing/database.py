@@ -116,7 +116,7 @@ class Database:
             self.folder, shards=self.shards, partitions=self.partitions,
             options=[*self.options, "--name", name, *options], master=self.master,
         )
-        other.broker = self.broker
+        other.name, other.broker = self.name, self.broker
         other.place = DatabaseFolder(self.folder / name, self.name)
         other.log_file = self.folder / f"{name}.log"
         other.start_pipeline()

@@ -15,10 +15,13 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tests.campaign.rounds import Totals, campaign, tell
+from tests.campaign.rounds import Totals, Wanted, campaign, tell
 from tools import reliability
+
+_GEARS: Final = {"some": 0.5, "all": 1.0, "none": 0.0}
+"""Which share of the rounds has a real-time gear beside the micro-batch gear."""
 
 
 def arguments() -> argparse.Namespace:
@@ -28,6 +31,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of all choices [by chance]")
     parser.add_argument("--folder", type=Path, help="where the database lies [a new one]")
     parser.add_argument("--only", default="", help="faults whose name contains this")
+    parser.add_argument(
+        "--gears", choices=_GEARS, default="some", help="rounds with a real-time gear [some]"
+    )
     parser.add_argument("--no-record", action="store_true", help="leave the table as it is")
     return parser.parse_args()
 
@@ -43,7 +49,7 @@ def main() -> int:
     tell(f"campaign of {asked.minutes:g} minutes, seed {seed}, in {folder}")
     totals = Totals(seed)
     try:
-        campaign(folder, asked.minutes, totals, asked.only)
+        campaign(folder, Wanted(asked.minutes, asked.only, _GEARS[asked.gears]), totals)
     except Exception:  # noqa: BLE001 - whatever it is, the database did not survive it
         traceback.print_exc()
         tell(

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from streamydb.kafka import TopicNames
 from streamydb.kafka.connection import watermarks
 from streamydb.testing.database import TestingError, wait_for
+from tests.campaign import gears
 from tests.campaign.world import World
 from tests.support.bank import transfers
 from tests.support.hostile import HOSTILE
@@ -259,6 +260,10 @@ def _fill_the_disk(world: World, rng: random.Random) -> int:
     return 1
 
 
+def _of_gears(name: str, inject: Callable[[World, random.Random], int]) -> Fault:
+    return Fault(name, inject, lambda world: world.gears)
+
+
 FAULTS: Final = (
     Fault("SIGKILL of a pipeline: driver, JVM, workers", _kill_a_pipeline),
     Fault("SIGKILL of Python workers", _kill_workers),
@@ -282,5 +287,13 @@ FAULTS: Final = (
     Fault("clock of the broker jumped", _jump, lambda world: world.clock is not None),
     Fault("hand-over to the other pipeline", _hand_over, lambda world: world.standby is not None),
     Fault("disk of the checkpoint full", _fill_the_disk, lambda w: w.disk is not None, ends=True),
+    _of_gears("SIGKILL of the real-time gear's worker", gears.kill_the_worker),
+    _of_gears("SIGSTOP of the real-time gear's worker", gears.halt_the_worker),
+    _of_gears("SIGKILL of the daemon and the workers of both gears", gears.kill_the_daemon),
+    _of_gears("SIGKILL of the JVM of both gears", gears.end_the_jvm),
+    _of_gears("base deleted under the real-time gear", gears.delete_the_base),
+    _of_gears("base of an earlier time put back", gears.put_back_an_old_base),
+    _of_gears("more load than the real-time gear takes", gears.crowd_the_log),
+    _of_gears("requests for a hand-over doubled and late", gears.double_hand_overs),
 )
 """All kinds."""

@@ -28,6 +28,7 @@ from histories.campaign import files
 from histories.records import read_history
 from streamydb.testing.database import wait_for
 from tests.campaign.faults import FAULTS, Fault
+from tests.campaign.gears import shifts
 from tests.campaign.rounds import tell
 from tests.campaign.world import World
 from tests.support.serving import Process
@@ -40,7 +41,9 @@ _WEIGHTS: Final = {
     "SIGKILL of Python workers": 3, "SIGKILL of a facade or a read model": 6,
     "SIGKILL of the broker": 3, "SIGKILL of a pipeline: driver, JVM, workers": 2,
     "SIGSTOP of the broker": 1, "SIGSTOP of a facade or a read model": 1,
-    "SIGSTOP of a pipeline": 1,
+    "SIGSTOP of a pipeline": 1, "SIGKILL of the real-time gear's worker": 3,
+    "SIGSTOP of the real-time gear's worker": 1, "base deleted under the real-time gear": 1,
+    "more load than the real-time gear takes": 3,
 }  # fmt: skip
 """How often which fault is drawn: a pipeline takes the longest to come back."""
 
@@ -61,6 +64,7 @@ class Counted:
         operations: executed or of unknown outcome, through each way.
         faults: how often each kind was injected.
         longest_s: the longest time to a verdict after a fault.
+        shifts: how often the real-time gear took the lead.
     """
 
     seed: int
@@ -68,6 +72,7 @@ class Counted:
     seconds: float = 0.0
     transactions: int = 0
     longest_s: float = 0.0
+    shifts: int = 0
     histories: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -77,6 +82,7 @@ class Counted:
         return {
             "seed": self.seed, "outcome": self.outcome, "minutes": round(self.seconds / 60, 1),
             "transactions": self.transactions, "longest_s": round(self.longest_s, 1),
+            "shifts": self.shifts,
             "histories": dict(self.histories), "operations": dict(self.operations),
             "faults": dict(sorted(self.faults.items())),
         }  # fmt: skip
@@ -140,7 +146,11 @@ def run(folder: Path, asked: argparse.Namespace, counted: Counted) -> None:
         AssertionError, StreamyError: the database did not survive.
     """
     rng = random.Random(counted.seed)
-    world = World(folder, rng, shards=asked.shards, partitions=2, grouping="planner")
+    gears = asked.gears and asked.shards == 1
+    world = World(
+        folder, rng, shards=asked.shards, partitions=1 if gears else 2, grouping="planner",
+        gears=gears,
+    )
     begun = time.monotonic()
     with ExitStack() as stack:
         stack.enter_context(world.opened(standby=False, disk=False))
@@ -157,6 +167,7 @@ def run(folder: Path, asked: argparse.Namespace, counted: Counted) -> None:
                     under_way.remove(each)
         tell(f"all are judged after {time.monotonic() - begun:.0f} s; `check` replays the log")
         counted.transactions = world.prove()
+        counted.shifts = shifts(world)
     counted.seconds = time.monotonic() - begun
 
 
@@ -167,7 +178,8 @@ def _end(under_way: list[Recorded]) -> None:
 
 def _harm(world: World, rng: random.Random, counted: Counted) -> None:
     """One fault, and a new transaction after it."""
-    (fault,) = rng.choices(_FAULTS, [_WEIGHTS[fault.name] for fault in _FAULTS])
+    possible = [fault for fault in _FAULTS if fault.possible(world)]
+    (fault,) = rng.choices(possible, [_WEIGHTS[fault.name] for fault in possible])
     began = time.monotonic()
     counted.faults[fault.name] += fault.inject(world, rng)
     world.healthy(fault.name)
@@ -189,6 +201,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=3, help="histories at a time [3]")
     parser.add_argument("--clients", type=int, default=64, help="of each history [64]")
     parser.add_argument("--shards", type=int, default=1, help="of the database [1]")
+    parser.add_argument(
+        "--gears", action=argparse.BooleanOptionalAction, default=True,
+        help="a real-time gear, where there is one shard [yes]",
+    )
     parser.add_argument("--seed", type=int, help="of all choices [by chance]")
     parser.add_argument("--folder", type=Path, help="where the database lies [a new one]")
     parser.add_argument("--no-record", action="store_true", help="leave the table as it is")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.campaign.faults import FAULTS, Fault
+from tests.campaign.gears import shifts
 from tests.campaign.world import LIVENESS_BOUND_S, World
 from tests.support.serving import Clients
 from tools import reliability
@@ -37,6 +38,8 @@ class Totals:
         seed: of all choices.
         faults: how often each kind was injected.
         longest_s: the longest time to a verdict after a period.
+        gears: rounds whose pipelines had a real-time gear.
+        shifts: how often such a gear took the lead.
         seconds: how long the database was under load.
 
     A record of a failed campaign gets its cause by hand, as `why`, once it is known.
@@ -52,6 +55,8 @@ class Totals:
     histories: int = 0
     longest_s: float = 0.0
     seconds: float = 0.0
+    gears: int = 0
+    shifts: int = 0
     faults: Counter[str] = field(default_factory=Counter)
 
     def record(self) -> dict[str, Any]:
@@ -62,6 +67,7 @@ class Totals:
             "periods": self.periods, "calm": self.calm, "transactions": self.transactions,
             "histories": self.histories, "operations": self.operations,
             "liveness_s_max": round(self.longest_s, 1), "liveness_bound_s": LIVENESS_BOUND_S,
+            "gears": self.gears, "shifts": self.shifts,
             "faults": dict(sorted(self.faults.items())),
         }  # fmt: skip
 
@@ -72,51 +78,91 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
-def campaign(folder: Path, minutes: float, totals: Totals, only: str = "") -> None:
+@dataclass(frozen=True)
+class Wanted:
+    """What a campaign is to be like.
+
+    Attributes:
+        minutes: of load, about; the proofs come on top.
+        only: faults whose name contains this.
+        gears: which share of the rounds has a real-time gear.
+    """
+
+    minutes: float
+    only: str = ""
+    gears: float = 0.5
+
+
+def campaign(folder: Path, wanted: Wanted, totals: Totals) -> None:
     """Run rounds for some minutes; the folder of a round that fails is kept.
 
     Args:
         folder: which is made; a round has a folder in it.
-        minutes: of load, about; the proofs come on top.
+        wanted: what it is to be like.
         totals: to be counted in; has the seed of all choices.
-        only: faults whose name contains this.
 
     Raises:
         AssertionError, StreamyError: the database did not survive.
     """
-    rng = random.Random(totals.seed)
-    while totals.seconds < minutes * 60:
+    rng, dice = random.Random(totals.seed), random.Random(f"gears {totals.seed}")
+    while totals.seconds < wanted.minutes * 60:
         totals.rounds += 1
         place = folder / f"round-{totals.rounds}"
         place.mkdir(parents=True)
-        _round(place, min(_ROUND_S, minutes * 60 - totals.seconds), rng, totals, only)
+        seconds = min(_ROUND_S, wanted.minutes * 60 - totals.seconds)
+        _round(World(place, rng, **_shape(rng, dice, wanted.gears)), seconds, rng, totals, wanted)
         shutil.rmtree(place)
 
 
-def _round(folder: Path, seconds: float, rng: random.Random, totals: Totals, only: str) -> None:
-    """One database, from its creation to its proof."""
+def _shape(rng: random.Random, dice: random.Random, gears: float) -> dict[str, Any]:
+    """Draw a database; one with two gears has one shard, one partition and the usual grouping."""
     shape: dict[str, Any] = {
         "shards": rng.choice([1, 1, 2]), "partitions": rng.choice([1, 2, 3]),
         "grouping": rng.choice(["planner", "planner", "planner", "single"]),
     }  # fmt: skip
-    standby = rng.random() < 0.5
+    if dice.random() < gears:
+        shape = {"shards": 1, "partitions": 1, "grouping": "planner", "gears": True}
+    return shape
+
+
+def _round(
+    world: World, seconds: float, rng: random.Random, totals: Totals, wanted: Wanted
+) -> None:
+    """One database, from its creation to its proof."""
+    standby, folder = rng.random() < 0.5, world.folder
+    shape = f"{world.shards} shards, {world.partitions} partitions, {world.grouping}"
+    shape += ", both gears" if world.gears else ""
     tell(f"round {totals.rounds}: {shape}, standby {standby}, {seconds:.0f} s, in {folder}")
-    world = World(folder, rng, **shape)
     try:
-        with world.running(standby=standby, count=_CLIENTS[shape["grouping"]]) as running:
+        with world.running(standby=standby, count=_CLIENTS[world.grouping]) as running:
             begun = time.monotonic()
             while (lasted := time.monotonic() - begun) < seconds:
-                _period(world, running, rng, totals, only)
+                _period(world, running, rng, totals, wanted.only)
             totals.seconds += lasted
             tell(running.stop().strip())
             totals.histories += 1
             totals.operations += running.done()
             totals.transactions += world.prove()
+            totals.gears += world.gears
+            totals.shifts += _shifts(world)
             tell(f"round {totals.rounds} is proved: {totals.transactions:,} transactions so far")
     except BaseException:
         totals.outcome = "failed"
         tell(f"round {totals.rounds} failed; its logs and its history are in {folder}")
         raise
+
+
+def _shifts(world: World) -> int:
+    """Return how often a real-time gear took the lead.
+
+    Raises:
+        AssertionError: none did though there is one, so nothing was shown of it.
+    """
+    if not world.gears:
+        return 0
+    count = sum(shifts(pipeline) for pipeline in world.pipelines)
+    assert count, "no real-time gear took the lead"
+    return count
 
 
 def _period(

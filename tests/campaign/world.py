@@ -92,6 +92,7 @@ class World(Served):
 
     Attributes:
         grouping: how transactions are granted.
+        gears: each pipeline has a real-time gear.
         bank: what is appended all the time.
         standby: a second pipeline over the log, if there is one.
         disk: where the checkpoint lies, if this machine can mount file systems.
@@ -99,10 +100,12 @@ class World(Served):
     """
 
     def __init__(
-        self, folder: Path, rng: random.Random, *, shards: int, partitions: int, grouping: str
+        self, folder: Path, rng: random.Random, *, shards: int, partitions: int, grouping: str,
+        gears: bool = False,
     ) -> None:  # fmt: skip
         """Nothing is started yet."""
         options = ["--grouping", grouping, "--digest-interval", str(_DIGESTS)]
+        options += ["--gear", "both"] if gears else []
         super().__init__(
             folder, environment=_PATIENCE, shards=shards, partitions=partitions, options=options
         )
@@ -111,6 +114,7 @@ class World(Served):
         self.disk: Disk | None = None
         self.clock: Clock | None = Clock(folder / "clock") if has_compiler() else None
         self.grouping = grouping
+        self.gears = gears
         self.bank = Bank(self, cool=grouping == "single")
         self._rng = rng
         self._lives = 0

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from streamydb.pipeline.realtime.gear import ELSEWHERE
 from streamydb.testing.database import wait_for
 from tests.support.bank import transfers
 from tests.support.shared import OnShared
@@ -59,3 +60,66 @@ def test_the_other_gear_goes_on_when_the_real_time_gear_is_killed(
         report = db.assert_serial()
         assert report.transactions >= 820
         assert db.status().state == "running"
+
+
+@pytest.mark.fault(
+    48, "two pipelines with two gears each",
+    "the real-time gear of the pipeline that leads stays in the lead: no flapping",
+)  # fmt: skip
+@pytest.mark.long
+def test_a_standby_leaves_the_lead_to_the_real_time_gear_of_the_leader(
+    database_on_shared: Callable[..., OnShared], injected: Callable[..., None]
+) -> None:
+    with database_on_shared(options=BOTH) as db, db.beside("standby") as standby:
+        db.load(transfers(20, seed=1))
+        wait_until_real_time(db)
+
+        def waits() -> bool:
+            gear = standby.status().gear
+            return gear is not None and gear.why == ELSEWHERE
+
+        wait_for(waits, "a standby that leaves the lead to the other pipeline", 180)
+        injected(1)
+        db.load(transfers(200, seed=2))
+        assert leading(db) == "real-time"
+        db.assert_serial()
+
+
+@pytest.mark.fault(
+    47, "the base of the real-time gear is deleted while it leads, then its worker is killed",
+    "the micro-batch gear goes on; the real-time gear leads again with a new base",
+)  # fmt: skip
+@pytest.mark.long
+def test_the_real_time_gear_comes_back_after_its_base_was_deleted(
+    database_on_shared: Callable[..., OnShared], injected: Callable[..., None]
+) -> None:
+    with database_on_shared(options=BOTH) as db:
+        db.load(transfers(20, seed=1))
+        wait_until_real_time(db)
+        db.delete_local_files()
+        injected(1)
+        db.load(transfers(200, seed=2))
+        kill_worker(db)
+        wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
+        db.load(transfers(200, seed=3))
+        wait_until_real_time(db)
+        db.load(transfers(200, seed=4))
+        assert db.assert_serial().transactions >= 620
+
+
+@pytest.mark.fault(
+    48, "more load than the real-time gear takes, again and again",
+    "both gears lead by turns; equal to the serial replay",
+)  # fmt: skip
+@pytest.mark.long
+def test_gears_shift_under_load(
+    database_on_shared: Callable[..., OnShared], injected: Callable[..., None]
+) -> None:
+    with database_on_shared(options=BOTH) as db:
+        db.load(transfers(20, seed=1))
+        for number in range(3):
+            wait_until_real_time(db)
+            db.load(transfers(20_000, seed=2 + number, accounts=10_000))
+            wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
+            injected(1)
+        assert db.assert_serial().transactions >= 60_000

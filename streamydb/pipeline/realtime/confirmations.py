@@ -3,12 +3,15 @@
 Spark's sink does not say when Kafka has taken a record. So the driver reads the outputs back and
 compares them with what the worker says it has handed to Spark, by hashes. A group is confirmed when
 all its outputs, and those of the groups before it, were seen.
+
+No two outputs have the same bytes, except tombstones: a key that was deleted twice has two. So the
+hash of a tombstone is made of that of the change before it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,25 +21,77 @@ import numpy.typing as npt
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.table import Ragged
 from streamydb.pipeline.realtime.messages import Executed
+from streamydb.txn_processor.outputs import CHANGES
 
-__all__ = ["Confirmations", "output_hashes"]
+__all__ = ["Confirmations", "SeenOutputs", "output_hashes", "tombstone_hash"]
 
 Hashes = npt.NDArray[np.uint64]
 
+_MASK: Final = (1 << 64) - 1
 _KEY_SEED: Final = 0x6B65_79
 _VALUE_SEED: Final = 0x7661_6C
 _TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
+_TOMBSTONE_FACTOR: Final = 0xD6E8_FEB8_6659_FD93
+_DELETE: Final = b'{"op":"d"'
+_DELETES_MAX: Final = 8
 _EARLY_MAX: Final = 1_000_000
 """Outputs that are seen before the worker has told of them, at most."""
 
 
 def output_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
-    """Return a hash of each output record; shape (n,).
+    """Return a hash of each output record of a transaction processor; shape (n,).
 
-    ``topic``: as `txn_processor.outputs` numbers them.
+    ``topic``: as `txn_processor.outputs` numbers them. A tombstone stands behind its change.
     """
-    of_topic = np.uint64((topic + 1) * _TOPIC_FACTOR & ((1 << 64) - 1))
+    hashes = _plain_hashes(topic, keys, values)
+    if topic == CHANGES:
+        rows = np.flatnonzero(values.lengths() == 0)
+        hashes[rows] = [tombstone_hash(int(hashes[row]), int(hashes[row - 1])) for row in rows]
+    return hashes
+
+
+def _plain_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
+    of_topic = np.uint64((topic + 1) * _TOPIC_FACTOR & _MASK)
     return hash_ragged(keys, _KEY_SEED) * np.uint64(3) ^ hash_ragged(values, _VALUE_SEED) ^ of_topic
+
+
+def tombstone_hash(tombstone: int, change: int) -> int:
+    """Return the hash of a tombstone, of its own hash and that of the change before it."""
+    return (tombstone ^ change * _TOMBSTONE_FACTOR) & _MASK
+
+
+class SeenOutputs:
+    """The hashes of outputs as they come from Kafka, those of a partition in their order.
+
+    Another writer's record of the same key may stand between a change and its tombstone. So a
+    tombstone belongs to the newest change before it that deletes its key and has none yet.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was seen."""
+        self._deletes: dict[bytes, list[int]] = {}
+
+    def hashes(self, topic: int, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
+        """Return the hashes of the next outputs of a topic, as `output_hashes` has them."""
+        hashes: list[int] = _plain_hashes(topic, Ragged.of(keys), Ragged.of(values)).tolist()
+        if topic != CHANGES:
+            return hashes
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if not value:
+                hashes[row] = self._of_tombstone(key, hashes[row])
+            elif value.startswith(_DELETE):
+                self._deletes.setdefault(key, []).append(hashes[row])
+                del self._deletes[key][:-_DELETES_MAX]
+        return hashes
+
+    def _of_tombstone(self, key: bytes, plain: int) -> int:
+        changes = self._deletes.get(key)
+        if changes is None:  # the change came before the first record that was read
+            return plain
+        change = changes.pop()
+        if not changes:
+            del self._deletes[key]
+        return tombstone_hash(plain, change)
 
 
 @dataclass(slots=True)
@@ -50,8 +105,8 @@ class _Group:
 class Confirmations:
     """Groups that wait for their outputs to be seen, in order.
 
-    Outputs may be seen before the worker's message about them has come. Two equal outputs are seen
-    twice; a copy that another pipeline has written counts as well, because it is the same bytes.
+    Outputs may be seen before the worker's message about them has come. A copy that another
+    pipeline has written counts as well, because it is the same bytes.
     """
 
     def __init__(self) -> None:

@@ -33,9 +33,11 @@ from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.control import Handover
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME, GearStatus
 
-__all__ = ["RealTimeGear"]
+__all__ = ["ELSEWHERE", "RealTimeGear"]
 
 log = logging.getLogger("streamydb.realtime")
+
+ELSEWHERE: Final = "another pipeline leads"
 
 _Stage: TypeAlias = Literal["following", "leading", "leaving"]
 
@@ -75,6 +77,7 @@ class RealTimeGear(Background):
         self._life: GearLife | None = None
         self._stage: _Stage = "following"
         self._asked_s = self._sampled_s = 0.0
+        self._elsewhere = False
         self._consumer = reader(start.client, SHARED)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
@@ -109,10 +112,18 @@ class RealTimeGear(Background):
         return self._stop.is_set() or self._ending.is_set()
 
     def _wait_for_calm(self) -> bool:
-        """Look at the log; return True if a gear may begin, of a pipeline that leads."""
+        """Look at the log; return True if a gear may begin: this pipeline leads, the log is calm.
+
+        Where another pipeline leads, that one has the real-time gear, or two would take turns.
+        """
         self._sample(self._read())
-        if self._other_leads() and self.shifting.wants_up(_now_ms()):
-            return True
+        if self.shifting.wants_up(_now_ms()):
+            if self._other_leads():
+                self._elsewhere = False
+                return True
+            if not self._elsewhere:
+                self._elsewhere = True
+                self._tell(MICRO_BATCH, ELSEWHERE)
         self._stop.wait(_SAMPLE_S)
         return False
 
@@ -199,7 +210,7 @@ class RealTimeGear(Background):
             self.shifting.shifted(_now_ms())
         elif self.shifting.wants_down(_now_ms()):
             return False
-        elif self.shifting.is_calm():
+        elif self.shifting.is_calm() and self._other_leads():
             self._ask(life.incarnation)
         return True
 

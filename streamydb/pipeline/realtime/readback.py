@@ -8,10 +8,9 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from streamydb.columns.table import Ragged
 from streamydb.kafka.clients import SHARED, reader
 from streamydb.kafka.connection import watermarks
-from streamydb.pipeline.realtime.confirmations import output_hashes
+from streamydb.pipeline.realtime.confirmations import SeenOutputs
 
 __all__ = ["OutputReader"]
 
@@ -40,6 +39,7 @@ class OutputReader:
         """
         self._numbers = topics
         self._see = see
+        self._seen = SeenOutputs()
         self._consumer = reader({**connection, "fetch.wait.max.ms": "100"}, SHARED)
         self._consumer.assign([
             TopicPartition(name, q, watermarks(self._consumer, name, q, _REQUEST_S)[1])
@@ -73,5 +73,4 @@ class OutputReader:
                     keys.append(record.key() or b"")
                     values.append(record.value() or b"")
             for number, (keys, values) in found.items():
-                hashes = output_hashes(number, Ragged.of(keys), Ragged.of(values))
-                self._see(hashes.tolist())
+                self._see(self._seen.hashes(number, keys, values))

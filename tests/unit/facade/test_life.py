@@ -360,6 +360,9 @@ async def test_a_search_of_kafka_holds_no_thread_that_reads_need() -> None:
         assert (await explained).status == 200
 
 
+@pytest.mark.fault(
+    52, "explanations of ids that repeat, and of plans that are large", "a bounded part is shown"
+)
 def test_of_ids_that_repeat_and_of_large_plans_a_bounded_part_is_shown(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:

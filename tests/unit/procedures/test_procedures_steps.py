@@ -79,6 +79,10 @@ def test_the_work_was_not_followed_before() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.fault(
+    52, "steps of procedures whose work grows with what they are given",
+    "the budget of steps is charged for it",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("body", "growth"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.histories import Counted
-from tests.campaign.rounds import Totals
+from tests.campaign.rounds import Totals, Wanted
 from tests.support.recording import Recorder
 from tools import reliability
 
@@ -122,7 +122,7 @@ def test_a_campaign_that_fails_keeps_its_folder_and_says_where(
 ) -> None:
     from tests.campaign import __main__ as program
 
-    def fail(folder: Path, _minutes: float, totals: Totals, _only: str) -> None:
+    def fail(folder: Path, _: Wanted, totals: Totals) -> None:
         (folder / "round-1").mkdir(parents=True)
         totals.outcome = "failed"
         raise AssertionError("not serial")

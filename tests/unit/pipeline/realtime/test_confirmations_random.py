@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from streamydb.columns.table import Ragged
-from streamydb.pipeline.realtime.confirmations import Confirmations, output_hashes
+from streamydb.pipeline.realtime import confirmations
+from streamydb.pipeline.realtime.confirmations import (
+    Confirmations,
+    SeenOutputs,
+    output_hashes,
+)
 from streamydb.pipeline.realtime.messages import Executed
+from streamydb.txn_processor.outputs import CHANGES
 
 
 def _group(seq: int, outputs: list[int]) -> Executed:
@@ -29,19 +36,19 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
     for output in dice.sample(seen, len(seen)):
         events.insert(dice.randint(0, len(events)), ("seen", output))
     said = iter(range(len(groups)))  # the worker's messages come in order
-    confirmations, confirmed = Confirmations(), []
+    counted, confirmed = Confirmations(), []
     told: list[int] = []
     come: list[int] = []
     for kind, output in events:
         if kind == "said":
             number = next(said)
             told.append(number)
-            confirmed += confirmations.add(_group(number, groups[number]))
+            confirmed += counted.add(_group(number, groups[number]))
         else:
             come.append(output)
-            confirmed += confirmations.see([output])
+            confirmed += counted.see([output])
         assert [group.seq for group in confirmed] == _expected(groups[: len(told)], come)
-    assert len(confirmations) == 0
+    assert len(counted) == 0
 
 
 def _expected(groups: list[list[int]], come: list[int]) -> list[int]:
@@ -59,3 +66,74 @@ def test_an_output_has_one_hash_in_each_process_and_another_in_each_topic() -> N
     first = output_hashes(0, keys, values).tolist()
     assert first == output_hashes(0, keys, values).tolist()
     assert len({*first, *output_hashes(1, keys, values).tolist()}) == 6
+
+
+def _delete(seq: int) -> list[tuple[bytes, bytes]]:
+    return [(b"k", b'{"op":"d","seq":%d}' % seq), (b"k", b"")]
+
+
+def _confirmed_without_its_tombstone() -> bool:
+    """Return True if a second delete of a key counts as written before its tombstone has come."""
+    seen, counted = SeenOutputs(), Confirmations()
+    keys, values = (Ragged.of(list(column)) for column in zip(*_delete(2), strict=True))
+    counted.see(seen.hashes(CHANGES, *zip(*_delete(1), strict=True)))  # by the other gear
+    counted.add(_group(2, output_hashes(CHANGES, keys, values).tolist()))
+    change, tombstone = _delete(2)
+    early = counted.see(seen.hashes(CHANGES, [change[0]], [change[1]]))
+    late = counted.see(seen.hashes(CHANGES, [tombstone[0]], [tombstone[1]]))
+    assert [group.seq for group in early + late] == [2]
+    return bool(early)
+
+
+def test_a_tombstone_of_an_older_delete_does_not_count_for_a_newer_one(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not _confirmed_without_its_tombstone()
+    monkeypatch.setattr(confirmations, "tombstone_hash", lambda plain, _change: plain)
+    assert _confirmed_without_its_tombstone(), "by the bytes alone it does"
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(60))
+def test_a_tombstone_counts_for_the_change_before_it(seed: int) -> None:
+    """The gear waits for the tombstone of its own delete, whatever of that key came before.
+
+    Another writer repeats the last changes, other records stand between a change and its tombstone,
+    and the driver reads with any cuts.
+    """
+    dice = random.Random(seed)
+    changes = [
+        (dice.choice([b"a", b"b"]), b'{"op":"d","seq":%d}' % seq) for seq in range(1, 9)
+    ]
+    rows = [row for key, value in changes for row in ((key, value), (key, b""))]
+    keys, values = (Ragged.of(list(column)) for column in zip(*rows, strict=True))
+    told = output_hashes(CHANGES, keys, values).tolist()
+    assert len({*told}) == len(told)
+    first = 2 * dice.randrange(8)
+    seen = SeenOutputs()
+    come: Counter[int] = Counter()
+    for piece in _cut(dice, _between(dice, rows + rows[first:])):
+        keys_of, values_of = zip(*piece, strict=True)
+        come.update(seen.hashes(CHANGES, keys_of, values_of))
+    assert {each: come[each] for each in told} == Counter(told + told[first:])
+
+
+def _cut(
+    dice: random.Random, rows: list[tuple[bytes, bytes]]
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield rows in pieces of any sizes."""
+    while rows:
+        size = dice.randint(1, 4)
+        yield rows[:size]
+        rows = rows[size:]
+
+
+def _between(
+    dice: random.Random, rows: list[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Put records that are no deletes of theirs between some rows."""
+    others = [(b"", b'{"resolved":3}'), (b"a", b'{"op":"u"}')]
+    found = []
+    for row in rows:
+        found += [dice.choice(others)] * (dice.random() < 0.3) + [row]
+    return found

@@ -103,6 +103,10 @@ def _expected(
     ]
 
 
+@pytest.mark.fault(
+    47, "Spark's batch ends under the worker of the real-time gear",
+    "the driver is told, so the other gear leads; every output that was told of was given",
+)  # fmt: skip
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(12))
 def test_it_gives_what_the_core_gives_however_records_come(seed: int, tmp_path: Path) -> None:
