@@ -50,6 +50,7 @@ from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, Statu
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.realtime.gear import RealTimeGear
 from streamydb.pipeline.realtime.life import GearStart, output_topics
+from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.query import real_time_session, unsupported
 from streamydb.pipeline.record import (
     made_anew,
@@ -334,7 +335,7 @@ def _gear(
     start = GearStart(
         config, database, found.log_id,
         RulingTopic(settings.client_config(), database.database, found.log_id, found.begins),
-        real_time_session(spark), _changes(found).partitions, output_topics(names),
+        Packing(real_time_session(spark)), _changes(found).partitions, output_topics(names),
     )
     return RealTimeGear(
         start, lambda: parts.status.status.read or 0, lambda: coordinator.leads, parts.show_gear,
