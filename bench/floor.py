@@ -41,6 +41,9 @@ _TITLES: Final = {
     _PIPELINE: "the pipeline: transfers",
     "form-2": "that form with two shards: three shuffles",
     _PIPELINE_2: "the pipeline with two shards: transfers",
+    "real-time-copy": "real-time mode: a copy in the JVM",
+    "real-time-hop": "real-time mode: one hop through Python, a row of nulls after each record",
+    "real-time-packed": "real-time mode: one hop through Python, packed: the real-time gear's form",
 }
 _TWO_SHARDS: Final = frozenset({"form-2", _PIPELINE_2})
 
@@ -147,6 +150,11 @@ def _row(form: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"form": form, "title": _TITLES[form], **medians, "runs": runs}
 
 
+def _shown(figure: float) -> str:
+    """Show a figure, with a decimal if it is small."""
+    return f"{figure:,.0f}" if figure >= 10 else f"{figure:.1f}"
+
+
 def show(answer: dict[str, Any], console: Console) -> None:
     """Print the table."""
     at = f"at {answer['offered_per_s']:,.0f}/s, ms"
@@ -155,7 +163,7 @@ def show(answer: dict[str, Any], console: Console) -> None:
         column.justify = "right"
     for row in answer["rows"]:
         figures = (row[name] for name in ("p50", "p90", "p99", "max", "cpu_percent"))
-        table.add_row(row["title"], *(f"{figure:,.0f}" for figure in figures))
+        table.add_row(row["title"], *(_shown(figure) for figure in figures))
     console.print(table)
     machine_ = answer["machine"]
     console.print(

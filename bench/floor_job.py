@@ -16,8 +16,9 @@ from typing import Any, Final
 import msgspec
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import DataFrame, GroupedData, Row
+from pyspark.sql import DataFrame, GroupedData, Row, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import LongType, StringType, StructType
@@ -26,9 +27,12 @@ from bench.floor import FloorTask
 from streamydb.kafka import TopicNames
 from streamydb.local.file_lock import write_whole
 from streamydb.pipeline import query as pipeline_query
-from streamydb.pipeline.session import forget_defaults, session
+from streamydb.pipeline.realtime.packing import Packing
+from streamydb.pipeline.realtime.query import log_records, real_time_session, started
+from streamydb.pipeline.realtime.rows import record_columns
+from streamydb.pipeline.session import PIPELINED, forget_defaults, session
 
-__all__ = ["FORMS", "main"]
+__all__ = ["FORMS", "REAL_TIME_FORMS", "main"]
 
 _RECORD: Final = "key BINARY, value BINARY"
 _NAME: Final = StructType().add("name", StringType())
@@ -42,6 +46,14 @@ _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Hand all on."""
     yield from batches
+
+
+def _same_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Hand all records on, from rows of the real-time mode."""
+    for batch in batches:
+        columns = record_columns(batch)
+        if len(columns[0]):
+            yield pa.RecordBatch.from_arrays(columns, names=["key", "value"])
 
 
 def _counted(
@@ -117,12 +129,27 @@ FORMS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], dict[str, str]]]]
 """How the query of each form is made, and Spark's settings for it."""
 
 
-def main(given: str) -> int:
-    """Run the task until SIGTERM."""
-    task = msgspec.json.decode(given, type=FloorTask)
-    form, conf = FORMS[task.form]
-    spark = session(f"streamydb floor: {task.form}", f"local[{task.cores}]", conf)
-    forget_defaults(spark)
+def _real_time_hop(log: DataFrame, *, packed: bool) -> DataFrame:
+    rows = Packing(log.sparkSession, wanted=packed).rows(log)
+    return rows.mapInArrow(_same_records, _RECORD)
+
+
+REAL_TIME_FORMS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
+    "real-time-copy": lambda log: log,
+    "real-time-hop": lambda log: _real_time_hop(log, packed=False),
+    "real-time-packed": lambda log: _real_time_hop(log, packed=True),
+}
+"""How the query of each form of the real-time mode is made."""
+
+
+def _keyed(log: DataFrame) -> DataFrame:
+    """Return the records with the id of their transaction as key."""
+    name = f.get_json_object(f.col("value").cast("string"), "$.id")
+    return log.select(name.cast("binary").alias("key"), "value")
+
+
+def _started(spark: SparkSession, task: FloorTask) -> StreamingQuery:
+    """Start the query of a form of micro-batches."""
     spark.conf.set("spark.sql.shuffle.partitions", str(task.shards))
     names, folder = TopicNames(task.database), Path(task.folder)
     source = {
@@ -135,11 +162,29 @@ def main(given: str) -> int:
         "checkpointLocation": str(folder / "checkpoint"),
     }  # fmt: skip
     log = spark.readStream.format("kafka").options(**source).load().coalesce(1)
-    name = f.get_json_object(f.col("value").cast("string"), "$.id")
-    records = form(log.select(name.cast("binary").alias("key"), "value"))
-    query = records.writeStream.format("kafka").outputMode("append").options(**sink).start()
+    records = FORMS[task.form][0](_keyed(log))
+    return records.writeStream.format("kafka").outputMode("append").options(**sink).start()
+
+
+def _started_real_time(spark: SparkSession, task: FloorTask) -> StreamingQuery:
+    """Start the query of a form of the real-time mode."""
+    names, options = TopicNames(task.database), {"kafka.bootstrap.servers": task.bootstrap}
+    log = log_records(real_time_session(spark), 0, names.transactions, options)
+    writer = REAL_TIME_FORMS[task.form](_keyed(log)).writeStream
+    sink = {**options, "topic": names.results}
+    return started(writer, sink, Path(task.folder) / "checkpoint")
+
+
+def main(given: str) -> int:
+    """Run the task until SIGTERM."""
+    task = msgspec.json.decode(given, type=FloorTask)
+    real_time = task.form in REAL_TIME_FORMS
+    conf = {PIPELINED: "true"} if real_time else FORMS[task.form][1]
+    spark = session(f"streamydb floor: {task.form}", f"local[{task.cores}]", conf)
+    forget_defaults(spark)
+    query = (_started_real_time if real_time else _started)(spark, task)
     signal.signal(signal.SIGTERM, lambda *_: query.stop())
-    write_whole(folder / "status.json", b'{"state": "running"}')
+    write_whole(Path(task.folder) / "status.json", b'{"state": "running"}')
     query.awaitTermination()
     return 0
 

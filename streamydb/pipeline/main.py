@@ -49,6 +49,7 @@ from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, Statu
 from streamydb.pipeline.query import build_query
 from streamydb.pipeline.realtime.gear import RealTimeGear
 from streamydb.pipeline.realtime.life import GearStart, output_topics
+from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.query import real_time_session
 from streamydb.pipeline.realtime.report import GearReports, Reach, one_gear
 from streamydb.pipeline.realtime.site import gear_obstacle
@@ -340,7 +341,7 @@ def _gear(
     start = GearStart(
         config, database, found.log_id,
         RulingTopic(settings.client_config(), database.database, found.log_id, found.begins),
-        real_time_session(spark), _changes(found).partitions, output_topics(names),
+        Packing(real_time_session(spark)), _changes(found).partitions, output_topics(names),
     )
     return RealTimeGear(
         start, lambda: said.read or 0, lambda: coordinator.leads, reports, parts.ending.requested,

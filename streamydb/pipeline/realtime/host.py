@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import socket
 import threading
 import time
@@ -34,19 +33,17 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.inbox import Inbox, LogColumns
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
+from streamydb.pipeline.realtime.rows import record_columns
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
 from streamydb.txn_processor.outputs import DIGESTS, Records
 
-__all__ = ["INPUT_COLUMNS", "GearLeft", "RealTimeHost"]
+__all__ = ["GearLeft", "RealTimeHost"]
 
 log = logging.getLogger("streamydb.realtime")
 
-INPUT_COLUMNS: Final = ("offset", "append_ms", "value")
-"""Of a row that Spark hands over; a row of nulls only pushes the one before it out."""
-
-GROUP_RECORDS_MAX: Final = 4_000
 _BASE_S_MAX: Final = 20.0
 _BASE_POLL_S: Final = 0.05
 _REBASE_S: Final = 1.0
@@ -65,7 +62,7 @@ class _End:
     error: BaseException | None = None
 
 
-_Item: TypeAlias = pa.RecordBatch | Play | _End
+_Message: TypeAlias = Play | _End
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class _Worker:
         self._host = host
         self._channel = channel
         self._batches = batches
-        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._inbox: Inbox[_Message] = Inbox()
         self._leads = False
         self._rebased_s = time.monotonic()
 
@@ -127,6 +124,8 @@ class _Worker:
             self._leave("fault", str(error))
         except StreamyError as error:
             self._leave("fault", f"{type(error).__name__}: {error}")
+        finally:
+            self._inbox.close()
 
     def _leave(self, reason: str, what: str) -> None:
         self._channel.send(Left(reason, what))
@@ -159,21 +158,23 @@ class _Worker:
         error: BaseException | None = None
         try:
             for batch in self._batches:
-                self._inbox.put(batch)
+                columns = LogColumns(*record_columns(batch))
+                if len(columns) and not self._inbox.put(columns):
+                    return
         except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
             error = raised
-        self._inbox.put(_End(of_driver=False, error=error))
+        self._inbox.say(_End(of_driver=False, error=error))
 
     def _read_driver(self) -> None:
         while isinstance(message := self._channel.receive(), Play):
-            self._inbox.put(message)
-        self._inbox.put(_End(of_driver=True))
+            self._inbox.say(message)
+        self._inbox.say(_End(of_driver=True))
 
     def _execute(self, shard: RealTimeShard) -> Iterator[pa.RecordBatch]:
         while True:
             records: list[TailRecord] = []
-            for item in self._news():
-                if isinstance(item, pa.RecordBatch):
+            for item in self._inbox.take(_REBASE_S):
+                if isinstance(item, LogColumns):
                     records += _records(item)
                     continue
                 if records:
@@ -188,19 +189,6 @@ class _Worker:
             if records:
                 yield from self._given(shard, shard.take(records))
             self._rebase(shard)
-
-    def _news(self) -> list[_Item]:
-        """Wait for what has come, and return all of it, up to a bound."""
-        try:
-            found: list[_Item] = [self._inbox.get(timeout=_REBASE_S)]
-        except queue.Empty:
-            return []
-        while len(found) < GROUP_RECORDS_MAX:
-            try:
-                found.append(self._inbox.get_nowait())
-            except queue.Empty:
-                break
-        return found
 
     def _given(self, shard: RealTimeShard, group: Group) -> Iterator[pa.RecordBatch]:
         """Give the outputs of a group to Spark, then tell the driver."""
@@ -220,7 +208,7 @@ class _Worker:
     def _rebase(self, shard: RealTimeShard) -> None:
         """Begin with a newer base, when there is nothing else to do and it is worth it."""
         now_s = time.monotonic()
-        if now_s - self._rebased_s < _REBASE_S or not self._inbox.empty():
+        if now_s - self._rebased_s < _REBASE_S or not self._inbox.is_empty():
             return
         self._rebased_s = now_s
         if len(shard.tail.records) < _REBASE_RECORDS_MIN:
@@ -233,11 +221,10 @@ class _Worker:
             opened.values.close()
 
 
-def _records(batch: pa.RecordBatch) -> list[TailRecord]:
-    """Return the records of a batch, without the rows that only push others out."""
-    offsets, times, values = (batch.column(i).to_pylist() for i in range(3))
-    rows = zip(offsets, times, values, strict=True)
-    return [TailRecord(*row) for row in rows if row[0] is not None]
+def _records(columns: LogColumns) -> list[TailRecord]:
+    offsets, times = columns.offsets.to_pylist(), columns.append_ms.to_pylist()
+    rows = zip(offsets, times, columns.values.to_pylist(), strict=True)
+    return [TailRecord(*row) for row in rows]
 
 
 def _one_batch(outputs: list[Records], config: ShardConfig) -> pa.RecordBatch:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from streamydb.columns.encoding import unpack
 from streamydb.columns.plans import Life, PlanShape
@@ -30,6 +29,7 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime.confirmations import Confirmations
 from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
+from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.query import start_query
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.pipeline.run import RunningQuery
@@ -69,15 +69,15 @@ class GearEnded(StreamyError):  # noqa: N818 - what happened
 class GearStart:
     """The part that all starts of the gear in one run of the pipeline have in common.
 
-    ``shard``: the configuration of the micro-batch gear. ``topics``: the output topics with their
-    numbers.
+    ``shard``: the configuration of the micro-batch gear. ``packing``: of the real-time session.
+    ``topics``: the output topics with their numbers.
     """
 
     config: PipelineConfig
     shard: ShardConfig
     log_id: str
     rulings: RulingTopic
-    session: SparkSession
+    packing: Packing
     changes_partitions: int
     topics: Mapping[str, int]
 
@@ -174,7 +174,7 @@ class GearLife:
             names = TopicNames(start.shard.database)
             self._query = RunningQuery(
                 start_query(
-                    start.session, host, names.transactions, config.settings.spark_options(),
+                    start.packing, host, names.transactions, config.settings.spark_options(),
                     self._folder / "checkpoint",
                 )
             )

@@ -4,8 +4,8 @@ Spark 4.3 has what it needs: Python functions are pipelined, and their worker fl
 batch. Three habits of Spark hold a record back, and each has its cure here:
 
 - Arrow batches are filled up to a number of records: it is 1.
-- The operator before Python looks one row ahead: each record is followed by a row of nulls, which
-  pushes it out.
+- The operator before Python looks one row ahead: a row without records pushes the last one out
+  (`packing`).
 - The writer to Python waits until its buffer is full: the buffer has 64 bytes.
 
 Real-time mode has a list of operators that it allows, and `mapInArrow` is not on it: the check is
@@ -21,11 +21,13 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.pipeline.hosts import RECORD_SCHEMA
-from streamydb.pipeline.realtime.host import INPUT_COLUMNS, RealTimeHost
+from streamydb.pipeline.realtime.host import RealTimeHost
+from streamydb.pipeline.realtime.packing import Packing
 
-__all__ = ["real_time_session", "start_query"]
+__all__ = ["log_records", "real_time_session", "start_query", "started"]
 
 _BATCH: Final = "1440 minutes"
 """Spark commits what it has read once in so long. Nothing is ever recovered from that: a start
@@ -60,42 +62,43 @@ def real_time_session(spark: SparkSession) -> SparkSession:
 
 
 def start_query(
-    session: SparkSession, host: RealTimeHost, topic: str, options: Mapping[str, str],
+    packing: Packing, host: RealTimeHost, topic: str, options: Mapping[str, str],
     checkpoint: Path,
 ) -> StreamingQuery:
     """Start the query; it reads ``topic`` from ``host.first`` on.
 
     Args:
-        session: of `real_time_session`.
+        packing: of a session of `real_time_session`.
         host: the function.
         topic: the log, of one partition.
         options: how Spark connects to Kafka.
         checkpoint: a new, empty folder.
     """
-    records = _pushed_out(_records(session, host.first, topic, options))
-    writer = records.mapInArrow(host.__call__, RECORD_SCHEMA).writeStream.format("kafka")
-    for name, value in {**options, **_SINK_OPTIONS}.items():
-        writer = writer.option(name, value)
-    writer = writer.option("checkpointLocation", str(checkpoint)).outputMode("update")
-    trigger: Any = {"realTime": _BATCH}
-    return writer.queryName(f"streamydb-real-time-{host.config.incarnation}").trigger(
-        **trigger
-    ).start()
+    records = log_records(packing.session, host.first, topic, options).select(
+        "offset", f.unix_millis("timestamp").alias("append_ms"), "value"
+    )
+    outputs = packing.rows(records).mapInArrow(host.__call__, RECORD_SCHEMA)
+    name = f"streamydb-real-time-{host.config.incarnation}"
+    return started(outputs.writeStream.queryName(name), options, checkpoint)
 
 
-def _records(
+def log_records(
     session: SparkSession, first: int, topic: str, options: Mapping[str, str]
 ) -> DataFrame:
+    """Return the records of partition 0 of a topic from offset ``first`` on."""
     reader = session.readStream.format("kafka").option("subscribe", topic)
     reader = reader.option("startingOffsets", f'{{"{topic}": {{"0": {first}}}}}')
     for name, value in {**options, **_SOURCE_OPTIONS}.items():
         reader = reader.option(name, value)
-    return reader.load().select(
-        "offset", f.unix_millis("timestamp").alias("append_ms"), "value"
-    )
+    return reader.load()
 
 
-def _pushed_out(records: DataFrame) -> DataFrame:
-    """Follow each record by a row of nulls."""
-    fields = ", ".join(f"'{name}', {name}" for name in INPUT_COLUMNS)
-    return records.selectExpr(f"inline(array(named_struct({fields}), null))")
+def started(
+    writer: DataStreamWriter, options: Mapping[str, str], checkpoint: Path
+) -> StreamingQuery:
+    """Start a query that writes to Kafka in real-time mode."""
+    for name, value in {**options, **_SINK_OPTIONS}.items():
+        writer = writer.option(name, value)
+    writer = writer.format("kafka").option("checkpointLocation", str(checkpoint))
+    trigger: Any = {"realTime": _BATCH}
+    return writer.outputMode("update").trigger(**trigger).start()

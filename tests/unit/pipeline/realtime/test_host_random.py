@@ -40,6 +40,15 @@ def _rows(records: list[TailRecord]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=["offset", "append_ms", "value"])
 
 
+def _packs(records: list[TailRecord], dice: random.Random) -> Iterator[pa.RecordBatch]:
+    """Batches as Spark gives them when it packs: an array a batch, empty ones between them."""
+    fields = [("offset", pa.int64()), ("append_ms", pa.int64()), ("value", pa.binary())]
+    for pack in (records, []) if dice.random() < 0.5 else (records,):
+        rows = [[record._asdict() for record in pack]]
+        array = pa.array(rows, pa.list_(pa.struct(fields)))
+        yield pa.RecordBatch.from_arrays([array], names=["records"])
+
+
 class Driver:
     """The driver's end: says that the gear leads, and hears until the worker has ended."""
 
@@ -109,7 +118,10 @@ def _expected(
 )  # fmt: skip
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(12))
-def test_it_gives_what_the_core_gives_however_records_come(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_it_gives_what_the_core_gives_however_records_come(
+    seed: int, packed: bool, tmp_path: Path  # noqa: FBT001
+) -> None:
     dice = random.Random(seed)
     micro = MicroBatches(tmp_path)
     micro.execute(put("t1", "k0", 1))
@@ -125,7 +137,8 @@ def test_it_gives_what_the_core_gives_however_records_come(seed: int, tmp_path: 
         at = 0
         while at < len(records):
             size = dice.choice([1, 1, 3, 9])
-            yield _rows(records[at : at + size])
+            part = records[at : at + size]
+            yield from _packs(part, dice) if packed else [_rows(part)]
             at += size
 
     given: list[pa.RecordBatch] = []
