@@ -14,7 +14,7 @@ from bench.recovery import figures_of
 
 __all__ = [
     "bank_lines", "bank_rows", "floor_lines", "keys_lines", "latency_lines", "markdown",
-    "recovery_lines", "scale_lines", "serving_lines",
+    "recovery_lines", "scale_lines", "serving_lines", "shifting_lines",
 ]
 
 
@@ -72,6 +72,28 @@ def recovery_lines(answer: dict[str, Any]) -> list[str]:
         f"{answer['shards']} shard(s), {_where(answer)}. Seconds:"
     )
     return [told, "", *markdown(["", "", "least", "median", "most"], rows)]
+
+
+def shifting_lines(answer: dict[str, Any]) -> list[str]:
+    """Latency while the load comes and goes, by the gear that led and by the rate."""
+    late = {
+        **{f"the {gear} gear led": found for gear, found in answer["by_gear"].items()},
+        **{f"at {int(rate):,}/s": found for rate, found in answer["by_rate"].items()},
+        "all": answer["latency_ms"],
+    }
+    rows = [
+        [name, f"{found['count']:,}", *(f"{found[at]:,.0f}" for at in ("p50", "p90", "p99", "max"))]
+        for name, found in late.items()
+    ]
+    reached = answer["reached"]
+    told = (
+        f"{answer['cycles']} cycles ({' and '.join(answer['forms'])}) in {answer['seconds']:,.0f} s, "
+        f"{_where(answer)}. {len(answer['shifts'])} shifts, at least "
+        f"{answer['shifts_apart_s_min']:g} s apart; most in a second: "
+        f"{reached['sent_per_s_max']:,} sent, {reached['answered_per_s_max']:,} answered. "
+        "Milliseconds from the time of being due to the result read:"
+    )
+    return [told, "", *markdown(["", "transactions", "p50", "p90", "p99", "most"], rows)]
 
 
 def serving_lines(answer: dict[str, Any]) -> list[str]:
