@@ -37,8 +37,8 @@ from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
 from bench.floor import show as show_floor
 from bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
+from bench.recovery import GEAR_KINDS, RecoveryOptions
 from bench.recovery import KINDS as RECOVERY_KINDS
-from bench.recovery import RecoveryOptions
 from bench.recovery import recovery as run_recovery
 from bench.recovery import show as show_recovery
 from bench.report import show
@@ -51,13 +51,19 @@ from bench.scale import scale as run_scale
 from bench.scale import show as show_scale
 from bench.serving import ServingOptions
 from bench.serving import serving as run_serving
+from bench.shifting import FORMS, LEVELS, ShiftingOptions
+from bench.shifting import shifting as run_shifting
+from bench.shifting import show as show_shifting
 from bench.sql import SqlOptions
 from bench.sql import show as show_sql
 from bench.sql import sql as run_sql
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
-__all__ = ["app", "bank", "floor", "latency", "recovery", "rest", "scale", "serving", "soak", "sql"]
+__all__ = [
+    "app", "bank", "floor", "latency", "recovery", "rest", "scale", "serving", "shifting", "soak",
+    "sql",
+]  # fmt: skip
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -223,8 +229,15 @@ def recovery(
     turns: Annotated[int, typer.Option("--turns", min=1, help="Of each kind.")] = 10,
     rate: Rate = 50.0,
     shards: Shards = 1,
+    gear: Annotated[
+        str, typer.Option("--gear", help="both: of a pipeline with two gears.")
+    ] = "micro-batch",
     kinds: Annotated[
-        str, typer.Option("--kinds", help=f"{', '.join(RECOVERY_KINDS)}, a,b or all.")
+        str,
+        typer.Option(
+            "--kinds",
+            help=f"{', '.join(RECOVERY_KINDS)}; with --gear both {', '.join(GEAR_KINDS)}; all.",
+        ),
     ] = "all",
     settle: Annotated[
         float, typer.Option("--settle", min=0, help="Seconds of load before each turn.")
@@ -234,9 +247,12 @@ def recovery(
     json: Json = False,
 ) -> None:
     """How long clients get no verdict: after SIGKILL, with a standby, in a planned hand-over."""
+    gears = named(gear, ("micro-batch", "both")) == ("both",)
+    if gears and shards > 1:
+        raise typer.BadParameter("a database of several shards has one gear")
     options = RecoveryOptions(
-        turns=turns, rate=rate, settle_s=settle, shards=shards,
-        kinds=named(kinds, RECOVERY_KINDS), parent=folder,
+        turns=turns, rate=rate, settle_s=settle, shards=shards, gears=gears,
+        kinds=named(kinds, GEAR_KINDS if gears else RECOVERY_KINDS), parent=folder,
     )  # fmt: skip
     deliver(lambda phases: run_recovery(options, phases), show_recovery, output, json=json)
 
@@ -274,6 +290,40 @@ def scale(
         backlog=backlog, distribution=named(distribution, DISTRIBUTIONS)[0],
     )  # fmt: skip
     deliver(lambda phases: run_scale(options, phases), show_scale, output, json=json)
+
+
+@app.command()
+def shifting(
+    *,
+    cycles: Annotated[int, typer.Option("--cycles", min=1, help="Up and down, so often.")] = 10,
+    forms: Annotated[
+        str, typer.Option("--forms", help=f"Of the cycles, by turns: {', '.join(FORMS)} or all.")
+    ] = "all",
+    levels: Annotated[
+        str, typer.Option("--levels", help="Transactions/s of the plateaus.")
+    ] = ",".join(f"{level:.0f}" for level in LEVELS),
+    plateau: Annotated[
+        float, typer.Option("--plateau", min=0.5, help="Seconds from one plateau to the next.")
+    ] = 4.0,
+    rest: Annotated[
+        float, typer.Option("--rest", min=0.5, help="Seconds without load between cycles.")
+    ] = 6.0,
+    warm_up: WarmUpSeconds = 20.0,
+    accounts: Accounts = 10_000,
+    quick: Annotated[bool, typer.Option("--quick", help="Two cycles.")] = False,
+    seed: Seed = 1,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Latency while the load comes and goes and the gears shift; every result is awaited."""
+    options = ShiftingOptions(
+        cycles=2 if quick else cycles, forms=named(forms, FORMS), plateau_s=plateau, rest_s=rest,
+        levels=tuple(float(n) for n in _numbers(levels, "rates like 500,20000", 1)),
+        warm_up_s=warm_up, accounts=accounts, seed=seed, parent=folder,
+        warm_up_transactions=200_000,
+    )  # fmt: skip
+    deliver(lambda phases: run_shifting(options, phases), show_shifting, output, json=json)
 
 
 @app.command()

@@ -6,39 +6,36 @@ verdict of the old leader) to the first verdict on a transaction that was append
 - **cold**: SIGKILL of driver, JVM and workers; the same pipeline is started again at once.
 - **standby**: the same, but a warm standby takes over; a new standby is started for the next turn.
 - **hand-over**: a planned one, between two pipelines, by turns.
+
+With `--gear both` one gear of a pipeline dies while the other one lives (`bench.recovery_gears`).
 """
 
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from bench.machine import machine, stolen_s
+from bench.recovery_gears import GEAR_FIGURES, GEAR_KINDS, GEAR_TITLES, gear_turns, pipeline_options
+from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad
 from streamydb import __version__
 from streamydb.cli.phases import Phases
-from streamydb.errors import StreamyError
-from streamydb.kafka import TopicNames
-from streamydb.kafka.producer import Producer
-from streamydb.kafka.reader import TopicReader
 from streamydb.pipeline.standby.handover import hand_over
-from streamydb.settings import Settings
 from streamydb.testing.database import Database, wait_for
 
-__all__ = ["KINDS", "RecoveryOptions", "figures_of", "recovery", "show"]
+__all__ = ["GEAR_KINDS", "KINDS", "RecoveryOptions", "figures_of", "recovery", "show"]
 
 KINDS: Final = ("cold", "standby", "hand-over")
-"""What can be measured."""
+"""What can be measured with one gear; with both: `GEAR_KINDS`."""
 
 _FIGURES: Final = {
     "cold": (
@@ -47,105 +44,28 @@ _FIGURES: Final = {
     ),
     "standby": (("verdict_s", "until the next verdict"),),
     "hand-over": (("pause_s", "longest pause between two verdicts"),),
+    **GEAR_FIGURES,
 }
-_WAIT_S: Final = 120.0
-_LOOK_S: Final = 0.005
 _TITLES: Final = {
     "cold": "killed, started again", "standby": "killed, a standby takes over",
-    "hand-over": "handed over",
+    "hand-over": "handed over", **GEAR_TITLES,
 }
-
-
-class RecoveryError(StreamyError):
-    """What was to be measured did not happen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOptions:
-    """What to measure; see `streamydb bench recovery --help`."""
+    """What to measure; see `streamydb bench recovery --help`.
+
+    ``gears``: the pipeline has both.
+    """
 
     turns: int = 10
     rate: float = 50.0
     settle_s: float = 5.0
     shards: int = 1
     kinds: tuple[str, ...] = KINDS
+    gears: bool = False
     parent: Path | None = None
-
-
-class _Load:
-    """Appends transactions at a rate, and notes when each verdict was read.
-
-    Attributes:
-        appended_s: when the transaction of each number was given to Kafka's client.
-        verdict_s: when its verdict was read; the first one counts.
-    """
-
-    def __init__(self, settings: Settings, rate: float) -> None:
-        self._settings = settings
-        self._interval_s = 1.0 / rate
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=run, name=f"recovery-{run.__name__}", daemon=True)
-            for run in (self._append, self._read)
-        ]
-        self._reads = threading.Event()
-        self.appended_s: list[float] = []
-        self.verdict_s: dict[int, float] = {}
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _append(self) -> None:
-        self._reads.wait(_WAIT_S)
-        with Producer(self._settings, linger_ms=0, validate=False) as producer:
-            begun_s = time.monotonic()
-            while not self._stop.wait(self._due_s(begun_s)):
-                number = len(self.appended_s)
-                self.appended_s.append(time.monotonic())
-                update = {"op": "add", "key": f"k{number % 1_000}", "by": 1}
-                producer.submit({"id": f"r{number}", "updates": [update]})
-
-    def _due_s(self, begun_s: float) -> float:
-        """Seconds until the next one is due."""
-        due_s = begun_s + len(self.appended_s) * self._interval_s
-        return max(0.0, due_s - time.monotonic())
-
-    def _read(self) -> None:
-        topic = TopicNames(self._settings.database).results
-        with TopicReader(self._settings.client_config(), topic) as reader:
-            reader.assign({number: span.high for number, span in reader.spans().items()})
-            self._reads.set()
-            while not self._stop.is_set():
-                records = reader.batch(0.05)
-                now_s = time.monotonic()
-                for record in records:
-                    name = msgspec.json.decode(record.value() or b"{}").get("id") or ""
-                    if name.startswith("r"):
-                        self.verdict_s.setdefault(int(name[1:]), now_s)
-
-    def first_after(self, since_s: float) -> float:
-        """Wait for the first verdict on a transaction that was appended later; when it was read.
-
-        Raises:
-            RecoveryError: none came.
-        """
-        ends_s = time.monotonic() + _WAIT_S
-        first = len(self.appended_s)
-        while first and self.appended_s[first - 1] > since_s:
-            first -= 1
-        while time.monotonic() < ends_s:
-            found = [at_s for number, at_s in self.verdict_s.copy().items() if number >= first]
-            if found:
-                return min(found)
-            time.sleep(_LOOK_S)
-        raise RecoveryError(f"no verdict came within {_WAIT_S:.0f} s")
 
 
 def recovery(options: RecoveryOptions, phases: Phases) -> dict[str, Any]:
@@ -153,16 +73,17 @@ def recovery(options: RecoveryOptions, phases: Phases) -> dict[str, Any]:
     rows = [_row(kind, options, phases) for kind in options.kinds]
     return {
         "streamydb": __version__, "turns": options.turns, "rate_per_s": options.rate,
-        "shards": options.shards, "rows": rows, "machine": machine(),
+        "shards": options.shards, "gear": "both" if options.gears else "micro-batch",
+        "rows": rows, "machine": machine(),
     }  # fmt: skip
 
 
 def _row(kind: str, options: RecoveryOptions, phases: Phases) -> dict[str, Any]:
-    measure = {"cold": _cold, "standby": _standby, "hand-over": _handed}[kind]
+    measure = gear_turns(kind) if options.gears else _MEASURES[kind]
     runs: list[dict[str, float]] = []
     stolen_before, _ = stolen_s()
-    with _loaded(options) as (database, load), phases.phase(_TITLES[kind]) as phase:
-        for run in measure(database, load, options):
+    with _loaded(kind, options) as (database, load), phases.phase(_TITLES[kind]) as phase:
+        for run in measure(database, load, options.turns, options.settle_s):
             runs.append(run)
             phase.note(f"{len(runs)} of {options.turns}")
         phase.outcome = f"{options.turns} turns"
@@ -178,20 +99,21 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 @contextmanager
-def _loaded(options: RecoveryOptions) -> Iterator[tuple[Database, _Load]]:
+def _loaded(kind: str, options: RecoveryOptions) -> Iterator[tuple[Database, RecoveryLoad]]:
     """Run a database that answers under the load."""
     with tempfile.TemporaryDirectory(prefix="streamydb-recovery-", dir=options.parent) as folder:
-        database = Database(Path(folder), shards=options.shards)
-        with database, _Load(database.settings, options.rate) as load:
+        more = pipeline_options(kind) if options.gears else ()
+        database = Database(Path(folder), shards=options.shards, options=more)
+        with database, RecoveryLoad(database.settings, options.rate) as load:
             load.first_after(time.monotonic())
             yield database, load
 
 
 def _cold(
-    database: Database, load: _Load, options: RecoveryOptions
+    database: Database, load: RecoveryLoad, turns: int, settle_s: float
 ) -> Iterator[dict[str, float]]:
-    for _ in range(options.turns):
-        time.sleep(options.settle_s)
+    for _ in range(turns):
+        time.sleep(settle_s)
         killed_s = time.monotonic()
         database.kill_pipeline()
         database.start_pipeline()
@@ -201,14 +123,14 @@ def _cold(
 
 
 def _standby(
-    database: Database, load: _Load, options: RecoveryOptions
+    database: Database, load: RecoveryLoad, turns: int, settle_s: float
 ) -> Iterator[dict[str, float]]:
     leader = database
     with ExitStack() as all_of_them:
-        for turn in range(options.turns):
+        for turn in range(turns):
             standby = all_of_them.enter_context(database.beside(f"standby-{turn}"))
             _await_ready(standby)
-            time.sleep(options.settle_s)
+            time.sleep(settle_s)
             killed_s = time.monotonic()
             leader.kill_pipeline()
             yield {"verdict_s": load.first_after(killed_s) - killed_s}
@@ -216,15 +138,15 @@ def _standby(
 
 
 def _handed(
-    database: Database, load: _Load, options: RecoveryOptions
+    database: Database, load: RecoveryLoad, turns: int, settle_s: float
 ) -> Iterator[dict[str, float]]:
     with database.beside("other") as other:
-        for _ in range(options.turns):
+        for _ in range(turns):
             _await(lambda: "following" in (database.status().role, other.status().role))
             _await_ready(other if other.status().role == "following" else database)
-            time.sleep(options.settle_s)
+            time.sleep(settle_s)
             settings = database.settings
-            done = hand_over(settings.client_config(), settings.database, "", _WAIT_S)
+            done = hand_over(settings.client_config(), settings.database, "", WAIT_S)
             if done.pause_s is None:
                 raise RecoveryError(f"the pause is not known: {done.pause_unknown}")
             load.first_after(time.monotonic())
@@ -236,7 +158,10 @@ def _await_ready(standby: Database) -> None:
 
 
 def _await(condition: Callable[[], bool]) -> None:
-    wait_for(condition, "the standby's readiness", _WAIT_S)
+    wait_for(condition, "the standby's readiness", WAIT_S)
+
+
+_MEASURES: Final = {"cold": _cold, "standby": _standby, "hand-over": _handed}
 
 
 def figures_of(kind: str) -> list[tuple[str, str, str]]:
@@ -257,5 +182,6 @@ def show(answer: dict[str, Any], console: Console) -> None:
     about = answer["machine"]
     console.print(
         f"{answer['turns']} turns each, {answer['rate_per_s']:g} transactions/s, "
-        f"{answer['shards']} shard(s), {about['cores']} cores, load {about['load']}."
+        f"{answer['shards']} shard(s), gear {answer['gear']}, {about['cores']} cores, "
+        f"load {about['load']}."
     )

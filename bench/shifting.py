@@ -32,8 +32,8 @@ from streamydb.cli.phases import Phases
 from streamydb.errors import RecordError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
-from streamydb.pipeline.realtime.gear import MICRO_BATCH, REAL_TIME
 from streamydb.records.control import LeaderClaim, decode_message, owner_of
+from streamydb.records.gears import MICRO_BATCH, REAL_TIME
 
 __all__ = ["FORMS", "LEVELS", "Lead", "ShiftingOptions", "offer", "shifting", "show"]
 

@@ -15,7 +15,7 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -193,17 +193,20 @@ class Database:
             raise TestingError("no pipeline runs")
         return self._process.wait(timeout_s)
 
-    def kill_workers(self, *, daemons: bool = False) -> int:
+    def kill_workers(self, *, daemons: bool = False, spared: Container[int] = ()) -> int:
         """SIGKILL the Python workers that run the stages; how many processes.
 
         Args:
             daemons: kill the daemons that fork them, too.
+            spared: the processes that are left alone.
         """
         chosen = []
         for process in self.processes()[1:]:  # all of them, before the first one's death is seen
             with suppress(psutil.NoSuchProcess):
                 parent = process.parent()
                 forked = parent is not None and _forks(parent)
+                if process.pid in spared:
+                    continue
                 if forked or (daemons and _forks(process)):
                     chosen.append(process)
         killed = 0

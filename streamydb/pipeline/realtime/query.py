@@ -27,12 +27,15 @@ from streamydb.pipeline.hosts import RECORD_SCHEMA
 from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.packing import Packing
 
-__all__ = ["log_records", "real_time_session", "start_query", "started"]
+__all__ = ["BATCH_SETTING", "log_records", "real_time_session", "start_query", "started"]
 
 _BATCH: Final = "1440 minutes"
 """Spark commits what it has read once in so long. Nothing is ever recovered from that: a start
 begins with the base of the other gear. So a batch ends as seldom as possible.
 """
+
+BATCH_SETTING: Final = "spark.streamydb.realTimeBatch"
+"""A setting of the application for experiments: a shorter batch."""
 
 _SQL_SETTINGS: Final = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
@@ -79,7 +82,8 @@ def start_query(
     )
     outputs = packing.rows(records).mapInArrow(host.__call__, RECORD_SCHEMA)
     name = f"streamydb-real-time-{host.config.incarnation}"
-    return started(outputs.writeStream.queryName(name), options, checkpoint)
+    batch = packing.session.conf.get(BATCH_SETTING, _BATCH) or _BATCH
+    return started(outputs.writeStream.queryName(name), options, checkpoint, batch)
 
 
 def log_records(
@@ -94,11 +98,11 @@ def log_records(
 
 
 def started(
-    writer: DataStreamWriter, options: Mapping[str, str], checkpoint: Path
+    writer: DataStreamWriter, options: Mapping[str, str], checkpoint: Path, batch: str = _BATCH
 ) -> StreamingQuery:
-    """Start a query that writes to Kafka in real-time mode."""
+    """Start a query that writes to Kafka in real-time mode, in batches of the time ``batch``."""
     for name, value in {**options, **_SINK_OPTIONS}.items():
         writer = writer.option(name, value)
     writer = writer.format("kafka").option("checkpointLocation", str(checkpoint))
-    trigger: Any = {"realTime": _BATCH}
+    trigger: Any = {"realTime": batch}
     return writer.outputMode("update").trigger(**trigger).start()
