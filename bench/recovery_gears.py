@@ -16,9 +16,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad
-from streamydb.local.folder import GearStatus
 from streamydb.pipeline.realtime.query import BATCH_SETTING
-from streamydb.records.gears import MICRO_BATCH, REAL_TIME
+from streamydb.records.gears import MICRO_BATCH, REAL_TIME, GearStatus
 from streamydb.testing.database import Database, wait_for
 
 __all__ = ["GEAR_FIGURES", "GEAR_KINDS", "GEAR_TITLES", "gear_turns", "pipeline_options"]
