@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +23,13 @@ import numpy.typing as npt
 from streamydb.kafka.reader import TopicReader
 from streamydb.local.processes import end_with_parent
 
-__all__ = ["Ledger", "Verdicts", "read_changes", "read_results", "stretches"]
+__all__ = ["Ledger", "Verdicts", "ledger_of", "read_changes", "read_results", "stretches"]
 
 _Part = TypeVar("_Part")
 
 _CHANGE: Final = re.compile(
-    rb'^\{"op":"[cu]","before":(?:null|-?\d+),"after":(-?\d+),', re.MULTILINE
+    rb'^\{"op":"[cu]","before":(?:null|-?\d+),"after":(-?\d+),.*?"seq":(\d+)\},"transaction":',
+    re.MULTILINE,
 )
 _EXAMPLES: Final = 5
 _LONG: Final = 5_000_000
@@ -144,8 +145,8 @@ def read_changes(
 ) -> Ledger:
     """Add up the last balance of every account; arguments and errors as `read_results`.
 
-    The last change of a key in its partition is its value: a batch that was done twice after a
-    crash is written again from its beginning to its end. Long topics are read by a process for
+    The change of a key with the highest seq is its value. It need not be the last one in the topic:
+    whoever led before may write on for a moment. Long topics are read by a process for
     each partition.
     """
     add_up = partial(_add_up, dict(connection), topic, key_prefix.encode())
@@ -198,9 +199,19 @@ def _sum(left: Ledger, right: Ledger) -> Ledger:
 
 def _add_up(connection: dict[str, str], topic: str, prefix: bytes, part: Stretches) -> Ledger:
     """Read some partitions of the changes."""
-    last: dict[bytes, bytes] = {}
+    return ledger_of(_batches(connection, topic, part), prefix)
+
+
+def ledger_of(
+    batches: Iterable[Sequence[tuple[bytes | None, bytes | None]]], prefix: bytes
+) -> Ledger:
+    """Add up the balances after all changes, in batches of keys and values in their order.
+
+    ``prefix``: of the keys of accounts; others are passed over.
+    """
+    last: dict[bytes, tuple[int, int]] = {}
     ledger = Ledger()
-    for records in _batches(connection, topic, part):
+    for records in batches:
         ours = [(k, v) for k, v in records if k is not None and k.startswith(prefix)]
         values = [value or b"null" for _, value in ours]
         found = _CHANGE.findall(b"\n".join(values))
@@ -209,12 +220,16 @@ def _add_up(connection: dict[str, str], topic: str, prefix: bytes, part: Stretch
             ledger.unreadable += [t[:200].decode(errors="replace") for t in odd[:_EXAMPLES]]
             continue
         if found:
-            least = int(np.array(found).astype(np.int64).min())
+            numbers = np.array(found).astype(np.int64)
+            least = int(numbers[:, 0].min())
             ledger.least = least if ledger.least is None else min(ledger.least, least)
-        last.update(zip((key for key, _ in ours), found, strict=True))
+            for (key, _), (balance, seq) in zip(ours, numbers.tolist(), strict=True):
+                known = last.get(key)
+                if known is None or known[0] <= seq:
+                    last[key] = seq, balance
         ledger.changes += len(ours)
     ledger.accounts = len(last)
-    ledger.total = sum(int(balance) for balance in last.values())
+    ledger.total = sum(balance for _, balance in last.values())
     ledger.unreadable = ledger.unreadable[:_EXAMPLES]
     return ledger
 
