@@ -81,8 +81,8 @@ def _harmed(
     for _ in range(turns):
         _await_lead(database, REAL_TIME)
         time.sleep(settle_s)
-        harmed_s = time.monotonic()
         harm(database)
+        harmed_s = time.monotonic()
         verdict_s = load.first_after(harmed_s) - harmed_s
         ends_s = max(time.monotonic(), harmed_s + _BEHIND_S)
         time.sleep(max(0.0, ends_s - time.monotonic()))
@@ -101,14 +101,13 @@ def _batch_ends(
 
 
 def _cold(
-    kill: Callable[[Database], dict[str, float]], database: Database, load: RecoveryLoad,
-    turns: int, settle_s: float,
+    kill: Callable[[Database], tuple[float, dict[str, float]]], database: Database,
+    load: RecoveryLoad, turns: int, settle_s: float,
 ) -> Iterator[dict[str, float]]:
     for _ in range(turns):
         _await_lead(database, REAL_TIME)
         time.sleep(settle_s)
-        killed_s = time.monotonic()
-        told = kill(database)
+        killed_s, told = kill(database)
         database.start_pipeline()
         runs_s = time.monotonic() - killed_s
         verdict_s = load.first_after(killed_s) - killed_s
@@ -157,22 +156,23 @@ def _require(killed: int) -> None:
         raise RecoveryError("there was no worker to kill")
 
 
-def _kill_jvm(database: Database) -> dict[str, float]:
-    """Kill the JVM and wait for the end of its pipeline; return how long that took."""
-    killed_s = time.monotonic()
+def _kill_jvm(database: Database) -> tuple[float, dict[str, float]]:
+    """Kill the JVM and wait for the end of its pipeline; return when, and how long that took."""
     javas = [process for process in database.processes() if process.name() == "java"]
     _require(len(javas))
     for java in javas:
         java.kill()
+    killed_s = time.monotonic()
     database.wait_pipeline(WAIT_S)
     ended_s = time.monotonic() - killed_s
     database.kill_pipeline()
-    return {"ended_s": ended_s}
+    return killed_s, {"ended_s": ended_s}
 
 
-def _kill_all(database: Database) -> dict[str, float]:
+def _kill_all(database: Database) -> tuple[float, dict[str, float]]:
+    """Kill everything; return when it was dead: until then the real-time gear still answers."""
     database.kill_pipeline()
-    return {}
+    return time.monotonic(), {}
 
 
 _HARMS: Final[dict[str, Callable[[Database], object]]] = {

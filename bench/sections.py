@@ -89,7 +89,7 @@ def shifting_lines(answer: dict[str, Any]) -> list[str]:
     told = (
         f"{answer['cycles']} cycles ({' and '.join(answer['forms'])}) in "
         f"{answer['seconds']:,.0f} s, {_where(answer)}. {len(answer['shifts'])} shifts, at least "
-        f"{answer['shifts_apart_s_min']:g} s apart; most in a second: "
+        f"{answer['shifts_apart_s_min'] or 0:g} s apart; most in a second: "
         f"{reached['sent_per_s_max']:,} sent, {reached['answered_per_s_max']:,} answered. "
         "Milliseconds from the time of being due to the result read:"
     )

@@ -47,8 +47,8 @@ def test_a_cycle_goes_up_and_down_once_and_rests_around_it() -> None:
     assert list(ramps.rate_at(np.array([3.5, 4.5, 5.5, 6.5]))) == [5, 10, 15, 20]
 
 
-class Slow:
-    """Takes a while for each transaction."""
+class Sender:
+    """Notes what it is given."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -56,9 +56,6 @@ class Slow:
 
     def send(self, payloads: list[bytes]) -> None:
         self.sent += payloads
-        ends_s = time.monotonic() + 0.001 * len(payloads)
-        while time.monotonic() < ends_s:
-            pass
 
     def poll(self) -> None:
         assert not self.flushed
@@ -67,15 +64,16 @@ class Slow:
         self.flushed += 1
 
 
-def test_nothing_is_sent_before_it_is_due_and_all_of_it_in_order() -> None:
-    appender: Any = Slow()
-    due_s = np.arange(200) / 5_000  # five times as fast as it takes them
+@pytest.mark.parametrize("late_s", [0.0, 100.0])
+def test_nothing_is_sent_before_it_is_due_and_all_of_it_in_order(late_s: float) -> None:
+    appender: Any = Sender()
+    due_s = np.arange(200) / 5_000
     payloads = [b"%d" % n for n in range(200)]
-    sent_s = offer(appender, payloads, due_s, time.monotonic(), lambda _: None)
+    sent_s = offer(appender, payloads, due_s, time.monotonic() - late_s, lambda _: None)
     assert appender.sent == payloads
     assert appender.flushed == 1
     assert np.all(sent_s >= due_s)
-    assert (sent_s - due_s).max() > 0.05, "it was told when it was due, not when it was sent"
+    assert (sent_s - due_s).min() >= late_s - 1, "it was told when it was due, not when it was sent"
 
 
 def test_changes_that_come_again_are_counted_and_those_out_of_order_refused() -> None:
