@@ -32,7 +32,7 @@ GEAR_TITLES: Final = {
     "base": "the local files deleted",
     "batch-end": "Spark ends the batch of the real-time gear",
     "jvm": "the JVM killed, the pipeline started again",
-    "all": "all of the pipeline killed, started again",
+    "pipeline": "all of the pipeline killed, started again",
 }
 
 _VERDICT: Final = ("verdict_s", "until the next verdict")
@@ -45,7 +45,7 @@ GEAR_FIGURES: Final = {
     **dict.fromkeys(("worker", "workers", "other-workers", "base"), (_VERDICT, _PAUSE)),
     "batch-end": (_PAUSE,),
     "jvm": (("ended_s", "until the pipeline has ended"), *_COLD),
-    "all": _COLD,
+    "pipeline": _COLD,
 }
 
 GEAR_KINDS: Final = tuple(GEAR_TITLES)
@@ -179,4 +179,4 @@ _HARMS: Final[dict[str, Callable[[Database], object]]] = {
     "worker": _kill_worker, "workers": _kill_workers, "other-workers": _kill_other_workers,
     "base": Database.delete_local_files,
 }
-_KILLS: Final = {"jvm": _kill_jvm, "all": _kill_all}
+_KILLS: Final = {"jvm": _kill_jvm, "pipeline": _kill_all}
