@@ -71,6 +71,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.daemon": "runs in processes that this test starts and kills; not traced",
     "streamydb.pipeline.failures": _ERRORS,
     "streamydb.pipeline.jvm": _REAL,
+    "streamydb.pipeline.config": "settings and where files lie; nothing is computed",
     "streamydb.pipeline.launch": _STARTS,
     "streamydb.pipeline.main": _REAL,
     "streamydb.pipeline.markers": "the thread of `pipeline.marker_session`; it begins again",
