@@ -9,7 +9,6 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-from simulator import gears
 from simulator.fault_mutations import believe_the_exception
 from simulator.value_mutations import together
 from streamydb.columns.scans import first_name
@@ -204,7 +203,7 @@ def _forget_digests() -> Any:
 def _begin_with_an_older_base() -> Any:
     """A base of an earlier time takes the place of the gear's own, with the records it has."""
     return together(
-        mock.patch.object(gears, "is_newer", return_value=True), _rebase_without_tail(),
+        mock.patch.object(RealTimeShard, "is_newer", return_value=True), _rebase_without_tail(),
         mock.patch.object(core, "_require_same"),
     )
 

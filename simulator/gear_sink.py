@@ -12,14 +12,8 @@ import random
 import zlib
 from collections import Counter, deque
 
-import numpy as np
-
 from simulator.cluster import Cluster, WrittenRecord
-from streamydb.pipeline.realtime.confirmations import (
-    Confirmations,
-    SeenOutputs,
-    output_hashes,
-)
+from streamydb.pipeline.realtime.confirmations import Confirmations, SeenOutputs, group_hashes
 from streamydb.pipeline.realtime.core import Group
 from streamydb.pipeline.realtime.messages import Executed
 from streamydb.txn_processor import outputs as o
@@ -118,11 +112,7 @@ class GearDriver:
 
     def say(self, group: Group, position: int, base: int) -> None:
         """The worker says what it has executed; the driver will hear it."""
-        told = [
-            output_hashes(records.topic, records.keys, records.values)
-            for records in group.outputs if len(records.values) and records.topic != o.DIGESTS
-        ]
-        hashes = np.concatenate(told).tobytes() if told else b""
+        hashes = group_hashes(group.outputs).tobytes()
         self._said.append(Executed(group.seq, position, base, hashes, group.resolved))
 
     def hear(self, count: int) -> None:

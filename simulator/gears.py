@@ -28,14 +28,13 @@ from streamydb.pipeline.realtime import core
 from streamydb.pipeline.realtime.core import (
     Group,
     NotForThisGear,
-    OpenBase,
     RealTimeShard,
     Surroundings,
     TailRecord,
 )
 from streamydb.records.rulings import ReadBefore, TooLate, UnruledFaults
 
-__all__ = ["EVENTS", "Gears", "is_newer"]
+__all__ = ["EVENTS", "Gears"]
 
 _T = TypeVar("_T")
 
@@ -286,7 +285,7 @@ class Gears:
             self.events["no base"] += 1
         elif opened.base.state.seq < gear.shard.base_seq:
             self.events["base older than the last"] += 1
-        if opened is not None and is_newer(gear.shard, opened):
+        if opened is not None and gear.shard.is_newer(opened):
             with running(gear.code), mock.patch.object(core, "TAIL_BYTES_MAX", self._tail_max):
                 done = self._guarded(lambda: gear.shard.rebase(opened))
             if done is not None:
@@ -406,8 +405,3 @@ class Gears:
                 self._tell_gear(leads=True)
         self._tell()
         self._micro_batch(all_of_it=True)
-
-
-def is_newer(shard: RealTimeShard, opened: OpenBase) -> bool:
-    """Return True if a gear may begin with a base instead of its own, as `host._Worker` has it."""
-    return shard.base_seq < opened.base.state.seq <= shard.seq

@@ -21,9 +21,11 @@ import numpy.typing as npt
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.table import Ragged
 from streamydb.pipeline.realtime.messages import Executed
-from streamydb.txn_processor.outputs import CHANGES
+from streamydb.txn_processor.outputs import CHANGES, DIGESTS, Records
 
-__all__ = ["Confirmations", "SeenOutputs", "output_hashes", "tombstone_hash"]
+__all__ = [
+    "Confirmations", "SeenOutputs", "group_hashes", "output_hashes", "tombstone_hash",
+]  # fmt: skip
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -48,6 +50,18 @@ def output_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
         rows = np.flatnonzero(values.lengths() == 0)
         hashes[rows] = [tombstone_hash(int(hashes[row]), int(hashes[row - 1])) for row in rows]
     return hashes
+
+
+def group_hashes(outputs: Iterable[Records]) -> Hashes:
+    """Return the hashes of all outputs of a group that are read back; shape (n,).
+
+    Digests are not: nobody waits for them.
+    """
+    found = [
+        output_hashes(records.topic, records.keys, records.values)
+        for records in outputs if records.topic != DIGESTS
+    ]
+    return np.concatenate([np.zeros(0, np.uint64), *found])
 
 
 def _plain_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:

@@ -307,6 +307,10 @@ class RealTimeShard:
             resolved = None if header["silent"] else arrays["value"].tobytes()
         return granted, resolved
 
+    def is_newer(self, opened: OpenBase) -> bool:
+        """Return True if a base can take the place of the one with which this gear has begun."""
+        return self.base_seq < opened.base.state.seq <= self.seq
+
     def rebase(self, opened: OpenBase) -> bool:
         """Begin with a newer base, and execute the rest of the tail once more, silently.
 

@@ -210,7 +210,7 @@ class RealTimeGear(Background):
             self.shifting.shifted(_now_ms())
         elif self.shifting.wants_down(_now_ms()):
             return False
-        elif self.shifting.is_calm() and self._other_leads():
+        elif self.shifting.is_calm():
             self._ask(life.incarnation)
         return True
 

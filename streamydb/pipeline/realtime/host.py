@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.pipeline.arrow_batches import arrow_records
-from streamydb.pipeline.realtime.confirmations import output_hashes
+from streamydb.pipeline.realtime.confirmations import group_hashes
 from streamydb.pipeline.realtime.core import (
     Group,
     NotForThisGear,
@@ -38,7 +37,7 @@ from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left,
 from streamydb.pipeline.realtime.rows import record_columns
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
-from streamydb.txn_processor.outputs import DIGESTS, Records
+from streamydb.txn_processor.outputs import Records
 
 __all__ = ["GearLeft", "RealTimeHost"]
 
@@ -105,7 +104,6 @@ class _Worker:
         self._channel = channel
         self._batches = batches
         self._inbox: Inbox[_Message] = Inbox()
-        self._leads = False
         self._rebased_s = time.monotonic()
 
     def run(self) -> Iterator[pa.RecordBatch]:
@@ -184,7 +182,6 @@ class _Worker:
                     if item.of_driver:
                         return
                     raise NotForThisGear("ended", "Spark's batch has ended") from item.error
-                self._leads = item.leads
                 yield from self._given(shard, shard.play(leads=item.leads, covered=item.covered))
             if records:
                 yield from self._given(shard, shard.take(records))
@@ -195,12 +192,7 @@ class _Worker:
         outputs = [records for records in group.outputs if len(records.values)]
         if outputs:
             yield _one_batch(outputs, self._host.config)
-        hashes = [
-            output_hashes(records.topic, records.keys, records.values)
-            for records in outputs
-            if records.topic != DIGESTS
-        ]
-        told = np.concatenate(hashes).tobytes() if hashes else b""
+        told = group_hashes(outputs).tobytes()
         self._channel.send(
             Executed(group.seq, shard.position, shard.base_seq, told, group.resolved)
         )
@@ -216,8 +208,7 @@ class _Worker:
         opened = opened_base(Path(self._host.local), self._host.base)
         if opened is None:
             return
-        newer = shard.base_seq < opened.base.state.seq <= shard.seq
-        if not newer or not shard.rebase(opened):
+        if not shard.is_newer(opened) or not shard.rebase(opened):
             opened.values.close()
 
 
