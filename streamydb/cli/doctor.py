@@ -176,7 +176,8 @@ def commit_warning(target: Target) -> str | None:
 def _gears(target: Target) -> Finding:
     """Find out if PySpark and the database allow a real-time gear, wanted or not."""
     from streamydb.kafka import TopicNames, describe
-    from streamydb.pipeline.realtime.requirements import database_obstacle, version_obstacle
+    from streamydb.pipeline.realtime.requirements import version_obstacle
+    from streamydb.records.gears import database_obstacle
 
     settings, names = target.settings, TopicNames(target.database)
     topics = describe(target.connection, target.database)

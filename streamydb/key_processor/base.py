@@ -25,6 +25,7 @@ from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.records.formats import UNREADABLE
+from streamydb.records.gears import database_obstacle
 from streamydb.sorter.state import PartitionState, SorterState
 
 __all__ = ["FORMAT", "Base", "base_of", "decode_base", "has_base"]
@@ -55,7 +56,7 @@ class Base(msgspec.Struct, frozen=True):
 
 def has_base(config: ShardConfig) -> bool:
     """Return True if the states of a database have bases."""
-    return config.shards == config.partitions == 1 and config.grouping == "planner"
+    return database_obstacle(config.shards, config.partitions, config.grouping) is None
 
 
 def base_of(state: ShardState, plan: OpenPlan, id_tables: Sequence[str]) -> bytes | None:

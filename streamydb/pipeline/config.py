@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamydb.limits import PLAN_RECORDS_MAX
-from streamydb.pipeline.realtime.requirements import database_obstacle
+from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
 
 __all__ = ["PipelineConfig", "default_local"]

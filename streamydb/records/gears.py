@@ -1,4 +1,4 @@
-"""The gears of a pipeline, and the report on which of them leads.
+"""The gears of a pipeline: who may have two, and the report on which of them leads.
 
 A pipeline tells it in its status file, and with its messages in `<db>.control`: so whoever may read
 that topic learns it, from any machine.
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["GEARS", "MICRO_BATCH", "REAL_TIME", "GearStatus"]
+__all__ = ["GEARS", "MICRO_BATCH", "REAL_TIME", "GearStatus", "database_obstacle"]
 
 MICRO_BATCH: Final = "micro-batch"
 REAL_TIME: Final = "real-time"
@@ -34,3 +34,16 @@ class GearStatus(msgspec.Struct, frozen=True):
     """How many seqs the other gear lacks; None: it does not run, or has not told."""
     behind_records: int | None = None
     """How many records of the log the other gear has not read of what this one has; likewise."""
+
+
+def database_obstacle(shards: int, partitions: int, grouping: str) -> str | None:
+    """Say why a database has no real-time gear; None if it may have one."""
+    has = [
+        *([f"{shards} shards"] if shards > 1 else []),
+        *([f"{partitions} partitions of the log"] if partitions > 1 else []),
+        *([f"grouping={grouping}"] if grouping != "planner" else []),
+    ]
+    if not has:
+        return None
+    needed = "it needs one shard, one partition of the log and grouping=planner"
+    return f"the database has {' and '.join(has)}; {needed}"

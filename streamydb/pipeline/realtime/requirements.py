@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["OFF", "GearSite", "database_obstacle", "site_obstacle", "version_obstacle"]
+__all__ = ["OFF", "GearSite", "site_obstacle", "version_obstacle"]
 
 SPARK_MIN: Final = (4, 3)
 SLOTS_MIN: Final = 2
@@ -42,19 +42,6 @@ def version_obstacle(pyspark: str) -> str | None:
         return None
     needed = ".".join(map(str, SPARK_MIN))
     return f"PySpark {pyspark} cannot pipeline Python functions; {needed} and newer can"
-
-
-def database_obstacle(shards: int, partitions: int, grouping: str) -> str | None:
-    """Say why a database has no real-time gear; None if it may have one."""
-    has = [
-        *([f"{shards} shards"] if shards > 1 else []),
-        *([f"{partitions} partitions of the log"] if partitions > 1 else []),
-        *([f"grouping={grouping}"] if grouping != "planner" else []),
-    ]
-    if not has:
-        return None
-    needed = "it needs one shard, one partition of the log and grouping=planner"
-    return f"the database has {' and '.join(has)}; {needed}"
 
 
 def site_obstacle(site: GearSite) -> str | None:

@@ -10,13 +10,9 @@ from pyspark.sql import SparkSession
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.realtime.requirements import (
-    OFF,
-    GearSite,
-    database_obstacle,
-    site_obstacle,
-)
+from streamydb.pipeline.realtime.requirements import OFF, GearSite, site_obstacle
 from streamydb.pipeline.session import PIPELINED, on_one_machine, task_slots
+from streamydb.records.gears import database_obstacle
 
 __all__ = ["gear_obstacle", "gear_site"]
 

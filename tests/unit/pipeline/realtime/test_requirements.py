@@ -17,11 +17,11 @@ from streamydb.pipeline.realtime import site
 from streamydb.pipeline.realtime.requirements import (
     OFF,
     GearSite,
-    database_obstacle,
     site_obstacle,
     version_obstacle,
 )
 from streamydb.pipeline.session import PIPELINED
+from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
 
 HERE = GearSite("4.3.0", "local[3,4]", is_local=True, slots=3, pipelined=True)
