@@ -26,7 +26,7 @@ from rich.table import Table
 
 from bench.machine import machine, stolen_s
 from bench.recovery_gears import GEAR_FIGURES, GEAR_KINDS, GEAR_TITLES, gear_turns, pipeline_options
-from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad
+from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad, started_again
 from streamydb import __version__
 from streamydb.cli.phases import Phases
 from streamydb.pipeline.standby.handover import hand_over
@@ -116,10 +116,7 @@ def _cold(
         time.sleep(settle_s)
         killed_s = time.monotonic()
         database.kill_pipeline()
-        database.start_pipeline()
-        runs_s = time.monotonic() - killed_s
-        verdict_s = load.first_after(killed_s) - killed_s
-        yield {"runs_s": runs_s, "first_batch_s": verdict_s - runs_s, "verdict_s": verdict_s}
+        yield started_again(database, load, killed_s)
 
 
 def _standby(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypeAlias
 
-from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad
+from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad, started_again
 from streamydb.pipeline.realtime.query import BATCH_SETTING
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME, GearStatus
 from streamydb.testing.database import Database, wait_for
@@ -108,12 +108,7 @@ def _cold(
         _await_lead(database, REAL_TIME)
         time.sleep(settle_s)
         killed_s, told = kill(database)
-        database.start_pipeline()
-        runs_s = time.monotonic() - killed_s
-        verdict_s = load.first_after(killed_s) - killed_s
-        yield {
-            **told, "runs_s": runs_s, "first_batch_s": verdict_s - runs_s, "verdict_s": verdict_s
-        }
+        yield {**told, **started_again(database, load, killed_s)}
 
 
 def _await_lead(database: Database, gear: str) -> None:

@@ -15,8 +15,9 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.producer import Producer
 from streamydb.kafka.reader import TopicReader
 from streamydb.settings import Settings
+from streamydb.testing.database import Database
 
-__all__ = ["WAIT_S", "RecoveryError", "RecoveryLoad"]
+__all__ = ["WAIT_S", "RecoveryError", "RecoveryLoad", "started_again"]
 
 WAIT_S: Final = 120.0
 """No verdict is waited for longer than this."""
@@ -121,3 +122,15 @@ class RecoveryLoad:
         after = bisect_right(read_s, until_s)
         seen = read_s[max(0, before - 1) : after + 1]
         return max((late - early for early, late in pairwise(seen)), default=0.0)
+
+
+def started_again(database: Database, load: RecoveryLoad, killed_s: float) -> dict[str, float]:
+    """Start a pipeline that was killed at ``killed_s``; return the figures of its start.
+
+    Raises:
+        RecoveryError: no verdict came.
+    """
+    database.start_pipeline()
+    runs_s = time.monotonic() - killed_s
+    verdict_s = load.first_after(killed_s) - killed_s
+    return {"runs_s": runs_s, "first_batch_s": verdict_s - runs_s, "verdict_s": verdict_s}

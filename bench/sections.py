@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.pairs import spread
 from bench.recovery import figures_of
+from bench.shifting import parts_of
 
 __all__ = [
     "bank_lines", "bank_rows", "floor_lines", "keys_lines", "latency_lines", "markdown",
@@ -76,14 +77,9 @@ def recovery_lines(answer: dict[str, Any]) -> list[str]:
 
 def shifting_lines(answer: dict[str, Any]) -> list[str]:
     """Latency while the load comes and goes, by the gear that led and by the rate."""
-    late = {
-        **{f"the {gear} gear led": found for gear, found in answer["by_gear"].items()},
-        **{f"at {int(rate):,}/s": found for rate, found in answer["by_rate"].items()},
-        "all": answer["latency_ms"],
-    }
     rows = [
         [name, f"{found['count']:,}", *(f"{found[at]:,.0f}" for at in ("p50", "p90", "p99", "max"))]
-        for name, found in late.items()
+        for name, found in parts_of(answer).items()
     ]
     reached = answer["reached"]
     told = (

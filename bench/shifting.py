@@ -35,7 +35,7 @@ from streamydb.kafka.reader import TopicReader
 from streamydb.records.control import LeaderClaim, decode_message, owner_of
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME
 
-__all__ = ["FORMS", "LEVELS", "Lead", "ShiftingOptions", "offer", "shifting", "show"]
+__all__ = ["FORMS", "LEVELS", "Lead", "ShiftingOptions", "offer", "parts_of", "shifting", "show"]
 
 LEVELS: Final = (500.0, 2_000.0, 20_000.0, 100_000.0)
 """Transactions a second of the plateaus."""
@@ -291,17 +291,22 @@ def _points(profile: LoadProfile, load: _Load, leads: list[Lead]) -> list[dict[s
     return found
 
 
+def parts_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the latencies of an answer, by the gear that led, by the rate, and of all, by title.
+    """
+    return {
+        **{f"{gear} gear leads": late for gear, late in answer["by_gear"].items()},
+        **{f"{int(rate):,}/s": late for rate, late in answer["by_rate"].items()},
+        "all": answer["latency_ms"],
+    }
+
+
 def show(answer: dict[str, Any], console: Console) -> None:
     """Print the answer."""
     table = Table("latency, ms", "transactions", "p50", "p90", "p99", "max", box=None)
     for column in table.columns[1:]:
         column.justify = "right"
-    rows = {
-        **{f"{gear} gear leads": late for gear, late in answer["by_gear"].items()},
-        **{f"{int(rate):,}/s": late for rate, late in answer["by_rate"].items()},
-        "all": answer["latency_ms"],
-    }
-    for name, late in rows.items():
+    for name, late in parts_of(answer).items():
         figures = (f"{late[figure]:,.1f}" for figure in ("p50", "p90", "p99", "max"))
         table.add_row(name, f"{late['count']:,}", *figures)
     console.print(table)
