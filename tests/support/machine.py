@@ -9,8 +9,9 @@ import signal
 import struct
 import subprocess
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from unittest import mock
 
 import psutil
 
@@ -78,10 +79,7 @@ class Clock:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "ahead_ms"
         self._file.write_bytes(bytes(8))
-        source, library = folder / "clock.c", folder / "clock.so"
-        source.write_text(SHIM)
-        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)]
-        subprocess.run(command, check=True, capture_output=True)
+        library = compiled(SHIM, folder / "clock.so")
         self.environment = {"LD_PRELOAD": str(library), "STREAMYDB_TEST_CLOCK": str(self._file)}
 
     def jump(self, ahead_ms: int) -> None:
@@ -89,16 +87,22 @@ class Clock:
         with self._file.open("r+b") as file, mmap.mmap(file.fileno(), 8) as place:
             place[:] = struct.pack("=q", ahead_ms)
 
-    @contextmanager
-    def preloaded(self) -> Iterator[None]:
+    def preloaded(self) -> AbstractContextManager[object]:
         """Processes started in the body have this clock."""
-        before = dict(os.environ)
-        os.environ.update(self.environment)
-        try:
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        return mock.patch.dict(os.environ, self.environment)
+
+
+def compiled(source: str, library: Path) -> Path:
+    """Compile a text in C, which lies beside the shared library that comes of it, and return that.
+
+    Raises:
+        OSError, subprocess.CalledProcessError: there is no C compiler; see `has_compiler`.
+    """
+    text = library.with_suffix(".c")
+    text.write_text(source)
+    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(text)]
+    subprocess.run(command, check=True, capture_output=True)
+    return library
 
 
 def has_compiler() -> bool:

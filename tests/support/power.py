@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest import mock
+
+from tests.support.machine import compiled
 
 _ENTRY = struct.Struct("=QQ")
 
@@ -64,24 +65,14 @@ class Power:
         """Compile the library."""
         folder.mkdir(parents=True, exist_ok=True)
         self._journal = folder / "journal"
-        source, library = folder / "synced.c", folder / "synced.so"
-        source.write_text(_SHIM)
-        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)]
-        subprocess.run(command, check=True, capture_output=True)
+        library = compiled(_SHIM, folder / "synced.so")
         self._environment = {
             "LD_PRELOAD": str(library), "STREAMYDB_TEST_SYNCED": str(self._journal),
         }  # fmt: skip
 
-    @contextmanager
-    def preloaded(self) -> Iterator[None]:
+    def preloaded(self) -> AbstractContextManager[object]:
         """Processes started in the body lose what they do not sync."""
-        before = dict(os.environ)
-        os.environ.update(self._environment)
-        try:
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        return mock.patch.dict(os.environ, self._environment)
 
     def lose(self, data: Path) -> int:
         """Lose the power of a broker that was killed; return how many bytes are gone.
