@@ -68,8 +68,7 @@ class LogOrder:
             part = order._joined[number]
             part.last_ms = max(part.last_ms, known[number].effective)
             part.naming = list(known[number].named)
-        while order._join_next():
-            pass
+        order._join()
         return order
 
     @property
@@ -146,8 +145,12 @@ class LogOrder:
         self.markers += 1
         if marker.partitions > (partition.naming[-1][0] if partition.naming else 0):
             partition.naming.append((marker.partitions, partition.last_ms))
-            while self._join_next():
-                pass
+            self._join()
+
+    def _join(self) -> None:
+        """Let in all partitions that were named."""
+        while self._join_next():
+            pass
 
     def _join_next(self) -> bool:
         """Let the next partition in, if every one before it has named it; True if it came in."""
