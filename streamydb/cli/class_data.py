@@ -16,7 +16,9 @@ from streamydb.errors import StreamyError
 from streamydb.local.class_data import TRAINING, archive
 from streamydb.local.file_lock import file_lock
 from streamydb.local.jars import CONFIGURATIONS, cache_folder, resolve
-from streamydb.testing.database import Database
+from streamydb.pipeline.realtime.gear import REAL_TIME
+from streamydb.pipeline.realtime.query import unsupported
+from streamydb.testing.database import Database, wait_for
 
 __all__ = ["ClassDataError", "main", "make"]
 
@@ -48,12 +50,15 @@ def make() -> list[Path]:
 
 
 def _train(scratch: Path) -> None:
-    """Run broker and pipeline until a transaction is executed, and end both gracefully."""
+    """Run broker and pipeline until each gear has executed a transaction; end both gracefully."""
     os.environ[TRAINING] = str(scratch)
+    gears = [] if unsupported() else ["--gear", "both"]
     try:
-        with Database(scratch / "database") as database:
-            database.load([{"updates": [{"op": "add", "key": "x", "by": 1}]}])
-            database.assert_serial()
+        with Database(scratch / "database", options=gears) as database:
+            _execute(database)
+            if gears:
+                wait_for(lambda: _leads(database, REAL_TIME), "the lead of the real-time gear")
+                _execute(database)
             below = database.processes()[1:]
             database.stop_pipeline()
             psutil.wait_procs(below, _EXIT_S)
@@ -62,6 +67,16 @@ def _train(scratch: Path) -> None:
         raise ClassDataError(f"the database for the archives did not run: {error}") from error
     finally:
         del os.environ[TRAINING]
+
+
+def _execute(database: Database) -> None:
+    database.load([{"updates": [{"op": "add", "key": "x", "by": 1}]}])
+    database.assert_serial()
+
+
+def _leads(database: Database, gear: str) -> bool:
+    found = database.status().gear
+    return found is not None and found.gear == gear
 
 
 def _keep(made: Path, file: Path) -> None:

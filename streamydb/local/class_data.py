@@ -31,8 +31,10 @@ TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
 _CACHES_SINCE = 25
 """The first Java that writes an ahead-of-time cache in one run."""
 
-_CLASS_PATH = 2
-"""Changes when the class path of a JVM does: archives that were made before do not fit."""
+_TRAINED = 3
+"""Changes when the class path of a JVM does, or when JVMs load more classes: archives that were
+made before do not fit.
+"""
 
 
 def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None) -> Path:
@@ -44,7 +46,7 @@ def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None)
     """
     found = find_java()
     java = found.path.resolve()
-    digest = hashlib.sha256(f"{_CLASS_PATH} {java} {java.stat().st_mtime_ns}".encode())
+    digest = hashlib.sha256(f"{_TRAINED} {java} {java.stat().st_mtime_ns}".encode())
     shipped = spark_jars() if configuration == "pipeline" else []
     for jar in [*jars, *shipped]:
         digest.update(f"{jar} {jar.stat().st_size}".encode())

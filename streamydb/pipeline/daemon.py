@@ -91,6 +91,7 @@ def _load() -> None:
     from pyspark.sql.streaming.proto import StateMessage_pb2  # noqa: F401
 
     from streamydb.pipeline import hosts, stateful  # noqa: F401 - our side
+    from streamydb.pipeline.realtime import host  # noqa: F401
     from streamydb.pipeline.warmup import warm_up
 
     warm_up()

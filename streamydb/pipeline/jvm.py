@@ -39,6 +39,10 @@ _ADDRESS: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT: Final = "PYSPARK_GATEWAY_PORT"
 _SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105 - the name of a variable
 _NUMBERS: Final = struct.Struct(">ii")
+_LAUNCHER: Final = "SPARK_LAUNCHER_OPTS"
+"""Names options of the JVM that Spark asks for the command of its JVM; it lives a moment."""
+
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 _LOOK_S: Final = 0.01
 
 
@@ -70,7 +74,10 @@ class EarlyJvm:
         last = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         self.process = subprocess.Popen(
             [home / "bin" / "spark-submit", *given, *last], stdin=subprocess.PIPE,
-            env={**os.environ, "SPARK_CONNECT_MODE": "0", _ADDRESS: str(self._address)},
+            env={
+                _LAUNCHER: _SHORT_LIVED, **os.environ,
+                "SPARK_CONNECT_MODE": "0", _ADDRESS: str(self._address),
+            },
             preexec_fn=_leave_signals_to_us,  # noqa: PLW1509 - no thread runs yet
         )  # fmt: skip
 
