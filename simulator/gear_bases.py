@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from streamydb.columns.scans import Scan, end_name, ends_at
-from streamydb.key_processor.base import decode_base
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.base import Base, decode_base
 from streamydb.key_processor.idtable import probe
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import FileIdTables, LmdbValues
 from streamydb.pipeline.realtime.core import OpenBase
+from streamydb.sorter.log_end import LogEnd, mark_of
 
 __all__ = ["copied_base"]
 
@@ -76,7 +78,18 @@ def copied_base(cluster: Cluster) -> OpenBase | None:
     same = base.state.config.incarnation == cluster.config.incarnation
     if items is None or len(there) < len(found) or not same:
         return None
+    _require_same_log(cluster, base)
     return OpenBase(base, _Values(dict(items)), _Ids(there))
+
+
+def _require_same_log(cluster: Cluster, base: Base) -> None:
+    """Require of a base what a start of the pipeline looks at before it begins with it."""
+    read = base.read
+    if read is None or read.position < base.position:
+        raise InvariantViolation("a base does not say which log it has executed")
+    last = [each for each in cluster.log.partitions[0] if each.offset < read.position][-1]
+    end = LogEnd(read.position, last.offset, last.append_ms, mark_of(last.value))
+    end.require(0, read)
 
 
 def _base_of(values: object) -> bytes | None:

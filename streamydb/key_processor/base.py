@@ -41,12 +41,15 @@ class Base(msgspec.Struct, frozen=True):
 
     ``state``: of the shard, as if it had read the log up to the plan's last record and had no plan
     in flight; its ``values`` name the position of the file, without blobs. ``id_tables``: the
-    tables that have all ids which the shard remembers.
+    tables that have all ids which the shard remembers. ``read``: how far the shard had read the
+    log then, which is at least that far; None: an earlier release made the base. A later run of
+    the pipeline sees by it if the log still is the one that was executed.
     """
 
     state: ShardState
     id_tables: Sequence[str]
     format: int = FORMAT
+    read: PartitionState | None = None
 
     @property
     def position(self) -> int:
@@ -80,7 +83,7 @@ def base_of(state: ShardState, plan: OpenPlan, id_tables: Sequence[str]) -> byte
         role=ShardRole(leads=False, covered=plan.seq), digests=state.digests,
         expires=state.expires,
     )
-    return msgspec.msgpack.encode(Base(base, list(id_tables)))
+    return msgspec.msgpack.encode(Base(base, list(id_tables), read=read))
 
 
 def _in_file(values: ValuesState) -> ValuesState:

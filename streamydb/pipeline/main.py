@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -152,6 +152,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     launch.compile()
     _go_on(ending)
     spark = _spark(parts, launch)
+    log.info("Spark is ready")
     _go_on(ending)
     partitions = found.topics[TopicNames(found.database.database).transactions].partitions
     obstacle = gear_obstacle(config, found.database, partitions, spark)
@@ -169,12 +170,11 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     _go_on(ending)
     start = partial(_start, parts, found, spark, coordinator, checkpoint)
     queries = RestartedQuery(start, coordinator, desk)
-    launch.compiled()
-    ending.runs()
-    coordinator.start(queries.beats)
-    if not ending.requested.is_set():
-        parts.status.update(state="running")
+    gear = _gear(parts, found, spark, coordinator, obstacle)
+    if gear is not None:  # it may be the first that answers, so it begins beside the query
+        coordinator.start(queries.beats)
     with (
+        nullcontext() if gear is None else gear,
         announcer,
         MarkerLoop(config.settings) as loop,
         LogSampler(config.settings, parts.metrics.registry, loop),
@@ -182,8 +182,14 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
             config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
         ),
         _growth(found, coordinator) as growth,
-        _gear(parts, found, spark, coordinator, obstacle),
     ):
+        queries.begin()
+        launch.compiled()
+        ending.runs()
+        if gear is None:
+            coordinator.start(queries.beats)
+        if not ending.requested.is_set():
+            parts.status.update(state="running")
         code = wait(
             queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
         )
@@ -326,8 +332,8 @@ def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
 def _gear(
     parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator,
     obstacle: str | None,
-) -> AbstractContextManager[object]:
-    """Run the real-time gear beside the query, unless there is an ``obstacle``."""
+) -> RealTimeGear | None:
+    """Return a real-time gear beside the query, unless there is an ``obstacle``."""
     config, database, said = found.config, found.database, parts.status.status
     reports = GearReports(
         (parts.reports.show_gear, coordinator.note_gear),
@@ -336,7 +342,7 @@ def _gear(
     )
     if obstacle is not None:
         reports.show(one_gear(obstacle))
-        return nullcontext()
+        return None
     settings, names = config.settings, TopicNames(database.database)
     start = GearStart(
         config, database, found.log_id,

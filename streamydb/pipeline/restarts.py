@@ -36,6 +36,8 @@ class _Member(Protocol):
 class RestartedQuery:
     """One query after another, on one checkpoint.
 
+    `begin` starts the first one.
+
     Args:
         start: starts one, with all rulings there are; is told how many queries there were before.
         member: this pipeline's part among the others.
@@ -49,13 +51,18 @@ class RestartedQuery:
     def __init__(
         self, start: Callable[[int], RunningQuery], member: _Member, desk: Desk
     ) -> None:
-        """Start the first one."""
+        """Nothing runs yet; it is being started."""
         self._start = start
         self._member = member
         self._desk = desk
-        self._starting = False
+        self._starting = True
         self._number = 0
-        self.running = start(0)
+        self.running: RunningQuery
+
+    def begin(self) -> None:
+        """Start the first one."""
+        self.running = self._start(0)
+        self._starting = False
 
     def beats(self) -> bool:
         """Return True if one runs, or is being started; asks the JVM."""

@@ -123,3 +123,25 @@ def test_gears_shift_under_load(
             wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
             injected(1)
         assert db.assert_serial().transactions >= 60_000
+
+
+def test_a_restart_begins_with_the_base_of_the_run_before(
+    database_on_shared: Callable[..., OnShared]
+) -> None:
+    with database_on_shared(options=BOTH) as db:
+        db.load(transfers(20, seed=1))
+        wait_until_real_time(db)
+        at_once = 0
+        for turn in range(3):
+            db.load(transfers(200, seed=2 + turn))
+            db.kill_pipeline()
+            db.load(transfers(200, seed=10 + turn))
+            begun = db.log_file.stat().st_size
+            db.start_pipeline()
+            wait_until_real_time(db)
+            said = db.log_file.read_bytes()[begun:].decode()
+            assert "not of this log" not in said
+            at_once += "begins with the base of an earlier run" in said
+        assert at_once, "a kill between the values and what they are leaves no base, seldom"
+        report = db.assert_serial()
+        assert report.transactions >= 1_220

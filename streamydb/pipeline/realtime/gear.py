@@ -2,6 +2,10 @@
 
 It starts the gear when the log is calm, hands it the lead, and hands the lead back when the log is
 too fast for it or when the gear ends. The micro-batch gear leads whenever this one is not there.
+
+A start of the pipeline does not wait for calm: an earlier run has left a base, mostly, with which
+the real-time gear answers before the micro-batch gear has run its first batch. Such a base is right
+if the log still is the one that was executed (`key_processor.base`).
 """
 
 from __future__ import annotations
@@ -22,8 +26,10 @@ from streamydb.kafka.clients import SHARED, reader
 from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
+from streamydb.key_processor.base import Base
 from streamydb.local.shard_files import shard_folder
 from streamydb.pipeline.background import Background
+from streamydb.pipeline.preparation import require_rest
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.life import GearEnded, GearLife, GearStart
 from streamydb.pipeline.realtime.pace import Pace
@@ -47,6 +53,9 @@ _ASK_S: Final = 1.0
 _AGAIN_S: Final = (1.0, 5.0, 15.0, 60.0)
 """How long to wait after a gear has ended at once, once and again."""
 _LIVED_S: Final = 60.0
+_AT_ONCE_S: Final = 30.0
+"""A start of the pipeline is over after so long."""
+
 _END_S: Final = 5.0
 _REQUEST_S: Final = 5.0
 
@@ -78,6 +87,8 @@ class RealTimeGear(Background):
         self._stage: _Stage = "following"
         self._asked_s = self._sampled_s = 0.0
         self._elsewhere = False
+        self._position = 0
+        self._at_once_s: float | None = None
         self._consumer = reader(start.client, SHARED)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
@@ -88,11 +99,12 @@ class RealTimeGear(Background):
     def _run(self) -> None:
         self._pace.hurry()
         self._tell(MICRO_BATCH, "the real-time gear has not begun")
-        failures = 0
+        failures, may_begin = 0, self._may_begin_at_once()
         try:
             while not self._is_over():
-                if not self._wait_for_calm():
+                if not may_begin and not self._wait_for_calm():
                     continue
+                may_begin = False
                 begun_s = time.monotonic()
                 self._one_life()
                 lived = time.monotonic() - begun_s > _LIVED_S
@@ -110,6 +122,42 @@ class RealTimeGear(Background):
 
     def _is_over(self) -> bool:
         return self._stop.is_set() or self._ending.is_set()
+
+    def _may_begin_at_once(self) -> bool:
+        """Look at the base that an earlier run has left; return True if the gear may begin with it.
+        """
+        opened = opened_base(Path(self._start.config.local), self._start.shard)
+        if opened is None:
+            return False
+        opened.values.close()
+        if not self._other_leads():
+            return False  # another pipeline does, so there is nothing to hurry for
+        self._sample(opened.base.position)
+        if not self.shifting.may_begin_at_once():
+            return False
+        self._at_once_s = time.monotonic()
+        log.info("the real-time gear begins with the base of an earlier run")
+        return True
+
+    def _is_at_once(self) -> bool:
+        """Return True if the pipeline has just started and nothing else may be able to answer."""
+        begun_s = self._at_once_s
+        return begun_s is not None and time.monotonic() - begun_s < _AT_ONCE_S
+
+    def _is_of_this_log(self, base: Base) -> bool:
+        """Return True if the log still is the one that the base has executed.
+
+        One that lost its end while no pipeline ran may have other records there now.
+        """
+        if base.read is None or not base.read.mark:
+            return self._read() > 0  # the micro-batch gear has looked at the log in this run
+        topic = TopicNames(self._start.shard.database).transactions
+        try:
+            require_rest(self._start.client, topic, {0: base.read})
+        except (StreamyError, ReadingError) as error:
+            log.warning("the base of the real-time gear is not of this log: %s", error)
+            return False
+        return True
 
     def _wait_for_calm(self) -> bool:
         """Look at the log; return True if a gear may begin: this pipeline leads, the log is calm.
@@ -146,7 +194,9 @@ class RealTimeGear(Background):
             return
         base = opened.base
         opened.values.close()
-        self._stage = "following"
+        if not self._is_of_this_log(base):
+            return
+        self._stage, self._position = "following", base.position
         try:
             self._life = GearLife(self._start, base)
             while not self._is_over() and self._turn(self._life):
@@ -161,6 +211,7 @@ class RealTimeGear(Background):
         finally:
             self._pace.hurry()
             self._give_back()
+            self._at_once_s = None
             life, self._life = self._life, None
             if life is not None:
                 life.close()
@@ -178,7 +229,8 @@ class RealTimeGear(Background):
         life.require()
         life.note()
         executed = life.executed
-        self._sample(self._read() if executed is None else executed.position)
+        read = max(self._read(), self._position)
+        self._sample(read if executed is None else executed.position)
         if executed is not None:
             self._note(Reach(executed.seq, executed.position))
         if self._stage == "following":
@@ -204,12 +256,15 @@ class RealTimeGear(Background):
         """Take the lead while the log is calm; return False if it is too fast for that."""
         if life.leads:
             log.info("the real-time gear leads")
-            self._stage = "leading"
+            self._stage, self._at_once_s = "leading", None
             self._tell(REAL_TIME, "the log is calm", life.worker)
             self._pace.slow_down()
             self.shifting.shifted(_now_ms())
-        elif self.shifting.wants_down(_now_ms()):
+        elif not self._is_at_once() and self.shifting.wants_down(_now_ms()):
             return False
+        elif self._is_at_once():
+            if life.ready and self.shifting.is_level():
+                self._ask(life.incarnation)
         elif self.shifting.is_calm():
             self._ask(life.incarnation)
         return True

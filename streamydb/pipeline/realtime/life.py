@@ -115,6 +115,7 @@ class GearLife:
         executed: what the worker has said last; None: it has not begun.
         confirmed: the last group whose outputs are all in Kafka.
         worker: the worker's process; 0: it has not begun.
+        ready: it could take over at once.
     """
 
     def __init__(self, start: GearStart, base: Base) -> None:
@@ -127,6 +128,7 @@ class GearLife:
         self.executed: Executed | None = None
         self.confirmed: Executed | None = None
         self.worker = 0
+        self.ready = False
         self._ended: GearEnded | None = None
         self._changed = threading.Event()
         self._confirmations = Confirmations()
@@ -219,7 +221,8 @@ class GearLife:
         coordinator.start(lambda: self._ended is None)
         return coordinator
 
-    def _show(self, _: StandbyReport) -> None:
+    def _show(self, view: StandbyReport) -> None:
+        self.ready = view.ready
         self._changed.set()
 
     def _listen(self) -> None:

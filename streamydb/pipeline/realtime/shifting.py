@@ -20,6 +20,9 @@ CALM_RATE_MAX: Final = 1_200.0
 WAITING_MAX: Final = 500
 """Records that wait for the real-time gear while it leads; it executes so many in 200 ms."""
 
+BACKLOG_MAX: Final = 5_000
+"""Records behind the base that a real-time gear executes before the micro-batch gear could."""
+
 _OVERLOAD_MS: Final = 1_000
 _CALM_MS: Final = 3_000
 _APART_MS: Final = 10_000
@@ -63,6 +66,15 @@ class Shifting:
         """Note that the other gear leads now."""
         self.shifts += 1
         self._shifted_ms = now_ms
+
+    def may_begin_at_once(self) -> bool:
+        """Return True if the gear may begin as the pipeline starts, when no rate is known yet."""
+        last = self._samples[-1] if self._samples else None
+        return last is not None and last.end - last.position <= BACKLOG_MAX
+
+    def is_level(self) -> bool:
+        """Return True if few records wait."""
+        return bool(self._samples) and self._waits_ms is None
 
     def is_calm(self) -> bool:
         """Return True if few records have come lately, and those were read."""

@@ -265,11 +265,13 @@ class Member:
     def _hear_position(self, message: Beat, now_ms: int) -> None:
         """Note how far the leader is; a leader that does not know it may be anywhere.
 
-        What anybody ever told counts: a leader may have begun with an older state.
+        What anybody ever told counts: a leader may have begun with an older state. A real-time gear
+        does not wait until its own pipeline knows: both have begun with the same files.
         """
         own, leader = self._own, self.leader
         recent = message.said_ms > 0
         knows = message.executed >= 0 if recent else message.resolved > 0
+        knows = knows or message.pipeline == owner_of(self._me) != self._me
         if knows and own.mark is None and own.knows(now_ms, self._times.fresh):
             own.mark = self._told
         if not recent or message.executed >= self._told:

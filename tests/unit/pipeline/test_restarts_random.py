@@ -66,6 +66,7 @@ def test_a_query_is_started_again_exactly_when_that_helps(
     monkeypatch.setattr(restarts, "failure_of", failure_of)
     member: Any = world
     query = RestartedQuery(member.start, member, member)
+    query.begin()
     ended = False
     for _ in range(40):
         what = world.dice.choice(["", "", "fails", "stale", "fails for good"])

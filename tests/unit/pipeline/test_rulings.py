@@ -268,6 +268,7 @@ def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatc
         return started[-1]
 
     run = RestartedQuery(start, part, desk(topic, monkeypatch))
+    run.begin()
     assert run.keep_up()
     assert len(started) == 1
     part.stale = True

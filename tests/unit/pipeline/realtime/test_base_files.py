@@ -23,6 +23,7 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
+from streamydb.sorter.log_end import LogEnd, mark_of
 from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
 
@@ -61,6 +62,20 @@ def test_a_base_has_what_was_executed_and_nothing_that_came_later(
     assert text(newer, b"a") == b'"three"'
     for each in (base, newer):
         each.values.close()
+
+
+def test_a_base_tells_which_log_it_has_executed(gear: MicroBatches, tmp_path: Path) -> None:
+    transactions = [put("t1", "a", 1), put("t2", "b", 2)]
+    gear.execute(*transactions)
+    found = opened(tmp_path)
+    read = found.base.read
+    assert read is not None
+    assert (read.position, read.stamp) == (2, 1_001)
+    last = msgspec.json.encode(transactions[-1])
+    LogEnd(2, 1, 1_001, mark_of(last)).require(0, read)
+    with pytest.raises(InvariantViolation, match="the log is not what"):
+        LogEnd(2, 1, 1_001, mark_of(b"another one")).require(0, read)
+    found.values.close()
 
 
 def test_the_gear_goes_on_where_the_base_ends(gear: MicroBatches, tmp_path: Path) -> None:

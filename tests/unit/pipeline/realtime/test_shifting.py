@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamydb.pipeline.realtime.shifting import (
+    BACKLOG_MAX,
     CALM_RATE_MAX,
     WAITING_MAX,
     LogSample,
@@ -27,6 +28,19 @@ def test_a_calm_log_is_for_the_real_time_gear_after_some_seconds() -> None:
     now_ms = _run(shifting, now_ms, 2, 100)
     assert shifting.wants_up(now_ms)
     assert not shifting.wants_down(now_ms)
+
+
+def test_a_start_does_not_wait_for_calm_but_for_a_backlog_that_is_not_large() -> None:
+    shifting = Shifting()
+    assert not shifting.may_begin_at_once(), "nothing is known of the log"
+    shifting.note(LogSample(0, 2 * BACKLOG_MAX, BACKLOG_MAX - 1))
+    assert not shifting.may_begin_at_once()
+    shifting.note(LogSample(100, 2 * BACKLOG_MAX, BACKLOG_MAX))
+    assert shifting.may_begin_at_once()
+    assert not shifting.is_level(), "the gear executes the backlog before it leads"
+    shifting.note(LogSample(200, 2 * BACKLOG_MAX, 2 * BACKLOG_MAX - WAITING_MAX))
+    assert shifting.is_level()
+    assert not shifting.is_calm()
 
 
 def test_a_fast_log_is_not() -> None:

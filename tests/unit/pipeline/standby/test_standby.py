@@ -238,6 +238,27 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     assert (again.before, alone.before) == ("", "id-b"), "it may still write what it began"
 
 
+def test_a_gear_does_not_wait_until_its_pipeline_knows_how_far_it_is() -> None:
+    """A pipeline that has just started has executed nothing, and its gear may lead first."""
+    ready: dict[str, bool] = {}
+    for name in (gear_of("id-a", "start"), "id-b"):
+        member = Member("log", name, "", standby=True)
+        member.replay(Beat(log="log", pipeline="id-a", epoch=8, resolved=50, read=1))
+        (said,) = [action for action in member.begin(0) if isinstance(action, Say)]
+        member.hear(said.message, 10)
+        for resolved in (49, 50):
+            beat = Beat(
+                log="log", pipeline="id-a", epoch=9, resolved=0, read=0, executed=-1, said_ms=20
+            )
+            member.hear(beat, 20)
+            member.progress(resolved, 1, 30)
+            ready[name] = member.is_ready(40)
+            assert not ready[name] or resolved == 50, "it lacks what was resolved before"
+        asked = member.hear(Handover(log="log", target=name, pipeline=""), 50)
+        assert bool(asked) == ready[name]
+    assert list(ready.values()) == [True, False], "a standby may lack what the leader has"
+
+
 def test_a_leader_whose_shards_do_nothing_reminds_them() -> None:
     """An old role record that comes once more has told them to follow (FAULTS 11)."""
     room = Room(a=False)
