@@ -173,16 +173,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     gear = _gear(parts, found, spark, coordinator, obstacle)
     if gear is not None:  # it may be the first that answers, so it begins beside the query
         coordinator.start(queries.beats)
-    with (
-        nullcontext() if gear is None else gear,
-        announcer,
-        MarkerLoop(config.settings) as loop,
-        LogSampler(config.settings, parts.metrics.registry, loop),
-        FeedbackKeeper(
-            config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
-        ),
-        _growth(found, coordinator) as growth,
-    ):
+    with nullcontext() if gear is None else gear:
         queries.begin()
         launch.compiled()
         ending.runs()
@@ -190,9 +181,18 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
             coordinator.start(queries.beats)
         if not ending.requested.is_set():
             parts.status.update(state="running")
-        code = wait(
-            queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
-        )
+        with (
+            announcer,
+            MarkerLoop(config.settings) as loop,
+            LogSampler(config.settings, parts.metrics.registry, loop),
+            FeedbackKeeper(
+                config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
+            ),
+            _growth(found, coordinator) as growth,
+        ):
+            code = wait(
+                queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
+            )
     coordinator.stop()
     spark.stop()
     if code == 0:
