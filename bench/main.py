@@ -307,7 +307,7 @@ def shifting(
     ] = 4.0,
     rest: Annotated[
         float, typer.Option("--rest", min=0.5, help="Seconds without load between cycles.")
-    ] = 6.0,
+    ] = 15.0,
     warm_up: WarmUpSeconds = 20.0,
     accounts: Accounts = 10_000,
     quick: Annotated[bool, typer.Option("--quick", help="Two cycles.")] = False,

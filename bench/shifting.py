@@ -57,7 +57,7 @@ class ShiftingOptions(BankOptions):
     forms: tuple[str, ...] = FORMS
     levels: tuple[float, ...] = LEVELS
     plateau_s: float = 4.0
-    rest_s: float = 6.0
+    rest_s: float = 15.0
     warm_up_s: float = 20.0
 
     def profile(self) -> LoadProfile:

@@ -335,10 +335,14 @@ def _gear(
 ) -> RealTimeGear | None:
     """Return a real-time gear beside the query, unless there is an ``obstacle``."""
     config, database, said = found.config, found.database, parts.status.status
+
+    def micro_batch() -> Reach:
+        return Reach(said.seq or 0, said.read or 0)
+
     reports = GearReports(
         (parts.reports.show_gear, coordinator.note_gear),
         lambda reason: parts.metrics.gears.ended.labels(reason).inc(),
-        lambda: Reach(said.seq or 0, said.read or 0),
+        micro_batch,
     )
     if obstacle is not None:
         reports.show(one_gear(obstacle))
@@ -350,7 +354,7 @@ def _gear(
         Packing(real_time_session(spark)), _changes(found).partitions, output_topics(names),
     )
     return RealTimeGear(
-        start, lambda: said.read or 0, lambda: coordinator.leads, reports, parts.ending.requested,
+        start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested,
     )
 
 

@@ -50,9 +50,9 @@ _Stage: TypeAlias = Literal["following", "leading", "leaving"]
 _SAMPLE_S: Final = 0.1
 _TURN_S: Final = 0.05
 _ASK_S: Final = 1.0
-_AGAIN_S: Final = (1.0, 5.0, 15.0, 60.0)
-"""How long to wait after a gear has ended at once, once and again."""
-_LIVED_S: Final = 60.0
+_AGAIN_S: Final = (0.0, 1.0, 5.0, 15.0, 60.0)
+"""How long to wait after a gear that failed before it had led for `_LED_S`, once and again."""
+_LED_S: Final = 10.0
 _AT_ONCE_S: Final = 30.0
 """A start of the pipeline is over after so long."""
 
@@ -65,14 +65,14 @@ class RealTimeGear(Background):
 
     Args:
         start: what its starts have in common.
-        executed: how far the micro-batch gear has read the log.
+        micro_batch: how far the micro-batch gear is.
         leads: whether the micro-batch gear leads.
         reports: is told which gear leads, how far the real-time gear is, and why one has ended.
         ending: set when the pipeline is told to stop; then the micro-batch gear gets the lead.
     """
 
     def __init__(
-        self, start: GearStart, executed: Callable[[], int], leads: Callable[[], bool],
+        self, start: GearStart, micro_batch: Callable[[], Reach], leads: Callable[[], bool],
         reports: GearReports, ending: threading.Event,
     ) -> None:
         """Nothing runs yet."""
@@ -80,7 +80,7 @@ class RealTimeGear(Background):
         self._start = start
         self._show, self._note, self._count = reports.show, reports.note, reports.count
         self._ending = ending
-        self._read = executed
+        self._micro_batch = micro_batch
         self._other_leads = leads
         self.shifting = Shifting()
         self._life: GearLife | None = None
@@ -89,6 +89,8 @@ class RealTimeGear(Background):
         self._elsewhere = False
         self._position = 0
         self._at_once_s: float | None = None
+        self._led_s: float | None = None
+        self._why = ""
         self._consumer = reader(start.client, SHARED)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
@@ -105,10 +107,8 @@ class RealTimeGear(Background):
                 if not may_begin and not self._wait_for_calm():
                     continue
                 may_begin = False
-                begun_s = time.monotonic()
-                self._one_life()
-                lived = time.monotonic() - begun_s > _LIVED_S
-                failures = 0 if lived else min(failures + 1, len(_AGAIN_S) - 1)
+                failed = self._one_life()
+                failures = min(failures + 1, len(_AGAIN_S) - 1) if failed else 0
                 self._stop.wait(_AGAIN_S[failures])
         finally:
             self._pace.hurry()
@@ -150,7 +150,7 @@ class RealTimeGear(Background):
         One that lost its end while no pipeline ran may have other records there now.
         """
         if base.read is None or not base.read.mark:
-            return self._read() > 0  # the micro-batch gear has looked at the log in this run
+            return self._micro_batch().position > 0  # the micro-batch gear has looked at the log in this run
         topic = TopicNames(self._start.shard.database).transactions
         try:
             require_rest(self._start.client, topic, {0: base.read})
@@ -164,7 +164,7 @@ class RealTimeGear(Background):
 
         Where another pipeline leads, that one has the real-time gear, or two would take turns.
         """
-        self._sample(self._read())
+        self._sample(self._micro_batch().position)
         if self.shifting.wants_up(_now_ms()):
             if self._other_leads():
                 self._elsewhere = False
@@ -175,7 +175,7 @@ class RealTimeGear(Background):
         self._stop.wait(_SAMPLE_S)
         return False
 
-    def _sample(self, position: int) -> None:
+    def _sample(self, position: int, *, overtaken: bool = False) -> None:
         now_s = time.monotonic()
         if now_s - self._sampled_s < _SAMPLE_S:
             return
@@ -185,29 +185,34 @@ class RealTimeGear(Background):
             end = watermarks(self._consumer, name, 0, _REQUEST_S)[1]
         except KafkaException:
             return
-        self.shifting.note(LogSample(_now_ms(), end, position))
+        self.shifting.note(LogSample(_now_ms(), end, position, overtaken))
 
-    def _one_life(self) -> None:
-        """Start a gear, and let it live until it ends or is too slow."""
+    def _one_life(self) -> bool:
+        """Start a gear, and let it live until it ends or is too slow; return True if it failed.
+
+        A gear fails if it ends of itself before it has led for a while.
+        """
         opened = opened_base(Path(self._start.config.local), self._start.shard)
         if opened is None:
-            return
+            self._stop.wait(_ASK_S)  # the micro-batch gear is about to leave one
+            return False
         base = opened.base
         opened.values.close()
         if not self._is_of_this_log(base):
-            return
-        self._stage, self._position = "following", base.position
+            return False
+        self._stage, self._position, self._led_s = "following", base.position, None
+        failed = False
         try:
             self._life = GearLife(self._start, base)
             while not self._is_over() and self._turn(self._life):
                 pass
         except GearEnded as error:
             log.info("the real-time gear has ended (%s): %s", error.reason, error)
-            self._end(error.reason, str(error))
+            failed = self._end(error.reason, str(error))
         except (StreamyError, ReadingError, KafkaException, PySparkException, Py4JError) as error:
             why = (str(error) or type(error).__name__).splitlines()[0]
             log.warning("the real-time gear could not go on: %s", why)
-            self._end("fault", why)
+            failed = self._end("fault", why)
         finally:
             self._pace.hurry()
             self._give_back()
@@ -215,10 +220,16 @@ class RealTimeGear(Background):
             life, self._life = self._life, None
             if life is not None:
                 life.close()
+        return failed
 
-    def _end(self, reason: str, why: str) -> None:
+    def _end(self, reason: str, why: str) -> bool:
+        """Report the end of a gear; return True if it had not led for long."""
         self._count(reason)
         self._tell(MICRO_BATCH, why)
+        if self._led_s is None:
+            return True
+        self.shifting.shifted(_now_ms())
+        return time.monotonic() - self._led_s < _LED_S
 
     def _tell(self, gear: str, why: str, worker: int | None = None) -> None:
         self._show(GearStatus(gear, time.time_ns() // 1_000_000, why, worker))
@@ -228,11 +239,7 @@ class RealTimeGear(Background):
         life.wait(_TURN_S)
         life.require()
         life.note()
-        executed = life.executed
-        read = max(self._read(), self._position)
-        self._sample(read if executed is None else executed.position)
-        if executed is not None:
-            self._note(Reach(executed.seq, executed.position))
+        self._look(life)
         if self._stage == "following":
             return self._turn_following(life)
         if not life.leads:
@@ -240,23 +247,34 @@ class RealTimeGear(Background):
             shifted = self._stage == "leaving"
             self._count("load" if shifted else "replaced")
             self._tell(
-                MICRO_BATCH, "the log is too fast for the real-time gear" if shifted
+                MICRO_BATCH, self._why if shifted
                 else "the real-time gear was replaced: a hand-over, or it was not heard",
             )
             return False
-        if self._stage == "leading" and self.shifting.wants_down(_now_ms()):
-            log.info("the log is too fast for the real-time gear; the other one is to lead")
-            self._stage = "leaving"
+        why = self.shifting.wants_down(_now_ms()) if self._stage == "leading" else None
+        if why is not None:
+            log.info("%s; the other one is to lead", why)
+            self._stage, self._why = "leaving", why
             self._pace.hurry()
         if self._stage == "leaving":
             self._ask(self._start.shard.incarnation)
         return True
 
+    def _look(self, life: GearLife) -> None:
+        """See how far both gears are."""
+        other, confirmed = self._micro_batch(), life.confirmed
+        if confirmed is None:
+            self._sample(max(other.position, self._position))
+            return
+        overtaken = self._stage == "leading" and other.seq > confirmed.seq
+        self._sample(confirmed.position, overtaken=overtaken)
+        self._note(Reach(confirmed.seq, confirmed.position))
+
     def _turn_following(self, life: GearLife) -> bool:
         """Take the lead while the log is calm; return False if it is too fast for that."""
         if life.leads:
             log.info("the real-time gear leads")
-            self._stage, self._at_once_s = "leading", None
+            self._stage, self._at_once_s, self._led_s = "leading", None, time.monotonic()
             self._tell(REAL_TIME, "the log is calm", life.worker)
             self._pace.slow_down()
             self.shifting.shifted(_now_ms())

@@ -169,20 +169,19 @@ class _Worker:
         self._inbox.say(_End(of_driver=True))
 
     def _execute(self, shard: RealTimeShard) -> Iterator[pa.RecordBatch]:
+        """Obey messages before executing the records beside them: a lead is lost at once."""
         while True:
             records: list[TailRecord] = []
             for item in self._inbox.take(_REBASE_S):
                 if isinstance(item, LogColumns):
                     records += _records(item)
-                    continue
-                if records:
-                    yield from self._given(shard, shard.take(records))
-                    records = []
-                if isinstance(item, _End):
-                    if item.of_driver:
-                        return
+                elif isinstance(item, Play):
+                    group = shard.play(leads=item.leads, covered=item.covered)
+                    yield from self._given(shard, group)
+                elif item.of_driver:
+                    return
+                else:
                     raise NotForThisGear("ended", "Spark's batch has ended") from item.error
-                yield from self._given(shard, shard.play(leads=item.leads, covered=item.covered))
             if records:
                 yield from self._given(shard, shard.take(records))
             self._rebase(shard)

@@ -1,9 +1,15 @@
 """Shifting: the decision which gear leads, by the rate of the log (pure).
 
-The real-time gear leads while it keeps up: a record costs it a tenth of a millisecond and more, and
-the micro-batch gear a hundredth. Down: more records have waited for it, for a second, than it
-executes in some 200 ms. Up: the log has been calm for some seconds. Two shifts are ten seconds
-apart at least, unless the gear that leads is gone.
+A record costs the real-time gear ten times what it costs the micro-batch gear, but the micro-batch
+gear answers ten times later. So the real-time gear leads while it keeps up. Three things end that:
+
+- *Surge*: more records wait than it executes in some 300 ms.
+- *Late*: the oldest record has waited for a quarter of a second, and so had the oldest one before
+  it, for a quarter of a second.
+- *Stuck*: the micro-batch gear, which follows in large batches, is ahead of it, for seconds.
+
+A record waits until its outputs are in Kafka: outputs may queue behind an executor that keeps up.
+The real-time gear takes the lead after seconds of calm, ten seconds after the last shift at least.
 """
 
 from __future__ import annotations
@@ -14,30 +20,36 @@ from typing import Final
 
 __all__ = ["LogSample", "Shifting"]
 
-CALM_RATE_MAX: Final = 1_200.0
+CALM_RATE_MAX: Final = 3_000.0
 """Records a second; at more the real-time gear does not take the lead."""
 
-WAITING_MAX: Final = 500
-"""Records that wait for the real-time gear while it leads; it executes so many in 200 ms."""
+SURGE_RECORDS: Final = 5_000
+LATE_RECORDS_MIN: Final = 100
+"""So many records wait at least when the oldest of them is late: a few late ones are no load."""
+
+LATE_MS: Final = 250
+STUCK_MS: Final = 3_000
 
 BACKLOG_MAX: Final = 5_000
 """Records behind the base that a real-time gear executes before the micro-batch gear could."""
 
-_OVERLOAD_MS: Final = 1_000
+_LATE_FOR_MS: Final = 250
 _CALM_MS: Final = 3_000
 _APART_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class LogSample:
-    """The end of the log at one moment, and how far the leader has read it.
+    """The end of the log at one moment, and how far the leader has executed it.
 
-    ``now_ms``: of a clock that never goes back.
+    ``now_ms``: of a clock that never goes back. ``position``: the outputs of all records before it
+    are in Kafka. ``overtaken``: the gear that follows has executed more.
     """
 
     now_ms: int
     end: int
     position: int
+    overtaken: bool = False
 
 
 @dataclass(slots=True)
@@ -50,22 +62,31 @@ class Shifting:
 
     shifts: int = 0
     _samples: deque[LogSample] = field(default_factory=deque)
-    _waits_ms: int | None = None
+    _late_ms: int | None = None
+    _overtaken_ms: int | None = None
     _shifted_ms: int = -_APART_MS
 
     def note(self, sample: LogSample) -> None:
         """Take in a sample."""
-        samples = self._samples
+        samples, now_ms = self._samples, sample.now_ms
         samples.append(sample)
-        while sample.now_ms - samples[0].now_ms > _CALM_MS + 500:
+        while now_ms - samples[0].now_ms > _CALM_MS + 500:
             samples.popleft()
-        waits = sample.end - sample.position > WAITING_MAX
-        self._waits_ms = (self._waits_ms or sample.now_ms) if waits else None
+        self._late_ms = _since(self._late_ms, now_ms, holds=self._is_late())
+        self._overtaken_ms = _since(self._overtaken_ms, now_ms, holds=sample.overtaken)
+
+    def _is_late(self) -> bool:
+        last = self._samples[-1]
+        if last.end - last.position < LATE_RECORDS_MIN:
+            return False
+        oldest_ms = next(each.now_ms for each in self._samples if each.end > last.position)
+        return last.now_ms - oldest_ms >= LATE_MS
 
     def shifted(self, now_ms: int) -> None:
         """Note that the other gear leads now."""
         self.shifts += 1
         self._shifted_ms = now_ms
+        self._late_ms = self._overtaken_ms = None
 
     def may_begin_at_once(self) -> bool:
         """Return True if the gear may begin as the pipeline starts, when no rate is known yet."""
@@ -74,21 +95,38 @@ class Shifting:
 
     def is_level(self) -> bool:
         """Return True if few records wait."""
-        return bool(self._samples) and self._waits_ms is None
+        last = self._samples[-1] if self._samples else None
+        return last is not None and last.end - last.position < LATE_RECORDS_MIN
 
     def is_calm(self) -> bool:
-        """Return True if few records have come lately, and those were read."""
+        """Return True if few records have come lately, and the leader is with them.
+
+        The micro-batch gear may be a second behind: that is its way.
+        """
         samples = self._samples
         if len(samples) < 2 or samples[-1].now_ms - samples[0].now_ms < _CALM_MS:
             return False
         first, last = samples[0], samples[-1]
         rate = 1_000 * (last.end - first.end) / (last.now_ms - first.now_ms)
-        return rate <= CALM_RATE_MAX and self._waits_ms is None
+        return rate <= CALM_RATE_MAX and last.end - last.position <= CALM_RATE_MAX
 
     def wants_up(self, now_ms: int) -> bool:
         """Return True if the real-time gear is to lead."""
         return self.is_calm() and now_ms - self._shifted_ms >= _APART_MS
 
-    def wants_down(self, now_ms: int) -> bool:
-        """Return True if the micro-batch gear is to lead."""
-        return self._waits_ms is not None and now_ms - self._waits_ms >= _OVERLOAD_MS
+    def wants_down(self, now_ms: int) -> str | None:
+        """Say why the micro-batch gear is to lead; None if the real-time gear is to go on."""
+        last = self._samples[-1] if self._samples else None
+        if last is not None and last.end - last.position > SURGE_RECORDS:
+            return "the log is too fast for the real-time gear"
+        if self._late_ms is not None and now_ms - self._late_ms >= _LATE_FOR_MS:
+            return "records wait too long for the real-time gear"
+        if self._overtaken_ms is not None and now_ms - self._overtaken_ms >= STUCK_MS:
+            return "the real-time gear is stuck"
+        return None
+
+
+def _since(since_ms: int | None, now_ms: int, *, holds: bool) -> int | None:
+    if not holds:
+        return None
+    return now_ms if since_ms is None else since_ms

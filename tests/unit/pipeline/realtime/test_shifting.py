@@ -1,23 +1,29 @@
-"""When the gears shift: calm, too fast, and never twice in ten seconds."""
+"""When the gears shift: calm, a surge, records that wait, a gear that is stuck."""
 
 from __future__ import annotations
 
 from streamydb.pipeline.realtime.shifting import (
     BACKLOG_MAX,
     CALM_RATE_MAX,
-    WAITING_MAX,
+    LATE_MS,
+    LATE_RECORDS_MIN,
+    STUCK_MS,
+    SURGE_RECORDS,
     LogSample,
     Shifting,
 )
 
 
-def _run(shifting: Shifting, begin_ms: int, seconds: float, rate: float, waiting: int = 0) -> int:
-    """Take samples ten times a second; return the time and the log's end afterwards."""
+def _run(
+    shifting: Shifting, begin_ms: int, seconds: float, rate: float, waiting: int = 0,
+    *, overtaken: bool = False,
+) -> int:
+    """Take samples ten times a second; return the time of the last one."""
     now_ms = begin_ms
-    for step in range(int(10 * seconds) + 1):
+    for step in range(1, int(10 * seconds) + 1):
         now_ms = begin_ms + 100 * step
         end = int(rate * now_ms / 1000)
-        shifting.note(LogSample(now_ms, end, end - waiting))
+        shifting.note(LogSample(now_ms, end, end - waiting, overtaken))
     return now_ms
 
 
@@ -27,7 +33,15 @@ def test_a_calm_log_is_for_the_real_time_gear_after_some_seconds() -> None:
     assert not shifting.wants_up(now_ms)
     now_ms = _run(shifting, now_ms, 2, 100)
     assert shifting.wants_up(now_ms)
-    assert not shifting.wants_down(now_ms)
+    assert shifting.wants_down(now_ms) is None
+
+
+def test_a_log_is_calm_while_the_micro_batch_gear_is_some_tenths_of_a_second_behind() -> None:
+    shifting, rate = Shifting(), 0.9 * CALM_RATE_MAX
+    now_ms = _run(shifting, 0, 4, rate, int(0.5 * rate))
+    assert shifting.wants_up(now_ms)
+    now_ms = _run(shifting, now_ms, 4, rate, int(1.2 * rate))
+    assert not shifting.wants_up(now_ms)
 
 
 def test_a_start_does_not_wait_for_calm_but_for_a_backlog_that_is_not_large() -> None:
@@ -38,7 +52,7 @@ def test_a_start_does_not_wait_for_calm_but_for_a_backlog_that_is_not_large() ->
     shifting.note(LogSample(100, 2 * BACKLOG_MAX, BACKLOG_MAX))
     assert shifting.may_begin_at_once()
     assert not shifting.is_level(), "the gear executes the backlog before it leads"
-    shifting.note(LogSample(200, 2 * BACKLOG_MAX, 2 * BACKLOG_MAX - WAITING_MAX))
+    shifting.note(LogSample(200, 2 * BACKLOG_MAX, 2 * BACKLOG_MAX - LATE_RECORDS_MIN + 1))
     assert shifting.is_level()
     assert not shifting.is_calm()
 
@@ -49,15 +63,45 @@ def test_a_fast_log_is_not() -> None:
     assert not shifting.wants_up(now_ms)
 
 
-def test_records_that_wait_for_a_second_shift_down() -> None:
+def test_a_surge_shifts_down_at_once() -> None:
     shifting = Shifting()
     now_ms = _run(shifting, 0, 4, 100)
-    now_ms = _run(shifting, now_ms, 0.5, 100, WAITING_MAX + 1)
-    assert not shifting.wants_down(now_ms)
-    now_ms = _run(shifting, now_ms, 1, 100, WAITING_MAX + 1)
-    assert shifting.wants_down(now_ms)
-    now_ms = _run(shifting, now_ms, 0.2, 100)
-    assert not shifting.wants_down(now_ms)
+    shifting.note(LogSample(now_ms + 100, 10_000, 10_000 - SURGE_RECORDS))
+    assert shifting.wants_down(now_ms + 100) is None
+    shifting.note(LogSample(now_ms + 200, 10_000, 10_000 - SURGE_RECORDS - 1))
+    assert "too fast" in (shifting.wants_down(now_ms + 200) or "")
+
+
+def test_records_that_wait_for_half_a_second_shift_down() -> None:
+    rate = 4_000.0
+    shifting, late = Shifting(), int(rate * (LATE_MS + 100) / 1_000)
+    now_ms = _run(shifting, 0, 4, rate)
+    now_ms = _run(shifting, now_ms, 0.2, rate, late)
+    assert shifting.wants_down(now_ms) is None
+    now_ms = _run(shifting, now_ms, 0.3, rate, late)
+    assert "wait too long" in (shifting.wants_down(now_ms) or "")
+    now_ms = _run(shifting, now_ms, 0.2, rate)
+    assert shifting.wants_down(now_ms) is None
+
+
+def test_a_few_records_that_wait_are_no_load() -> None:
+    shifting = Shifting()
+    now_ms = _run(shifting, 0, 10, 0)
+    for step in range(1, 50):
+        now_ms += 100
+        shifting.note(LogSample(now_ms, LATE_RECORDS_MIN - 1, 0))
+        assert shifting.wants_down(now_ms) is None, step
+
+
+def test_a_gear_that_does_not_move_is_replaced_though_one_record_waits() -> None:
+    shifting = Shifting()
+    now_ms = _run(shifting, 0, 4, 1)
+    now_ms = _run(shifting, now_ms, STUCK_MS / 1_000, 1, 1, overtaken=True)
+    assert shifting.wants_down(now_ms) is None
+    now_ms = _run(shifting, now_ms, 0.1, 1, 1, overtaken=True)
+    assert "stuck" in (shifting.wants_down(now_ms) or "")
+    now_ms = _run(shifting, now_ms, 0.1, 1)
+    assert shifting.wants_down(now_ms) is None
 
 
 def test_two_shifts_up_are_ten_seconds_apart() -> None:
