@@ -11,13 +11,14 @@ import tempfile
 from pathlib import Path
 
 import psutil
+import pyspark
 
 from streamydb.errors import StreamyError
 from streamydb.local.class_data import TRAINING, archive
 from streamydb.local.file_lock import file_lock
 from streamydb.local.jars import CONFIGURATIONS, cache_folder, resolve
-from streamydb.pipeline.realtime.gear import REAL_TIME
-from streamydb.pipeline.realtime.query import unsupported
+from streamydb.pipeline.realtime.requirements import version_obstacle
+from streamydb.records.gears import REAL_TIME
 from streamydb.testing.database import Database, wait_for
 
 __all__ = ["ClassDataError", "main", "make"]
@@ -52,7 +53,7 @@ def make() -> list[Path]:
 def _train(scratch: Path) -> None:
     """Run broker and pipeline until each gear has executed a transaction; end both gracefully."""
     os.environ[TRAINING] = str(scratch)
-    gears = [] if unsupported() else ["--gear", "both"]
+    gears = [] if version_obstacle(pyspark.__version__) else ["--gear", "both"]
     try:
         with Database(scratch / "database", options=gears) as database:
             _execute(database)

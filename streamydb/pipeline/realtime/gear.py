@@ -150,7 +150,7 @@ class RealTimeGear(Background):
         One that lost its end while no pipeline ran may have other records there now.
         """
         if base.read is None or not base.read.mark:
-            return self._micro_batch().position > 0  # the micro-batch gear has looked at the log in this run
+            return self._micro_batch().position > 0  # that one has looked at the log in this run
         topic = TopicNames(self._start.shard.database).transactions
         try:
             require_rest(self._start.client, topic, {0: base.read})

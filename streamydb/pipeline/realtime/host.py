@@ -172,6 +172,7 @@ class _Worker:
         """Obey messages before executing the records beside them: a lead is lost at once."""
         while True:
             records: list[TailRecord] = []
+            end: _End | None = None
             for item in self._inbox.take(_REBASE_S):
                 if isinstance(item, LogColumns):
                     records += _records(item)
@@ -181,9 +182,11 @@ class _Worker:
                 elif item.of_driver:
                     return
                 else:
-                    raise NotForThisGear("ended", "Spark's batch has ended") from item.error
+                    end = item
             if records:
                 yield from self._given(shard, shard.take(records))
+            if end is not None:
+                raise NotForThisGear("ended", "Spark's batch has ended") from end.error
             self._rebase(shard)
 
     def _given(self, shard: RealTimeShard, group: Group) -> Iterator[pa.RecordBatch]:
