@@ -42,8 +42,8 @@ from streamydb.txn_processor.outputs import CHANGES, FEEDBACK, Records, formatte
 from streamydb.txn_processor.parser import parse_feedback, route
 
 __all__ = [
-    "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard", "Surroundings",
-    "TailRecord",
+    "TAIL_BYTES_MAX", "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard",
+    "Surroundings", "TailRecord",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]

@@ -30,6 +30,7 @@ from streamydb.key_processor.base import Base
 from streamydb.local.shard_files import shard_folder
 from streamydb.pipeline.background import Background
 from streamydb.pipeline.preparation import require_rest
+from streamydb.pipeline.realtime.core import TAIL_BYTES_MAX
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.life import GearEnded, GearLife, GearStart
 from streamydb.pipeline.realtime.pace import Pace
@@ -56,6 +57,7 @@ _LED_S: Final = 10.0
 _AT_ONCE_S: Final = 30.0
 """A start of the pipeline is over after so long."""
 
+_HURRY_BYTES: Final = TAIL_BYTES_MAX // 4
 _END_S: Final = 5.0
 _REQUEST_S: Final = 5.0
 
@@ -91,6 +93,7 @@ class RealTimeGear(Background):
         self._at_once_s: float | None = None
         self._led_s: float | None = None
         self._why = ""
+        self._slow = False
         self._consumer = reader(start.client, SHARED)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
@@ -266,9 +269,23 @@ class RealTimeGear(Background):
         if confirmed is None:
             self._sample(max(other.position, self._position))
             return
-        overtaken = self._stage == "leading" and other.seq > confirmed.seq
-        self._sample(confirmed.position, overtaken=overtaken)
+        leads = self._stage == "leading"
+        self._sample(confirmed.position, overtaken=leads and other.seq > confirmed.seq)
+        if leads:
+            self._keep_pace(confirmed.tail_bytes)
         self._note(Reach(confirmed.seq, confirmed.position))
+
+    def _keep_pace(self, tail_bytes: int) -> None:
+        """Have the micro-batch gear follow in few batches.
+
+        Unless it is to say what it knows, or to leave a newer base: the tail lies in memory.
+        """
+        slow = tail_bytes < _HURRY_BYTES and not self.shifting.is_doubtful(_now_ms())
+        if slow and not self._slow:
+            self._pace.slow_down()
+        elif self._slow and not slow:
+            self._pace.hurry()
+        self._slow = slow
 
     def _turn_following(self, life: GearLife) -> bool:
         """Take the lead while the log is calm; return False if it is too fast for that."""
@@ -276,7 +293,7 @@ class RealTimeGear(Background):
             log.info("the real-time gear leads")
             self._stage, self._at_once_s, self._led_s = "leading", None, time.monotonic()
             self._tell(REAL_TIME, "the log is calm", life.worker)
-            self._pace.slow_down()
+            self._slow = False
             self.shifting.shifted(_now_ms())
         elif not self._is_at_once() and self.shifting.wants_down(_now_ms()):
             return False

@@ -6,6 +6,7 @@ executes what has come meanwhile, gives the outputs to Spark, and tells the driv
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -46,6 +47,7 @@ log = logging.getLogger("streamydb.realtime")
 _BASE_S_MAX: Final = 20.0
 _BASE_POLL_S: Final = 0.05
 _REBASE_S: Final = 1.0
+_REST_S_MAX: Final = 0.004
 _REBASE_RECORDS_MIN: Final = 50
 
 
@@ -105,6 +107,7 @@ class _Worker:
         self._batches = batches
         self._inbox: Inbox[_Message] = Inbox()
         self._rebased_s = time.monotonic()
+        self._begun_s = self._ended_s = 0.0
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Open a base, then execute what comes.
@@ -136,6 +139,8 @@ class _Worker:
             host.config, host.life, host.changes_partitions, host.modules, host.rulings
         )
         shard = RealTimeShard(around, opened)
+        gc.collect()
+        gc.freeze()  # what was imported is not searched for cycles again
         for work in (self._read_input, self._read_driver):
             threading.Thread(target=work, daemon=True).start()
         self._channel.send(Began(shard.base_seq, shard.position, os.getpid()))
@@ -171,6 +176,7 @@ class _Worker:
     def _execute(self, shard: RealTimeShard) -> Iterator[pa.RecordBatch]:
         """Obey messages before executing the records beside them: a lead is lost at once."""
         while True:
+            self._rest()
             records: list[TailRecord] = []
             end: _End | None = None
             for item in self._inbox.take(_REBASE_S):
@@ -183,11 +189,22 @@ class _Worker:
                     return
                 else:
                     end = item
+            self._begun_s = time.monotonic()
             if records:
                 yield from self._given(shard, shard.take(records))
             if end is not None:
                 raise NotForThisGear("ended", "Spark's batch has ended") from end.error
+            self._ended_s = time.monotonic()
             self._rebase(shard)
+
+    def _rest(self) -> None:
+        """Wait as long as the last group took, so that the next one is larger.
+
+        A group costs Spark, Kafka and this process as much as many records do, so many small ones
+        delay each other. A record that comes alone does not wait.
+        """
+        took_s, since_s = self._ended_s - self._begun_s, time.monotonic() - self._ended_s
+        time.sleep(max(0.0, min(_REST_S_MAX, took_s) - since_s))
 
     def _given(self, shard: RealTimeShard, group: Group) -> Iterator[pa.RecordBatch]:
         """Give the outputs of a group to Spark, then tell the driver."""
@@ -196,7 +213,9 @@ class _Worker:
             yield _one_batch(outputs, self._host.config)
         told = group_hashes(outputs).tobytes()
         self._channel.send(
-            Executed(group.seq, shard.position, shard.base_seq, told, group.resolved)
+            Executed(
+                group.seq, shard.position, shard.base_seq, told, group.resolved, shard.tail.bytes
+            )
         )
 
     def _rebase(self, shard: RealTimeShard) -> None:

@@ -48,6 +48,7 @@ class Executed(msgspec.Struct, frozen=True, tag="executed"):
     ``seq``: the last one that is executed. ``position``: the next offset of the log. ``base``: the
     seq of the base. ``outputs``: hashes of the output records, 64 bits each. ``resolved``: the
     value of the resolved record to write when all of them are in Kafka; None: none is due.
+    ``tail_bytes``: payloads of the records behind the base.
     """
 
     seq: int
@@ -55,6 +56,7 @@ class Executed(msgspec.Struct, frozen=True, tag="executed"):
     base: int
     outputs: bytes
     resolved: bytes | None = None
+    tail_bytes: int = 0
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):

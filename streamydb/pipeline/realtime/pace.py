@@ -1,8 +1,9 @@
 """The pace of the micro-batch gear while the other one leads: few and large micro-batches.
 
 The driver leaves a file in the folder of the shard; while it is there, a step of the shard waits
-before it begins, for two seconds at most. A task that waits costs nothing. When the micro-batch
-gear is to lead the driver removes the file, and the step goes on at once.
+before it begins, for eight seconds at most. A task that waits costs nothing, and each micro-batch
+takes a tenth of a second from the gear that leads. When the micro-batch gear is to lead the driver
+removes the file, and the step goes on at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 __all__ = ["Pace", "keep_pace"]
 
 _FILE: Final = "paced"
-_WAIT_S_MAX: Final = 2.0
+_WAIT_S_MAX: Final = 8.0
 _LOOK_S: Final = 0.02
 
 
@@ -37,7 +38,7 @@ class Pace:
 
 
 def keep_pace(folder: Path) -> None:
-    """Wait while the other gear leads, for two seconds at most; the worker's side."""
+    """Wait while the other gear leads, for some seconds at most; the worker's side."""
     path, ends_s = folder / _FILE, time.monotonic() + _WAIT_S_MAX
     while path.exists() and time.monotonic() < ends_s:
         time.sleep(_LOOK_S)

@@ -4,9 +4,9 @@ A record costs the real-time gear ten times what it costs the micro-batch gear, 
 gear answers ten times later. So the real-time gear leads while it keeps up. Three things end that:
 
 - *Surge*: more records wait than it executes in some 300 ms.
-- *Late*: the oldest record has waited for a quarter of a second, and so had the oldest one before
-  it, for a quarter of a second.
-- *Stuck*: the micro-batch gear, which follows in large batches, is ahead of it, for seconds.
+- *Late*: for a third of a second, the oldest record that waits has always been 0.4 seconds old.
+- *Stuck*: the micro-batch gear, which follows, has been ahead of it for a second. That one follows
+  in few batches; if nothing has moved for a second although the log goes on, it shall hurry.
 
 A record waits until its outputs are in Kafka: outputs may queue behind an executor that keeps up.
 The real-time gear takes the lead after seconds of calm, ten seconds after the last shift at least.
@@ -27,13 +27,14 @@ SURGE_RECORDS: Final = 5_000
 LATE_RECORDS_MIN: Final = 100
 """So many records wait at least when the oldest of them is late: a few late ones are no load."""
 
-LATE_MS: Final = 250
-STUCK_MS: Final = 3_000
+LATE_MS: Final = 400
+STUCK_MS: Final = 1_000
 
 BACKLOG_MAX: Final = 5_000
 """Records behind the base that a real-time gear executes before the micro-batch gear could."""
 
-_LATE_FOR_MS: Final = 250
+_STILL_MS: Final = 1_000
+_LATE_FOR_MS: Final = 300
 _CALM_MS: Final = 3_000
 _APART_MS: Final = 10_000
 
@@ -64,11 +65,14 @@ class Shifting:
     _samples: deque[LogSample] = field(default_factory=deque)
     _late_ms: int | None = None
     _overtaken_ms: int | None = None
+    _still_ms: int | None = None
     _shifted_ms: int = -_APART_MS
 
     def note(self, sample: LogSample) -> None:
         """Take in a sample."""
         samples, now_ms = self._samples, sample.now_ms
+        still = bool(samples) and samples[-1].position == sample.position < sample.end
+        self._still_ms = _since(self._still_ms, now_ms, holds=still)
         samples.append(sample)
         while now_ms - samples[0].now_ms > _CALM_MS + 500:
             samples.popleft()
@@ -113,6 +117,13 @@ class Shifting:
     def wants_up(self, now_ms: int) -> bool:
         """Return True if the real-time gear is to lead."""
         return self.is_calm() and now_ms - self._shifted_ms >= _APART_MS
+
+    def is_doubtful(self, now_ms: int) -> bool:
+        """Return True if the gear that leads may be stuck.
+
+        Not every offset of the log is a record, so the end alone does not tell.
+        """
+        return self._still_ms is not None and now_ms - self._still_ms >= _STILL_MS
 
     def wants_down(self, now_ms: int) -> str | None:
         """Say why the micro-batch gear is to lead; None if the real-time gear is to go on."""

@@ -76,9 +76,9 @@ def test_records_that_wait_for_half_a_second_shift_down() -> None:
     rate = 4_000.0
     shifting, late = Shifting(), int(rate * (LATE_MS + 100) / 1_000)
     now_ms = _run(shifting, 0, 4, rate)
-    now_ms = _run(shifting, now_ms, 0.2, rate, late)
-    assert shifting.wants_down(now_ms) is None
     now_ms = _run(shifting, now_ms, 0.3, rate, late)
+    assert shifting.wants_down(now_ms) is None
+    now_ms = _run(shifting, now_ms, 0.2, rate, late)
     assert "wait too long" in (shifting.wants_down(now_ms) or "")
     now_ms = _run(shifting, now_ms, 0.2, rate)
     assert shifting.wants_down(now_ms) is None
@@ -102,6 +102,22 @@ def test_a_gear_that_does_not_move_is_replaced_though_one_record_waits() -> None
     assert "stuck" in (shifting.wants_down(now_ms) or "")
     now_ms = _run(shifting, now_ms, 0.1, 1)
     assert shifting.wants_down(now_ms) is None
+
+
+def test_a_gear_that_stands_still_is_doubtful_and_one_that_works_is_not() -> None:
+    shifting = Shifting()
+    now_ms = _run(shifting, 0, 4, 500, 5)
+    assert not shifting.is_doubtful(now_ms), "it moves"
+    for step in range(11):
+        assert not shifting.is_doubtful(now_ms), step
+        now_ms += 100
+        shifting.note(LogSample(now_ms, 2_010 + step, 1_995))
+    assert shifting.is_doubtful(now_ms), "it stands, and the log goes on"
+    assert shifting.wants_down(now_ms) is None, "the end of the log may be no record"
+    shifting.note(LogSample(now_ms + 100, 2_021, 1_996))
+    assert not shifting.is_doubtful(now_ms + 100)
+    now_ms = _run(shifting, now_ms + 100, 4, 0)
+    assert not shifting.is_doubtful(now_ms), "nothing waits"
 
 
 def test_two_shifts_up_are_ten_seconds_apart() -> None:

@@ -11,9 +11,10 @@ from streamydb.pipeline.realtime.shifting import CALM_RATE_MAX, LogSample, Shift
 _CAPACITY = 800
 """Records that the gear of this test executes in a tenth of a second."""
 
-_WAIT_MS_MAX = 700
-_HALTED_MS_MAX = 5_500
-"""The micro-batch gear, which follows every two seconds, is ahead of a gear that is halted."""
+_WAIT_MS_MAX = 1_000
+_HALTED_MS_MAX = 3_000
+_HURRY_MS = 600
+"""The micro-batch gear is ahead of a gear that is halted, so long after it shall hurry."""
 
 
 @pytest.mark.randomized
@@ -22,7 +23,7 @@ def test_gears_do_not_flap_and_follow_the_load(seed: int) -> None:
     dice = random.Random(seed)
     shifting, leads, halted = Shifting(), False, False
     end = position = 0
-    rate, ups = 0.0, list[int]()
+    rate, ups, doubtful_ms = 0.0, list[int](), 0
     history: list[tuple[int, int]] = []
     for now_ms in range(0, 120_000, 100):
         if dice.random() < 0.02:
@@ -35,8 +36,8 @@ def test_gears_do_not_flap_and_follow_the_load(seed: int) -> None:
         elif not halted:
             position = min(end, position + _CAPACITY)
         history.append((now_ms, end))
-        overtaken = leads and _oldest_ms(history, position, now_ms) <= now_ms - 2_000
-        shifting.note(LogSample(now_ms, end, position, overtaken))
+        doubtful_ms = doubtful_ms + 100 if leads and shifting.is_doubtful(now_ms) else 0
+        shifting.note(LogSample(now_ms, end, position, doubtful_ms > _HURRY_MS))
         if leads:
             waits_ms = now_ms - _oldest_ms(history, position, now_ms)
             bound_ms = _HALTED_MS_MAX if halted else _WAIT_MS_MAX
