@@ -50,13 +50,16 @@ _Stage: TypeAlias = Literal["following", "leading", "leaving"]
 
 _SAMPLE_S: Final = 0.1
 _TURN_S: Final = 0.05
-_ASK_S: Final = 1.0
+_ASK_S: Final = 0.2
+_BASE_S: Final = 1.0
 _AGAIN_S: Final = (0.0, 1.0, 5.0, 15.0, 60.0)
 """How long to wait after a gear that failed before it had led for `_LED_S`, once and again."""
 _LED_S: Final = 10.0
 _AT_ONCE_S: Final = 30.0
 """A start of the pipeline is over after so long."""
 
+_BEHIND_MAX: Final = 5_000
+"""Records that the micro-batch gear may be behind; it executes them in a tenth of a second."""
 _HURRY_BYTES: Final = TAIL_BYTES_MAX // 4
 _END_S: Final = 5.0
 _REQUEST_S: Final = 5.0
@@ -197,7 +200,7 @@ class RealTimeGear(Background):
         """
         opened = opened_base(Path(self._start.config.local), self._start.shard)
         if opened is None:
-            self._stop.wait(_ASK_S)  # the micro-batch gear is about to leave one
+            self._stop.wait(_BASE_S)  # the micro-batch gear is about to leave one
             return False
         base = opened.base
         opened.values.close()
@@ -272,15 +275,16 @@ class RealTimeGear(Background):
         leads = self._stage == "leading"
         self._sample(confirmed.position, overtaken=leads and other.seq > confirmed.seq)
         if leads:
-            self._keep_pace(confirmed.tail_bytes)
+            behind = confirmed.position - other.position
+            self._keep_pace(hurry=behind > _BEHIND_MAX or confirmed.tail_bytes > _HURRY_BYTES)
         self._note(Reach(confirmed.seq, confirmed.position))
 
-    def _keep_pace(self, tail_bytes: int) -> None:
+    def _keep_pace(self, *, hurry: bool) -> None:
         """Have the micro-batch gear follow in few batches.
 
-        Unless it is to say what it knows, or to leave a newer base: the tail lies in memory.
+        Unless it is to say what it knows, or is too far behind to take the lead soon.
         """
-        slow = tail_bytes < _HURRY_BYTES and not self.shifting.is_doubtful(_now_ms())
+        slow = not hurry and not self.shifting.is_doubtful(_now_ms())
         if slow and not self._slow:
             self._pace.slow_down()
         elif self._slow and not slow:
