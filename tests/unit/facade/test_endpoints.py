@@ -40,7 +40,9 @@ def target_of(row: Endpoint, path: str = "") -> str:
 
 def fields_of(row: Endpoint) -> dict[str, Any]:
     """The names and types of a row's parameters."""
-    return {f.encode_name: f.type for f in msgspec.structs.fields(row.query or type(row))}
+    if row.query is None:
+        return {}
+    return {field.encode_name: field.type for field in msgspec.structs.fields(row.query)}
 
 
 def in_process(database: MemoryDatabase, **limits: Any) -> InProcess:
