@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from bench.rest import postgresql
 from bench.rest.cases import CONSTANT, FACADE, POSTGRESQL
 from bench.waiting import wait_until
 from streamydb.cli.phases import Phases
+from streamydb.errors import install
 from streamydb.local import processes
 from streamydb.local.broker import free_port
 from streamydb.local.launcher import LocalProcess, ProcessError
@@ -95,6 +97,11 @@ def facade(engine: Engine, phases: Phases) -> Iterator[Server]:
 @contextmanager
 def peers(keys: int, value_bytes: int, phases: Phases) -> Iterator[list[Server]]:
     """Run what can be compared with here: a constant, and PostgreSQL if there is one."""
+    if importlib.util.find_spec("litestar") is None:
+        with phases.phase("No peer to compare with") as phase:
+            phase.outcome = f"the package litestar is missing: {install('bench')}"
+        yield []
+        return
     with ExitStack() as stack:
         running = [stack.enter_context(_peer(CONSTANT))]
         lacking = postgresql.missing()

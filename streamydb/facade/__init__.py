@@ -9,10 +9,11 @@ that was in the log when it arrived; the pages of a list show one snapshot; what
 bounded in number, bytes and time; no key, value or token gets into a log, a metric or an error.
 
 `ports` and `feed_ports` say what it needs, `kafka` and `kafka_changes` connect that to Kafka, and
-`testing.memory` stands in for it in tests. A request comes through `gate`, and by `shortcut` or the
-router of `app`, to an endpoint: `kv`, `kv_lists`, `transactions`, `changes`, `streams`,
-`sql_endpoint`, `constraints`, `operations`, `life.endpoint`, or one of `console`. `services` has
-the parts that endpoints work with: `reads`, `writes`, `feed`, `health` and others.
+`testing.memory` stands in for it in tests. A request comes through `gate`, and by `router` to its
+row in the table of `endpoints`, whose function answers: those of `kv_reads`, `kv_writes`,
+`transactions`, `changes`, `streams`, `sql_endpoint`, `constraints`, `operations`, `life.endpoint`,
+or of `console`. `services` has the parts that they work with: `reads`, `writes`, `feed`, `health`
+and others.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -18,22 +18,20 @@ from streamydb.errors import (
     VALUE_TOO_LARGE,
     ValueRejected,
 )
+from streamydb.facade.asgi import Receive
 from streamydb.facade.bounds import Reservation
 from streamydb.facade.content import check_content
 from streamydb.facade.ending import BODY_LEFT_S
 from streamydb.facade.headers import declared_bytes
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.refusals import place_of
-from streamydb.facade.services import Sent, Services
+from streamydb.facade.request import Request
 from streamydb.facade.within import within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
 from streamydb.records.depth import deeper_than
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.problems import problem_of_rejection
-
-if TYPE_CHECKING:
-    from litestar.types import Receive
 
 __all__ = ["decode_fields", "decode_value_body", "reading"]
 
@@ -43,20 +41,21 @@ _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
 @asynccontextmanager
-async def reading(sent: Sent, services: Services) -> AsyncGenerator[bytes, None]:
+async def reading(request: Request) -> AsyncGenerator[bytes, None]:
     """Read the body of a request; its bytes count against a bound until the block ends.
 
     Raises:
         ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers say
             that it is something else than JSON), too-large, overloaded, body-timeout.
     """
-    settings, headers = services.settings, sent.scope["headers"]
+    services, headers = request.services, request.fields
+    settings = services.settings
     limit = settings.body_bytes_max
     check_content(headers)
     if declared_bytes(headers) > limit:
         raise _too_large(limit)
     with services.bodies.reserve() as reservation:
-        work = _received(sent.receive, reservation, limit)
+        work = _received(request.receive, reservation, limit)
         in_time = partial(services.ending.timeout, left_s=BODY_LEFT_S)
         try:
             body = await within(settings.body_timeout_s, work, in_time)
@@ -69,7 +68,7 @@ async def _received(receive: Receive, reservation: Reservation, limit: int) -> b
     """Receive a body of at most ``limit`` bytes, and reserve room for it."""
     chunks, size = [], 0
     while True:
-        message = cast("dict[str, Any]", await receive())
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ProblemError("body-timeout", "The connection ended within the body.")
         chunk = message.get("body", b"")

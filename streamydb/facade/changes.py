@@ -12,75 +12,50 @@ from contextlib import aclosing
 from typing import Final
 
 import msgspec
-from litestar import get
-from litestar.response import Stream
 
-from streamydb.facade import parameters as q
+from streamydb.facade.answer import EventStream
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.feed import Feed, seen_by
 from streamydb.facade.feed_filter import Wanted, wanted_of
 from streamydb.facade.feed_ports import ChangeEvent
-from streamydb.facade.gate import context_of
 from streamydb.facade.generations import marked, require_generation
 from streamydb.facade.headers import last_event_id
-from streamydb.facade.openapi import answers
 from streamydb.facade.problems import ProblemError, problem_body
-from streamydb.facade.services import AnyRequest, client_of, headers_of, services_of
+from streamydb.facade.queries import ChangesQuery
+from streamydb.facade.request import Request
 from streamydb.records.generation import FIRST
 
 __all__ = ["events", "get_changes"]
 
-_PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "slow-reader", "snapshot-gone",
-    "too-many-requests", "overloaded", "log-unavailable", "not-ready",
-)  # fmt: skip
 _CHUNK_BYTES: Final = 65_536
 _BEGIN: Final = b"retry: 1000\n\n"
 _HEARTBEAT: Final = b": heartbeat\n\n"
 
 
-@get(
-    "/v1/changes",
-    media_type="text/event-stream",
-    responses=answers(*_PROBLEMS),
-)
-async def get_changes(
-    request: AnyRequest,
-    since: q.AsSince = None,
-    prefix: q.AsPrefix = None,
-    start: q.AsStart = None,
-    end: q.AsEnd = None,
-    where: q.AsWhere = None,
-    where_before: q.AsWhereBefore = None,
-) -> Stream:
+async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
     """Follow the changes: events `change` in order, and now and then `resolved`.
 
     The id of an event is the seq up to which everything has been given; `Last-Event-ID` goes on
     after it. A comment is a heartbeat. An event `error` holds a problem and ends the stream.
     The place of a change in its transaction counts those changes that the token may read.
     """
-    services = services_of(request)
-    caller = client_of(request)
-    caller.must_read(prefix or "")
-    wanted = wanted_of(prefix, start, end, where, where_before)
-    context, generation = context_of(request.scope), services.model.generation
-    resumed, found = last_event_id(headers_of(request)) or (None, FIRST)
-    if resumed and (found != FIRST or context.generation is None):
+    services = request.services
+    wanted = wanted_of(query.prefix, query.start, query.end, query.where, query.where_before)
+    generation = services.model.generation
+    resumed, found = last_event_id(request.headers) or (None, FIRST)
+    if resumed and (found != FIRST or request.generation is None):
         require_generation(found, generation)
     await services.feed.start()
-    position = resumed if resumed is not None else since
+    position = resumed if resumed is not None else query.since
     if position is None:
         position = services.model.latest().seq
     else:
         await services.reader.admit(position, "since" if resumed is None else "Last-Event-ID")
     services.feed.admit(position)
-    context.closing.enter_context(services.streams.enter(context.client_name))
-    return Stream(
-        events(
-            services.feed, position, wanted, services.settings.heartbeat_s, caller, generation
-        ),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    request.closing.enter_context(services.streams.enter(request.client_name))
+    heartbeat_s = services.settings.heartbeat_s
+    return EventStream(
+        events(services.feed, position, wanted, heartbeat_s, request.client, generation)
     )
 
 

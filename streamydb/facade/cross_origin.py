@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ALLOWED", "EXPOSED", "Headers", "is_preflight", "preflight", "shared"]
+from streamydb.facade.asgi import Headers
 
-Headers = list[tuple[bytes, bytes]]
+__all__ = ["ALLOWED", "EXPOSED", "is_preflight", "preflight", "shared"]
 
 _METHODS: Final = b"GET, HEAD, PUT, POST, DELETE"
 ALLOWED: Final = (

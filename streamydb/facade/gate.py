@@ -1,6 +1,6 @@
 """The first and last step of every request: size, host and origin checks, bounds, logs, metrics.
 
-It stands before the router, so that nothing a client sends reaches the router unchecked, and no
+It stands before the router, so that nothing a client sends reaches an endpoint unchecked, and no
 answer goes out unbounded: a client that does not read is cut off.
 """
 
@@ -10,48 +10,39 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from streamydb.errors import StreamyError
-from streamydb.facade.auth import ANYBODY, Caller
+from streamydb.facade.answer import encoded
+from streamydb.facade.asgi import Headers, Receive, Scope, Send
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.codings import accepted_codings
+from streamydb.facade.console import Console
 from streamydb.facade.cross_origin import is_preflight, preflight, shared
-from streamydb.facade.ending import Ending
 from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
-from streamydb.facade.paths import check_query, take_name
+from streamydb.facade.lifespan import Lifespan, run_lifespan
+from streamydb.facade.paths import check_query
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.request import Peer, Request
 from streamydb.facade.request_target import METHODS, WHOLE, host_name
+from streamydb.facade.router import Route, Router
 from streamydb.facade.sender import Sender
+from streamydb.facade.services import Services
+from streamydb.facade.traces import OpenTelemetry
 from streamydb.records.generation import FIRST, said_as
 
-if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Receive, Scope, Send
-
-    from streamydb.facade.metrics import FacadeMetrics
-    from streamydb.facade.settings import FacadeSettings
-
-__all__ = ["STREAMS", "Context", "Gate", "context_of", "plain_path"]
+__all__ = ["Gate"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
-_CONTEXT: Final = "streamydb"
-STREAMS: Final = frozenset({"/v1/changes"})
-"""Paths whose answers have no end, so that HEAD is none of their methods."""
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
-_NOT_WRITING: Final = frozenset({"/v1/read", "/v1/query", "/v1/sql"})
-"""Paths that read; a transaction of SQL is counted once it is found to write."""
-_ONLY_READING: Final = frozenset({"/v1/read", "/v1/query"})
-"""Those of them that never write."""
 
 # A body that is not wanted is read up to this size, so that its connection can be used again;
 # to send more would cost both sides more than a new connection.
 _UNREAD_BYTES_MAX: Final = 16_384
-_OF_ANY_HOST: Final = frozenset({"/health/live", "/health/ready"})
-"""Paths of probes, which name the address of a machine or a pod; their answers tell no data."""
+_NOWHERE: Final = Route(None)
 _PORTS: Final = {"http": 80, "https": 443}
 _CODINGS: Final = b"accept-encoding"
 _GENERATION: Final = HEADER.lower().encode()
@@ -61,91 +52,51 @@ _NAME_CHARACTERS_MAX: Final = 128
 """The longest name of a request that its answer repeats."""
 
 
-class Context:
-    """The facts about a request that the router does not know.
-
-    Attributes:
-        name: the key or id in the path, still escaped.
-        foreign: the request is for a host that is none of the facade's.
-        client: who sends it; decided by the guard.
-        address: the network address it comes from.
-        sender: sends the answer, and knows its status.
-        generation: the one that the request says, which is the present one; None: it says none.
-        headers: all of them by name, once somebody has asked for them.
-        closing: what is undone when the request ends, however it ends.
-    """
-
-    def __init__(
-        self, name: bytes | None, address: str, sender: Sender, generation: str | None = None
-    ) -> None:
-        """Know the name, the address, who answers, and the generation that is said."""
-        self.name = name
-        self.foreign = False
-        self.address = address
-        self.sender = sender
-        self.generation = generation
-        self.client: Caller = ANYBODY
-        self.headers: dict[str, str] | None = None
-        self.closing = ExitStack()
-
-    @property
-    def client_name(self) -> str:
-        """The name by which the client is counted: its token's, else its address."""
-        return self.address if self.client is ANYBODY else f"token {self.client.name}"
-
-
-def context_of(scope: Scope) -> Context:
-    """Return the context of a request."""
-    context: Context = cast("dict[str, Any]", scope)[_CONTEXT]
-    return context
-
-
 class Gate:
-    """An ASGI application around another.
+    """The facade as an ASGI application.
 
     Attributes:
-        app: the other.
         metrics: what is counted of the requests.
-        ending: tells those who wait in `app` that the facade ends.
+        ending: tells those who wait that the facade ends.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, writes: Limiter,
-        ending: Ending, generation: Callable[[], str] = lambda: FIRST,
+        self, router: Router, services: Services, console: Console,
+        lifespan: Callable[[], Lifespan], traces: OpenTelemetry | None,
     ) -> None:
-        """Guard `app`; `writes` bounds the transactions that are under way in it; `generation`
-        tells the one of the database.
-        """
-        self.app = app
-        self.ending = ending
-        self._writes = writes
-        self._generation = generation
-        self._settings = settings
-        self.metrics = metrics
-        self._requests = Limiter("requests", settings.requests_max)
-        metrics.gauge("requests_under_way", "Requests being served", lambda: self._requests.total)
+        """Guard `router`; `lifespan` starts and stops what the endpoints use."""
+        self._router = router
+        self._services = services
+        self._console = console
+        self._lifespan = lifespan
+        self._traces = traces
+        self._settings = services.settings
+        self.metrics = services.metrics
+        self.ending = services.ending
+        self._requests = Limiter("requests", self._settings.requests_max)
+        self.metrics.gauge(
+            "requests_under_way", "Requests being served", lambda: self._requests.total
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; pass on the lifespan; refuse WebSockets."""
+        """Serve a request; start and stop; refuse WebSockets."""
         kind = str(scope["type"])
         if kind == "http":
-            await self._serve(cast("dict[str, Any]", scope), receive, send)
+            await self._serve(scope, receive, send)
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000, "reason": ""})
         else:
-            await self.app(scope, receive, send)
+            await run_lifespan(self._lifespan(), receive, send)
+            if self._traces is not None:
+                self._traces.shutdown()
 
-    async def _serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        head = method == "HEAD" and plain_path(scope["path"]) not in STREAMS
-        if head:  # the server's own scope stays: it counts no body for a HEAD
-            scope = {**scope, "method": "GET"}
         told = _told(scope["headers"])
-        sender = self._sender(told, send, without_body=head)
-        address = (scope.get("client") or ("unknown",))[0]
-        began = time.perf_counter()
+        sender = self._sender(told, send, without_body=method == "HEAD")
+        route, began = _NOWHERE, time.perf_counter()
         try:
-            self._check(scope, told)
+            peer = self._check(scope, told)
             if is_preflight(method, scope["headers"]) and self._is_guest(told.origin):
                 await _send_empty(sender, preflight(told.origin))
                 return
@@ -153,45 +104,41 @@ class Gate:
                 _must_ask_methods(method)
                 await _send_empty(sender, [(b"allow", ", ".join(METHODS).encode())])
                 return
-            if method in _WRITING and scope["path"] not in _NOT_WRITING:
-                self._writes.check(address)  # refused here it costs a third
+            if method in _WRITING and scope["path"] not in self._router.reading:
+                self._services.writer.in_flight.check(peer.address)  # refused here it costs a third
             with self._requests.enter():
-                await self._pass_on(scope, receive, sender, address, told.generation)
+                route = self._router.find(scope)
+                request = Request(
+                    self._services, self._console, scope, receive, sender, peer
+                )
+                request.name = route.name
+                await self._answer(request, route, scope)
         except ProblemError as error:
-            await _send_problem(cast("Send", sender), error, close=_leaves_much(scope))
+            await _send_problem(sender, error, close=_leaves_much(scope))
             self.metrics.problem(error.problem.slug)
         except asyncio.CancelledError:
             if not self.ending.begun:
                 raise
             if not sender.status:  # the server would answer in its own words, and log frames
-                await _send_problem(cast("Send", sender), _cut_off(scope), close=True)
+                await _send_problem(sender, _cut_off(route), close=True)
         except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
             self._log_fault(sender, error)
             if not sender.status:
                 internal = ProblemError("internal", "See the log.")
-                await _send_problem(cast("Send", sender), internal, close=True)
+                await _send_problem(sender, internal, close=True)
         seconds = time.perf_counter() - began
-        route = str(scope.get("path_template") or "unmatched")
-        self.metrics.request(method, route, sender.status, seconds)
-        _LOG.info("%s %s %d %.1f ms", method, route, sender.status, 1000 * seconds)
+        self.metrics.request(method, route.label, sender.status, seconds)
+        _LOG.info("%s %s %d %.1f ms", method, route.label, sender.status, 1000 * seconds)
 
-    async def _pass_on(
-        self, scope: dict[str, Any], receive: Receive, sender: Sender, address: str,
-        generation: str | None,
-    ) -> None:
-        """Have the application answer; forget the request's context afterwards.
-
-        The context knows the sender, which knows the server's object for the request, which knows
-        the scope: the collector would have to find each request.
-        """
-        context = scope[_CONTEXT] = Context(take_name(scope), address, sender, generation)
-        if scope["path"] in _OF_ANY_HOST:
-            context.foreign = not self._is_ours(host_name(header_of(scope["headers"], b"host")))
-        try:
-            with context.closing:
-                await self.app(cast("Scope", scope), receive, cast("Send", sender))
-        finally:
-            del scope[_CONTEXT]
+    async def _answer(self, request: Request, route: Route, scope: Scope) -> None:
+        """Have the router answer, within a span if there are traces."""
+        with request.closing:
+            if self._traces is None:
+                await self._router.answer(request, route)
+                return
+            with self._traces.server(scope) as span:
+                await self._router.answer(request, route)
+                span.set_attribute("http.response.status_code", request.sender.status)
 
     def _sender(self, told: _Told, send: Send, *, without_body: bool) -> Sender:
         """Return what sends the answer to a request."""
@@ -209,7 +156,7 @@ class Gate:
     def _present(self) -> str:
         """The generation of the database; while it cannot be read, nothing else can."""
         try:
-            return self._generation()
+            return self._services.model.generation
         except StreamyError:
             return FIRST
 
@@ -230,8 +177,8 @@ class Gate:
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
 
-    def _check(self, scope: dict[str, Any], told: _Told) -> None:
-        """Refuse what no endpoint needs to see."""
+    def _check(self, scope: Scope, told: _Told) -> Peer:
+        """Refuse what no endpoint needs to see; return who sends it."""
         if told.size > self._settings.header_bytes_max:
             limit = self._settings.header_bytes_max
             raise ProblemError("headers-too-large", f"Headers have at most {limit} bytes.")
@@ -244,17 +191,15 @@ class Gate:
         if name is None:
             detail = "The header Host is a name or an address, and perhaps a port."
             raise ProblemError("invalid-parameter", detail, parameters=["Host"])
-        if scope["path"] not in _OF_ANY_HOST and not self._is_ours(name):
+        foreign = not self._is_ours(name)
+        if foreign and scope["path"] not in self._router.of_any_host:
             raise ProblemError("misdirected", "The request names no host of this facade.")
         own = not origin or self._is_guest(origin) or told.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
         require_said_in(scope["query_string"], told.generation, self._present())
-
-
-def plain_path(path: str) -> str:
-    """A path without the slashes that the router passes over."""
-    return "/" + "/".join(filter(None, path.split("/")))
+        address = (scope.get("client") or ("unknown",))[0]
+        return Peer(address, told.generation, foreign)
 
 
 class _Told(NamedTuple):
@@ -269,14 +214,14 @@ class _Told(NamedTuple):
     request: str
     generation: str | None
 
-    def repeated(self) -> list[tuple[bytes, bytes]]:
+    def repeated(self) -> Headers:
         """Return the header with which an answer names its request, if that has a name."""
         if not 1 <= len(self.request) <= _NAME_CHARACTERS_MAX:
             return []
         return [(b"streamydb-request", self.request.encode("latin-1"))]
 
 
-def _told(headers: list[tuple[bytes, bytes]]) -> _Told:
+def _told(headers: Headers) -> _Told:
     """Look through the headers once."""
     size = 0
     found: dict[bytes, str] = {}
@@ -316,38 +261,37 @@ def _must_ask_methods(method: str) -> None:
         raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
 
 
-def _cut_off(scope: dict[str, Any]) -> ProblemError:
+def _cut_off(route: Route) -> ProblemError:
     """Return the problem of a request that is under way when the facade has ended."""
-    if scope["method"] in _WRITING and scope["path"] not in _ONLY_READING:
+    if route.row is not None and route.row.endpoint.appends != "never":
         detail = "The facade ends; the transaction may be in the log. Send it again with its id."
         return ProblemError("verdict-unknown", detail, retry_after_s=1)
     return ProblemError("not-ready", "The facade ends; ask again.", retry_after_s=1)
 
 
-def _leaves_much(scope: dict[str, Any]) -> bool:
+def _leaves_much(scope: Scope) -> bool:
     """Return True if a body that was not read is too long to be read for the next request's sake.
     """
     much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
     return much or bool(header_of(scope["headers"], b"transfer-encoding"))
 
 
-async def _send_empty(sender: Sender, headers: list[tuple[bytes, bytes]]) -> None:
+async def _send_empty(sender: Sender, headers: Headers) -> None:
     """Send an answer without a body."""
     await sender({"type": "http.response.start", "status": 204, "headers": headers})
     await sender({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _send_problem(send: Send, error: ProblemError, *, close: bool) -> None:
+async def _send_problem(send: Sender, error: ProblemError, *, close: bool) -> None:
     """Send a problem as a whole answer, the connection's last if `close`."""
     body = problem_body(error)
-    headers = {
+    shown = {
         "content-type": PROBLEM_MEDIA_TYPE,
         "content-length": str(len(body)),
         "cache-control": "no-store",
         **({"connection": "close"} if close else {}),
         **error.headers,
     }
-    encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
     status = error.problem.status
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.start", "status": status, "headers": encoded(shown)})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from streamydb.records.schemas import schemas
 
-__all__ = ["absent", "of", "plain", "record_schemas"]
+__all__ = ["of", "plain", "record_schemas"]
 
 _Json = dict[str, Any]
 
@@ -40,16 +40,6 @@ _PARTS: Final[dict[str, dict[str, str]]] = {
 def of(name: str) -> _Json:
     """Return the reference to a schema that has a name."""
     return {"$ref": _REFERENCE + name}
-
-
-def absent(schema: _Json) -> _Json:
-    """Return the schema of a parameter that is left out where a handler sees None."""
-    found = _without_null(schema)
-    if isinstance(found.get("type"), list):
-        (found["type"],) = (kind for kind in found["type"] if kind != "null")
-    if "enum" in found:
-        found["enum"] = [value for value in found["enum"] if value is not None]
-    return found
 
 
 def record_schemas() -> dict[str, _Json]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from litestar import Response
 
 from streamydb.errors import StreamyError
 from streamydb.facade.ports import LogFaultError, LogUnavailableError
@@ -22,7 +21,6 @@ __all__ = [
     "ProblemDetails",
     "ProblemError",
     "problem_body",
-    "problem_response",
     "told_of",
     "type_of",
 ]
@@ -102,13 +100,3 @@ def problem_body(error: ProblemError) -> bytes:
     problem = error.problem
     shown = {"type": type_of(problem.slug), "title": problem.title, "status": problem.status}
     return msgspec.json.encode({**shown, "detail": error.detail, **error.members})
-
-
-def problem_response(error: ProblemError) -> Response[bytes]:
-    """Return the answer of a failed request."""
-    return Response(
-        problem_body(error),
-        status_code=error.problem.status,
-        media_type=PROBLEM_MEDIA_TYPE,
-        headers={"Cache-Control": "no-store", **error.headers},
-    )

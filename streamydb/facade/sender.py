@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
+from streamydb.facade.asgi import Headers, Message, Send
 from streamydb.facade.codings import GZIP, PLAIN, compressed
 from streamydb.facade.within import within
-
-if TYPE_CHECKING:
-    from litestar.types import Message, Send
-
-    from streamydb.facade.cross_origin import Headers
 
 __all__ = ["Sender"]
 
@@ -73,7 +69,7 @@ class Sender:
             if start is not None:
                 message = await self._completed(start, message)
             if self._without_body:
-                message = cast("Message", {**message, "body": b""})
+                message = {**message, "body": b""}
         try:
             await within(self._timeout_s, self._pass_on(start, message))
         except TimeoutError:
@@ -82,26 +78,26 @@ class Sender:
 
     async def _pass_on(self, start: dict[str, Any] | None, message: Message) -> None:
         if start is not None:
-            await self._send(cast("Message", start))
+            await self._send(start)
         await self._send(message)
 
     async def _completed(self, start: dict[str, Any], message: Message) -> Message:
         """Complete a head; return the body in its coding: a whole one may be compressed."""
-        whole = not cast("Any", message).get("more_body", False)
+        whole = not message.get("more_body", False)
         headers = [*start["headers"], _SAFE, *((_CODED,) if whole else ()), *self._more]
         if self.status == _NOT_MODIFIED:  # a length would be that of the value
             headers = _without(headers, _LENGTH)
         elif whole and self._coding_of(message) == GZIP:
-            body = await asyncio.to_thread(compressed, cast("Any", message)["body"])
+            body = await asyncio.to_thread(compressed, message["body"])
             headers = _without(headers, _LENGTH)
             headers += [(_LENGTH, b"%d" % len(body)), (b"content-encoding", b"gzip")]
-            message = cast("Message", {**message, "body": body})
+            message = {**message, "body": body}
         start["headers"] = _with_one(headers, _VARY)
         return message
 
     def _coding_of(self, message: Message) -> str:
         """The coding of a whole body."""
-        codings = self.codings(len(cast("Any", message)["body"]))
+        codings = self.codings(len(message["body"]))
         return self._coding if self._coding in codings else codings[0]
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import uvicorn
-    from litestar.types import ASGIApp
 
     from streamydb.facade.about import About
+    from streamydb.facade.asgi import App
     from streamydb.facade.feed_ports import ChangeSource
     from streamydb.facade.metrics import FacadeMetrics
     from streamydb.facade.ports import FollowedModel, ReadModel, TransactionLog
@@ -85,7 +85,7 @@ def make_server(
 
 
 def server_of(
-    app: ASGIApp, settings: FacadeSettings, metrics: FacadeMetrics, ending: Ending | None = None
+    app: App, settings: FacadeSettings, metrics: FacadeMetrics, ending: Ending | None = None
 ) -> uvicorn.Server:
     """Return a server of an application with the facade's settings and bounds, not started yet.
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from litestar import Request, Response
-
-from streamydb.facade.auth import Caller, Tokens
+from streamydb.facade.about import About
+from streamydb.facade.auth import Tokens
 from streamydb.facade.bounds import Budget, Limiter
 from streamydb.facade.ending import Ending
 from streamydb.facade.feed import Feed
 from streamydb.facade.feed_ports import ChangeSource
-from streamydb.facade.gate import context_of
 from streamydb.facade.health import HealthMonitor
+from streamydb.facade.life.explainer import Explainer
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import ReadModel, TransactionLog
-from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
@@ -28,39 +25,7 @@ from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
 
-if TYPE_CHECKING:
-    from litestar.types import Receive, Scope
-
-__all__ = [
-    "JSON_HEADERS",
-    "AnyRequest",
-    "Sent",
-    "Services",
-    "client_of",
-    "headers_of",
-    "json_response",
-    "make_services",
-    "services_of",
-]
-
-JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Vary": "Authorization"}
-"""Headers of every answer of JSON."""
-
-_SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
-
-AnyRequest: TypeAlias = Request[Any, Any, Any]
-
-
-class Sent(Protocol):
-    """A request as it came, whoever has found out where it goes."""
-
-    @property
-    def scope(self) -> Scope:
-        """Return what the server tells of it."""
-
-    @property
-    def receive(self) -> Receive:
-        """Gives its body."""
+__all__ = ["Services", "make_services"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +49,7 @@ class Services:
     streams: Limiter
     health: HealthMonitor
     ticker: Ticker
+    explainer: Explainer
 
 
 def make_services(
@@ -94,6 +60,7 @@ def make_services(
     tokens: Tokens,
     traces: Traces = OFF,
     pipeline: Callable[[], PipelineStatus] | None = None,
+    about: About | None = None,
 ) -> Services:
     """Put the parts of a facade together."""
     metrics, ending = FacadeMetrics(), Ending()
@@ -119,52 +86,10 @@ def make_services(
         streams=Limiter("event streams", settings.streams_max, settings.client_streams_max),
         health=HealthMonitor(model, log, changes, settings, reader.passed, pipeline),
         ticker=Ticker(model, log, settings),
+        explainer=Explainer(model, settings, about or About()),
     )
     _show(services)
     return services
-
-
-def services_of(request: AnyRequest) -> Services:
-    """Return the parts of the facade that a request is sent to."""
-    services: Services = request.app.state["services"]
-    return services
-
-
-def client_of(request: Sent) -> Caller:
-    """Return who sends a request."""
-    return context_of(request.scope).client
-
-
-def headers_of(request: Sent) -> dict[str, str]:
-    """Return a request's headers; those that were sent several times are joined.
-
-    Raises:
-        ProblemError: invalid-parameter, if one of which there can be one was sent several times.
-    """
-    context = context_of(request.scope)
-    if context.headers is None:
-        context.headers = _joined(request.scope["headers"])
-    return context.headers
-
-
-def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers of a scope by name; raises as `headers_of`."""
-    found: dict[str, list[str]] = {}
-    for name, value in headers:
-        found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-    again = [name for name in _SINGLE if len(found.get(name.lower(), ())) > 1]
-    if again:
-        detail = f"The header {again[0]} was sent several times."
-        raise ProblemError("invalid-parameter", detail, parameters=again)
-    return {name: ", ".join(values) for name, values in found.items()}
-
-
-def json_response(
-    body: bytes, status: int = 200, headers: dict[str, str] | None = None
-) -> Response[bytes]:
-    """Return an answer of JSON that may not be kept without asking."""
-    shown = {**JSON_HEADERS, **(headers or {})}
-    return Response(body, status_code=status, media_type="application/json", headers=shown)
 
 
 def _show(services: Services) -> None:

@@ -6,19 +6,17 @@ import math
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, post
 
 from streamydb.errors import ID_REUSED, ValueRejected
+from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.body import decode_fields, reading
-from streamydb.facade.content import CONTENT_PROBLEMS
-from streamydb.facade.gate import context_of
 from streamydb.facade.generations import require_said
 from streamydb.facade.headers import Preference, idempotency_key, preference
-from streamydb.facade.openapi import answers
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.queries import NoQuery
 from streamydb.facade.reads import Consistency, check_seqs
-from streamydb.facade.services import AnyRequest, client_of, headers_of, json_response, services_of
+from streamydb.facade.request import Request
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.transactions import decided
@@ -26,17 +24,6 @@ from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 from streamydb.records import Result, canonical
 
 __all__ = ["post_query", "post_sql"]
-
-_PROBLEMS = (
-    "invalid-json", "invalid-parameter", "query-invalid", "unauthorized", "forbidden",
-    "cross-origin", "body-timeout", "snapshot-gone", "answer-too-large", "too-large",
-    "query-costly", "too-many-requests", "overloaded", "log-unavailable", "read-model-behind",
-    "not-ready", "queries-off", *CONTENT_PROBLEMS,
-)  # fmt: skip
-_SQL_PROBLEMS = (
-    "constraint-violated", "aborted", "invalid-transaction", "id-reused", "deadline-passed",
-    "verdict-unknown",
-)  # fmt: skip
 
 _REFUSED = {"constraint-violated", "query-invalid"}
 """Problems of statements that were executed."""
@@ -53,20 +40,16 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-@post("/v1/query", status_code=200, responses=answers(*_PROBLEMS))
-async def post_query(request: AnyRequest) -> Response[bytes]:
+async def post_query(request: Request, _: NoQuery) -> Answer:
     """Run one SELECT over the table `kv(key, value, version, ts)` at one snapshot."""
-    services = services_of(request)
-    async with reading(request, services) as raw:
+    services = request.services
+    async with reading(request) as raw:
         body = _decoded(raw)
-    require_said(
-        context_of(request.scope).generation, services.model.generation, body.min_version
-    )
+    require_said(request.generation, services.model.generation, body.min_version)
     query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
     )
-    asker = context_of(request.scope).client_name
-    return json_response(await services.queries.run(query, client_of(request), asker))
+    return json_answer(await services.queries.run(query, request.client, request.client_name))
 
 
 class _Statement(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,16 +69,13 @@ class _Statements(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-@post("/v1/sql", status_code=200, responses=answers(*_PROBLEMS, *_SQL_PROBLEMS))
-async def post_sql(request: AnyRequest) -> Response[bytes]:
+async def post_sql(request: Request, _: NoQuery) -> Answer:
     """Execute statements on tables as one transaction: the rows and counts of each."""
-    services = services_of(request)
-    headers = headers_of(request)
-    async with reading(request, services) as raw:
+    services = request.services
+    headers = request.headers
+    async with reading(request) as raw:
         body = _statements(raw)
-    require_said(
-        context_of(request.scope).generation, services.model.generation, body.min_version
-    )
+    require_said(request.generation, services.model.generation, body.min_version)
     key, sent = idempotency_key(headers), False
     wanted = SqlTransaction(
         body.tables, tuple((each.sql, each.params) for each in body.statements),
@@ -106,7 +86,7 @@ async def post_sql(request: AnyRequest) -> Response[bytes]:
         nonlocal sent
         sent = True
         wait = Preference(False, preference(headers).wait_s)
-        pending, result = await decided(request, services, txn_id, payload, wait)
+        pending, result = await decided(request, txn_id, payload, wait)
         if result is None:
             raise pending.problem()
         return result
@@ -118,14 +98,15 @@ async def post_sql(request: AnyRequest) -> Response[bytes]:
     # Statements that are sent again meet what they have written: a key that is taken, no row to
     # change. So they may be refused, or write nothing, before the log sees the id a second time.
     try:
-        asker = context_of(request.scope).client_name
-        answer = await services.statements.run(wanted, client_of(request), commit, asker)
+        answer = await services.statements.run(
+            wanted, request.client, commit, request.client_name
+        )
     except ProblemError as problem:
         if problem.problem.slug in _REFUSED:
             refuse_repetition()
         raise
     refuse_repetition()
-    return json_response(answer)
+    return json_answer(answer)
 
 
 def _statements(raw: bytes) -> _Statements:

@@ -6,61 +6,39 @@ import math
 from typing import Final
 
 import msgspec
-from litestar import Response, get
 
 from streamydb.errors import StreamyError
-from streamydb.facade import parameters as q
+from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.cursors import decode_cursor, encode_cursor, foreign_cursor
 from streamydb.facade.feed_ports import PageBounds
-from streamydb.facade.gate import context_of
-from streamydb.facade.openapi import answers
-from streamydb.facade.paths import text_of
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.queries import StreamQuery
 from streamydb.facade.reads import ReadPoint
-from streamydb.facade.services import (
-    AnyRequest,
-    Services,
-    client_of,
-    json_response,
-    services_of,
-)
+from streamydb.facade.request import Request
+from streamydb.facade.services import Services
 from streamydb.facade.stream_pages import EmittedPage, StreamPosition
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
-from streamydb.records.emission import STREAMS_SCOPE, is_stream
+from streamydb.records.emission import is_stream
 
 __all__ = ["get_stream", "stream_page"]
 
-_LIMIT_DEFAULT: Final = 100
 _GIVER: Final = "this stream"
-_PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "no-such-stream", "too-many-requests",
-    "overloaded", "log-unavailable", "read-model-behind", "not-ready",
-)  # fmt: skip
 
-
-@get("/v1/streams/{name:path}", responses=answers(*_PROBLEMS))
-async def get_stream(
-    request: AnyRequest,
-    cursor: q.AsStreamCursor = None,
-    after: q.AsAfter = None,
-    limit: q.AsLimit = _LIMIT_DEFAULT,
-    wait: q.AsWait = 0,
-) -> Response[bytes]:
+async def get_stream(request: Request, query: StreamQuery) -> Answer:
     """Read a stream: the records that procedures emitted to it, in order, from the beginning.
 
     `cursor` goes on where the last answer ended. With `wait`, an answer without records comes only
     when there were none for so long.
     """
-    services = services_of(request)
-    name = text_of(context_of(request.scope).name or b"") or ""
-    client_of(request).must_read(STREAMS_SCOPE + name)
-    if cursor is not None and after is not None:
+    if query.cursor is not None and query.after is not None:
         detail = "A cursor says where to begin; leave out `after`."
         raise ProblemError("invalid-parameter", detail, parameters=["after"])
-    client = context_of(request.scope).client_name
-    body = await stream_page(services, name, client, cursor, after, limit, wait)
-    return json_response(body, headers={"Cache-Control": "no-store"})
+    body = await stream_page(
+        request.services, request.text, request.client_name, query.cursor, query.after,
+        query.limit, query.wait,
+    )  # fmt: skip
+    return unkept_json(body)
 
 
 async def stream_page(

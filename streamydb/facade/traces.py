@@ -8,22 +8,19 @@ routes, statuses and places in the log, never keys, values or ids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamydb.errors import ConfigurationError, install
+from streamydb.facade.asgi import Scope
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Send
     from opentelemetry.sdk.trace import TracerProvider
 
-__all__ = ["OFF", "OpenTelemetry", "Traces", "exporting", "traced"]
+__all__ = ["OFF", "OpenTelemetry", "Traces", "exporting"]
 
 _NAME: Final = "streamydb.facade"
-
-_Scope = MutableMapping[str, Any]
-_Message = MutableMapping[str, Any]
 
 
 class Traces(Protocol):
@@ -78,7 +75,7 @@ class OpenTelemetry:
         self._propagator.inject(carrier)
         return {name: value.encode() for name, value in carrier.items()} or None
 
-    def server(self, scope: _Scope) -> AbstractContextManager[Any]:
+    def server(self, scope: Scope) -> AbstractContextManager[Any]:
         """Return the span of an HTTP request, below the caller's if it sent a `traceparent`."""
         from opentelemetry.trace import SpanKind
 
@@ -118,24 +115,3 @@ def exporting() -> OpenTelemetry:
     provider = TracerProvider(resource=Resource.create({"service.name": "streamydb-facade"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return OpenTelemetry(provider)
-
-
-def traced(app: ASGIApp, traces: OpenTelemetry) -> ASGIApp:
-    """Return an ASGI application with a span around every request of `app`."""
-
-    async def serve(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            if scope["type"] == "lifespan":
-                traces.shutdown()
-            return
-        with traces.server(scope) as span:
-
-            async def answer(message: _Message) -> None:
-                if message["type"] == "http.response.start":
-                    span.set_attribute("http.response.status_code", message["status"])
-                await send(message)
-
-            await app(scope, receive, cast("Send", answer))
-
-    return cast("ASGIApp", serve)

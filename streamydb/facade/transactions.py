@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from litestar import Response, get, post
-
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
-from streamydb.facade import parameters as q
+from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.body import reading
-from streamydb.facade.content import CONTENT_PROBLEMS
-from streamydb.facade.gate import context_of
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
-from streamydb.facade.openapi import answers
-from streamydb.facade.paths import text_of
 from streamydb.facade.payloads import authorise, parse, refuse_code, timely, transaction_body
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.services import (
-    AnyRequest,
-    Sent,
-    Services,
-    client_of,
-    headers_of,
-    json_response,
-    services_of,
-)
+from streamydb.facade.queries import NoQuery, VerdictQuery
+from streamydb.facade.request import Request
+from streamydb.facade.services import Services
 from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
@@ -37,19 +25,9 @@ from streamydb.records.times import clocks_told
 
 __all__ = [
     "Course", "decided", "execute", "executed", "get_transaction", "post_transaction",
-    "send_transaction", "verdict_of",
+    "verdict_of",
 ]  # fmt: skip
 
-_POST_PROBLEMS: Final = (
-    "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
-    "body-timeout", "too-large", "invalid-transaction", "id-reused", "deadline-passed",
-    "too-many-requests", *CONTENT_PROBLEMS,
-    "overloaded", "log-unavailable", "verdict-unknown",
-)  # fmt: skip
-_GET_PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "too-many-requests",
-    "overloaded", "log-unavailable", "not-ready",
-)  # fmt: skip
 _DATES_MAX: Final = 3
 """How many deadlines a transaction is given at most."""
 
@@ -81,72 +59,50 @@ class _Plain:
 _PLAIN: Final = _Plain()
 
 
-@post(
-    "/v1/transactions",
-    status_code=200,
-    responses=answers(*_POST_PROBLEMS),
-)
-async def post_transaction(request: AnyRequest) -> Response[bytes]:
+async def post_transaction(request: Request, _: NoQuery) -> Answer:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
-    return await send_transaction(request, services_of(request))
-
-
-async def send_transaction(request: Sent, services: Services) -> Response[bytes]:
-    """Answer a request to execute a transaction.
-
-    Raises:
-        ProblemError: as `post_transaction` declares.
-    """
-    headers = headers_of(request)
-    async with reading(request, services) as body:
+    headers = request.headers
+    async with reading(request) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
-        return await execute(request, services, txn_id, payload, preference(headers))
+        return await execute(request, txn_id, payload, preference(headers))
 
 
-@get(
-    "/v1/transactions/{id:path}",
-    responses=answers(*_GET_PROBLEMS),
-)
-async def get_transaction(request: AnyRequest, record: q.AsRecord = None) -> Response[bytes]:
+async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
     """Ask for a verdict: 200 with it, 202 while it is not known yet."""
-    found = await verdict_of(request, record)
-    if isinstance(found, Response):
+    found = await verdict_of(request, query.record)
+    if isinstance(found, Answer):
         return found
-    client = client_of(request)
-    told = await services_of(request).writer.told_to(found, client)
-    return json_response(verdict_body(told, client))
+    told = await request.services.writer.told_to(found, request.client)
+    return json_answer(verdict_body(told, request.client))
 
 
-async def verdict_of(request: AnyRequest, record: str | None) -> Result | Response[bytes]:
+async def verdict_of(request: Request, record: str | None) -> Result | Answer:
     """Ask for the verdict on the id in the path; if it is not known yet, return that answer.
 
     Raises:
         ProblemError: there is no such transaction, or the log cannot be read.
     """
-    context = context_of(request.scope)
-    txn_id = text_of(context.name or b"")
+    txn_id = request.text
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
-    wanted = preference(headers_of(request))
-    found = await services_of(request).writer.ask(
-        txn_id, _position_in(record), wanted, context.client_name
+    wanted = preference(request.headers)
+    found = await request.services.writer.ask(
+        txn_id, _position_in(record), wanted, request.client_name
     )
     return _ask_later(found, wanted) if isinstance(found, PendingWrite) else found
 
 
 async def execute(
-    request: Sent,
-    services: Services,
+    request: Request,
     txn_id: str,
     payload: bytes,
     wanted: Preference,
     course: Course = _PLAIN,
-) -> Response[bytes]:
+) -> Answer:
     """Execute a transaction and answer with its verdict.
 
     Args:
         request: who sends it.
-        services: the parts of the facade.
         txn_id: its id.
         payload: its bytes; it gets a deadline if it has none.
         wanted: how long the client waits.
@@ -155,18 +111,16 @@ async def execute(
     Raises:
         ProblemError: whatever keeps it from being executed.
     """
-    pending, result = await decided(
-        request, services, txn_id, payload, wanted, course.following
-    )
+    pending, result = await decided(request, txn_id, payload, wanted, course.following)
     if result is None:
         return _ask_later(pending, wanted)
     status, headers = course.conclude(result)
     place = {"Content-Location": location(pending.txn_id, None)}
-    return json_response(verdict_body(result, client_of(request)), status, {**place, **headers})
+    return json_answer(verdict_body(result, request.client), status, {**place, **headers})
 
 
 async def decided(
-    request: Sent, services: Services, txn_id: str, payload: bytes, wanted: Preference,
+    request: Request, txn_id: str, payload: bytes, wanted: Preference,
     following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
@@ -174,14 +128,15 @@ async def decided(
     Raises:
         ProblemError: whatever keeps it from being executed.
     """
+    services = request.services
     txn = parse(payload)
-    authorise(txn, client_of(request))
-    given = deadline_ms(headers_of(request))
+    authorise(txn, request.client)
+    given = deadline_ms(request.headers)
     own = given is None and not txn.deadline
     payload = timely(payload, txn, given, services.writer.deadline_ms())
-    with services.writer.in_flight.enter(context_of(request.scope).client_name):
+    with services.writer.in_flight.enter(request.client_name):
         pending, result = await executed(
-            services, txn_id, payload, wanted, client_of(request), own=own, following=following
+            services, txn_id, payload, wanted, request.client, own=own, following=following
         )
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
@@ -240,9 +195,9 @@ async def _dated(
     return pending, result
 
 
-def _ask_later(pending: PendingWrite, wanted: Preference) -> Response[bytes]:
+def _ask_later(pending: PendingWrite, wanted: Preference) -> Answer:
     """The answer about a transaction that has no verdict yet."""
-    return json_response(pending.body(), 202, {**pending.headers(), **wanted.applied()})
+    return json_answer(pending.body(), 202, {**pending.headers(), **wanted.applied()})
 
 
 def _position_in(record: str | None) -> LogPosition | None:

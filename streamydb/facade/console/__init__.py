@@ -1,6 +1,6 @@
 """The web console: one page, served by the facade, that shows a database and lets one use it.
 
-In: the facade's services. Out: handlers of the page's files (`/`, `/console/*`), of the figures it
+In: the facade's services. Out: endpoints of the page's files (`/`, `/console/*`), of the figures it
 draws (`/v1/stats`), of a key's history (`/v1/history/*`), of the pipelines (`/v1/pipelines`).
 
 Invariants: the page loads nothing from elsewhere and inserts what it is sent as text only; figures
@@ -12,6 +12,6 @@ client is shown a key that it may not read.
 
 from __future__ import annotations
 
-from streamydb.facade.console.mount import Console
+from streamydb.facade.console.parts import Console
 
 __all__ = ["Console"]

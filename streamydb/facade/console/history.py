@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
-from litestar import Response, get
-from litestar.params import QueryParameter
 
 from streamydb.errors import StreamyError
-from streamydb.facade import parameters as q
-from streamydb.facade.gate import context_of
-from streamydb.facade.openapi import answers
-from streamydb.facade.paths import key_of
+from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.ports import ReadModel
-from streamydb.facade.reads import ReadPoint, in_thread
-from streamydb.facade.services import AnyRequest, client_of, json_response, services_of
+from streamydb.facade.queries import HistoryQuery, point_of
+from streamydb.facade.reads import in_thread
+from streamydb.facade.request import Request
 
 __all__ = ["HistoryLine", "KeepsHistory", "get_history"]
 
-_LIMIT_DEFAULT: Final = 50
 _CHUNK: Final = 16
-_PROBLEMS: Final = (
-    "invalid-parameter", "invalid-key", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
-    "log-unavailable", "read-model-behind", "not-ready",
-)  # fmt: skip
-
-AsLimit: TypeAlias = Annotated[
-    int, QueryParameter(ge=1, le=1_000, description="Most versions in an answer.")
-]
-
 
 class HistoryLine(Protocol):
     """A line of a key's history."""
@@ -63,28 +49,19 @@ class KeepsHistory(Protocol):
         """Return versions of a key, newest first."""
 
 
-@get("/v1/history/{key:path}", responses=answers(*_PROBLEMS))
-async def get_history(
-    request: AnyRequest,
-    at: q.AsSeq = None,
-    limit: AsLimit = _LIMIT_DEFAULT,
-    consistency: q.AsConsistency = None,
-    min_version: q.AsMinVersion = None,
-) -> Response[bytes]:
+async def get_history(request: Request, query: HistoryQuery) -> Answer:
     """List the versions of a key, newest first, as far back as snapshots are kept.
 
     A version without a value is a deletion. If `more` is true, go on with `at` one less than the
     last version.
     """
-    services = services_of(request)
-    key = key_of(context_of(request.scope).name or b"")
-    client_of(request).must_read(key)
-    with await services.reader.snapshot(ReadPoint(at, consistency, min_version)) as snapshot:
+    services, key = request.services, request.key
+    with await services.reader.snapshot(point_of(query)) as snapshot:
         seq = snapshot.seq
     bytes_max = services.settings.answer_bytes_max
-    versions, more = await in_thread(_versions, services.model, key, seq, limit, bytes_max)
+    versions, more = await in_thread(_versions, services.model, key, seq, query.limit, bytes_max)
     shown = {"key": key, "seq": seq, "versions": list(map(_shown, versions)), "more": more}
-    return json_response(msgspec.json.encode(shown), headers={"Streamydb-Snapshot": str(seq)})
+    return json_answer(msgspec.json.encode(shown), headers={"Streamydb-Snapshot": str(seq)})
 
 
 def _versions(

@@ -6,21 +6,22 @@ import asyncio
 import threading
 import time
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from litestar import Response, get
-from litestar.handlers import HTTPRouteHandler
 
 from streamydb.facade.about import About, Told
-from streamydb.facade.openapi import answers
-from streamydb.facade.services import AnyRequest, client_of, json_response
+from streamydb.facade.answer import Answer, unkept_json
+from streamydb.facade.queries import NoQuery
 from streamydb.kafka.digests import ShardDigests
 from streamydb.kafka.presence import Seen
 from streamydb.local.folder import PipelineStatus
 from streamydb.records.gears import GearStatus
 
-__all__ = ["PipelineWatch", "pipelines_handler"]
+if TYPE_CHECKING:
+    from streamydb.facade.request import Request
+
+__all__ = ["PipelineWatch", "get_pipelines"]
 
 _KEPT_S: Final = 2.0
 """How long a look at Kafka counts."""
@@ -113,20 +114,13 @@ def _shown(name: str, said: PipelineStatus) -> _Here:
     return _Here(**{**fields, "name": name})
 
 
-def pipelines_handler(watch: PipelineWatch) -> HTTPRouteHandler:
-    """Return the handler of `GET /v1/pipelines`."""
+async def get_pipelines(request: Request, _: NoQuery) -> Answer:
+    """Show the pipelines that execute the database, and their last digests.
 
-    @get("/v1/pipelines", responses=answers("unauthorized"))
-    async def get_pipelines(request: AnyRequest) -> Response[bytes]:
-        """Show the pipelines that execute the database, and their last digests.
-
-        `here` are those that were started on the facade's machine, `heard` those that spoke in
-        Kafka in the last half minute, wherever they run. `gear` says which gear of a pipeline leads
-        and how far the other one is behind, or the `obstacle`: why it has one. Digests of one shard
-        at one seq are alike, or a pipeline is wrong; as they are of the whole state, they are told
-        to tokens that may read all. What is null cannot be read; `why` says the reason.
-        """
-        report = await watch.report(whole=client_of(request).may_read(""))
-        return json_response(report, headers={"Cache-Control": "no-store"})
-
-    return get_pipelines
+    `here` are those that were started on the facade's machine, `heard` those that spoke in
+    Kafka in the last half minute, wherever they run. `gear` says which gear of a pipeline leads
+    and how far the other one is behind, or the `obstacle`: why it has one. Digests of one shard
+    at one seq are alike, or a pipeline is wrong; as they are of the whole state, they are told
+    to tokens that may read all. What is null cannot be read; `why` says the reason.
+    """
+    return unkept_json(await request.console.watch.report(whole=request.client.may_read("")))

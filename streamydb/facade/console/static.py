@@ -7,13 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from litestar import Response, get
-
+from streamydb.facade.answer import Answer
 from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import conditions_of
-from streamydb.facade.gate import context_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.services import AnyRequest, headers_of
+from streamydb.facade.queries import NoQuery
+from streamydb.facade.request import Request
 
 __all__ = ["POLICY", "get_file", "get_page"]
 
@@ -25,11 +24,10 @@ POLICY: Final = (
 """Only our own files, nothing inline, nobody frames the page, no text becomes markup."""
 
 _PAGE: Final = "index.html"
-# The router adds the charset.
 _MEDIA_TYPES: Final = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 _HEADERS: Final = {
@@ -49,37 +47,35 @@ class _File(NamedTuple):
     tag: str
 
 
-@get("/", include_in_schema=False)
-async def get_page(request: AnyRequest) -> Response[bytes]:
+async def get_page(request: Request, _: NoQuery) -> Answer:
     """Send the page."""
     return _answer(request, _files()[_PAGE])
 
 
-@get("/console/{name:path}", include_in_schema=False)
-async def get_file(request: AnyRequest) -> Response[bytes]:
+async def get_file(request: Request, _: NoQuery) -> Answer:
     """Send a file that the page names."""
-    file = _files().get(str(request.path_params["name"]).removeprefix("/"))
+    file = _files().get(request.name.decode())
     if file is None:
         raise ProblemError("no-such-endpoint", "The console has no such file.")
     return _answer(request, file)
 
 
-def _answer(request: AnyRequest, file: _File) -> Response[bytes]:
+def _answer(request: Request, file: _File) -> Answer:
     """Return a file, or the answer that the client has it already.
 
     `sender` adds `nosniff`, as to every answer.
     """
-    headers = dict(_HEADERS)
-    sender = context_of(request.scope).sender
+    sender = request.sender
     codings = {tagged(file.tag, coding): coding for coding in sender.codings(len(file.data))}
-    selected = conditions_of(headers_of(request)).selected(list(codings))
+    selected = conditions_of(request.headers).selected(list(codings))
     if selected is None:
         raise ProblemError("precondition-failed", "If-Match does not hold for this file.")
-    headers["ETag"], known = selected
+    tag, known = selected
+    headers = {**_HEADERS, "ETag": tag}
     if known:
-        return Response(b"", status_code=304, headers=headers)
-    sender.choose(codings[selected[0]])
-    return Response(file.data, media_type=file.media_type, headers=headers)
+        return Answer(b"", headers, 304, ())
+    sender.choose(codings[tag])
+    return Answer(file.data, {**headers, "Content-Type": file.media_type}, common=())
 
 
 @cache

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
-from litestar import Response, get
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import QueryParameter
 
 from streamydb.errors import StreamyError
+from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.auth import Caller
 from streamydb.facade.console.sampler import WINDOW_S, Figures, Sampler
-from streamydb.facade.openapi import answers
-from streamydb.facade.services import AnyRequest, client_of, json_response
-from streamydb.limits import INTEGER_MAX
+from streamydb.facade.queries import StatsQuery
+from streamydb.facade.request import Request
 from streamydb.local.folder import PipelineStatus
 
-__all__ = ["stats_handler", "stats_of"]
+__all__ = ["get_stats", "stats_of"]
 
 _HOT_KEYS_SHOWN: Final = 15
 _FRESH_S: Final = 5
-
-AsAfter: TypeAlias = Annotated[
-    int | None,
-    QueryParameter(ge=0, le=INTEGER_MAX, description="Only samples after this time (ms)."),
-]
-
 
 class _Sample(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One second, by its end; what is left out is not known, or did not happen."""
@@ -46,24 +37,19 @@ class _Sample(msgspec.Struct, kw_only=True, omit_defaults=True):
     pipeline_lag: int | None = None
 
 
-def stats_handler(sampler: Sampler, database: str) -> HTTPRouteHandler:
-    """Return the handler of `GET /v1/stats`."""
+async def get_stats(request: Request, query: StatsQuery) -> Answer:
+    """Show the figures of the last minutes, second by second.
 
-    @get("/v1/stats", responses=answers("unauthorized", "invalid-parameter", "not-ready"))
-    async def get_stats(request: AnyRequest, after_ms: AsAfter = None) -> Response[bytes]:
-        """Show the figures of the last minutes, second by second.
-
-        Requests and latencies are those of this facade. Hot keys and conflict groups are estimated
-        from the changes of the last minute; groups are told to tokens that may read all. What is
-        not asked for is not measured: lag, age, keys and groups begin with the first question.
-        """
-        sampler.ask()
-        shown = stats_of(sampler, client_of(request), time.time(), after_ms or 0)
-        shown["database"] = database
-        shown["health"] = await sampler.services.health.report()
-        return json_response(msgspec.json.encode(shown), headers={"Cache-Control": "no-store"})
-
-    return get_stats
+    Requests and latencies are those of this facade. Hot keys and conflict groups are estimated
+    from the changes of the last minute; groups are told to tokens that may read all. What is
+    not asked for is not measured: lag, age, keys and groups begin with the first question.
+    """
+    console = request.console
+    console.sampler.ask()
+    shown = stats_of(console.sampler, request.client, time.time(), query.after_ms or 0)
+    shown["database"] = console.database
+    shown["health"] = await request.services.health.report()
+    return unkept_json(msgspec.json.encode(shown))
 
 
 def stats_of(sampler: Sampler, client: Caller, now: float, after_ms: int) -> dict[str, Any]:

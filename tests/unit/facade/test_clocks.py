@@ -149,7 +149,7 @@ def test_deadlines_of_a_facade_follow_commit_times(skew_ms: int, jump: tuple[str
 def served(database: MemoryDatabase) -> httpx.AsyncClient:
     """A facade without a server around it."""
     app = create_app(database.model, database.log, database.changes, FacadeSettings(tick_s=0))
-    transport = httpx.ASGITransport(app)  # type: ignore[arg-type]  # the same, by another name
+    transport = httpx.ASGITransport(app)
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
 

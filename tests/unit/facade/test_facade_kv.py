@@ -33,7 +33,7 @@ def database() -> MemoryDatabase:
 def client(database: MemoryDatabase) -> Iterator[Client]:
     settings = FacadeSettings(page_entries_max=3, read_keys_max=4, answer_bytes_max=1_000)
     app = create_app(database.model, database.log, database.changes, settings)
-    with TestClient(app) as client:
+    with TestClient[Any](app) as client:
         yield client
 
 

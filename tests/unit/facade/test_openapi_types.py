@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
-from litestar.testing import TestClient
 
 from streamydb.facade import create_app
 from streamydb.records import schemas
+from streamydb.testing.in_process import InProcess
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.oracle.core import Oracle
 from tests.support.generators import PAYLOADS, TRANSACTIONS, mutated
@@ -26,9 +27,13 @@ KINDS = {"results": "result", "changes": "change"}
 def _document() -> dict[str, Any]:
     database = MemoryDatabase()
     app = create_app(database.model, database.log, database.changes)
-    with TestClient(app, base_url="http://127.0.0.1") as client:
-        found: dict[str, Any] = client.get("/schema/openapi.json").json()
-    return found
+
+    async def ask() -> dict[str, Any]:
+        async with InProcess(app) as client:
+            found: dict[str, Any] = (await client.request("GET", "/schema/openapi.json")).json()
+            return found
+
+    return asyncio.run(ask())
 
 
 DOCUMENT = _document()

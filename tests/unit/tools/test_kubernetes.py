@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from streamydb.cli import app
-from streamydb.facade import operations
+from streamydb.facade.endpoints import ENDPOINTS
 from streamydb.facade.settings import FacadeSettings
 from streamydb.pipeline.__main__ import _parser
 from streamydb.settings import Settings
@@ -127,7 +127,7 @@ def _check_paths(one: dict[str, Any]) -> None:
 
 
 def _check_probes(one: dict[str, Any]) -> None:
-    paths = {path for each in vars(operations).values() for path in _routes(each)}
+    paths = {row.path for row in ENDPOINTS if row.any_host}
     ports = {port["name"] for port in one.get("ports", ())}
     for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = one.get(kind, {})
@@ -138,11 +138,6 @@ def _check_probes(one: dict[str, Any]) -> None:
             program, *arguments = probe["exec"]["command"]
             assert program == "streamydb"
             parse(arguments)
-
-
-def _routes(handler: object) -> set[str]:
-    found = getattr(handler, "paths", ())
-    return set(found) if isinstance(found, set | frozenset) else set()
 
 
 def _check_services(manifests: list[dict[str, Any]]) -> None:

@@ -1,61 +1,36 @@
-"""The answers to reads: one key, many keys, a page of a list; whoever has taken the request apart.
+"""Reads: one key (`GET /v1/kv/{key}`), a page of keys (`GET /v1/kv`), many keys (`POST /v1/read`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from streamydb.facade.auth import Caller
-from streamydb.facade.body import decode_fields
+from streamydb.facade.answer import Answer, json_answer, unchanged
+from streamydb.facade.body import decode_fields, reading
 from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import conditions_of, entity_tag
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
-from streamydb.facade.gate import Context
 from streamydb.facade.generations import require_said
-from streamydb.facade.paths import key_of
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.queries import ListQuery, NoQuery, ReadQuery, point_of
 from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_seqs, in_thread
-from streamydb.facade.services import Services
+from streamydb.facade.request import Request
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = [
-    "LIMIT_DEFAULT", "SNAPSHOT_HEADER", "Answer", "Listed", "answer_list", "answer_many",
-    "answer_one",
-]  # fmt: skip
+__all__ = ["SNAPSHOT_HEADER", "get_value", "list_values", "read_values"]
 
 SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"
 """The seq whose state an answer shows."""
-
-LIMIT_DEFAULT: Final = 100
-"""Entries of a page of a list whose request names no number."""
 
 _AT_ONCE: Final = 128
 """Entries that are read in the event loop, as a single one is: less work than a change of threads.
 """
 
 _T = TypeVar("_T")
-
-
-class Answer(NamedTuple):
-    """The answer to a read: JSON, and the headers that tell of it."""
-
-    body: bytes
-    headers: dict[str, str]
-    status: int = 200
-
-
-class Listed(NamedTuple):
-    """A page of a list that a request asks for."""
-
-    prefix: str | None = None
-    start: str | None = None
-    end: str | None = None
-    limit: int = LIMIT_DEFAULT
-    cursor: str | None = None
 
 
 class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,47 +42,42 @@ class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-async def answer_one(
-    services: Services, context: Context, headers: Mapping[str, str], wanted: ReadPoint
-) -> Answer:
-    """Answer with the key that a request names; ``headers``: may hold conditions.
+async def get_value(request: Request, query: ReadQuery) -> Answer:
+    """Read a key: its value as JSON, its version as ETag.
 
-    Raises:
-        ProblemError: as `get_value` declares.
+    If it has an end, the header Streamydb-Expires tells it, in ms since 1970.
     """
-    key = key_of(context.name or b"")
-    context.client.must_read(key)
-    with await services.reader.snapshot(wanted) as snapshot:
-        entry = snapshot.get(key)
+    services, sender = request.services, request.sender
+    with await services.reader.snapshot(point_of(query)) as snapshot:
+        entry = snapshot.get(request.key)
         shown = {SNAPSHOT_HEADER: str(snapshot.seq)}
         generation = services.model.generation
-    given = conditions_of(headers)
+    given = conditions_of(request.headers)
     if entry is None:  # conditions are about answers of success
         raise ProblemError("key-not-found", "The key is absent.", headers=shown)
-    plain, sender = entity_tag(entry.version, generation), context.sender
+    plain = entity_tag(entry.version, generation)
     codings = {tagged(plain, coding): coding for coding in sender.codings(len(entry.value))}
     selected = given.selected(list(codings))
     if selected is None:
         raise ProblemError("precondition-failed", "If-Match does not hold.", version=entry.version)
     shown["ETag"], known = selected
     if known:
-        return Answer(b"", shown, 304)
+        return unchanged(shown)
     sender.choose(codings[selected[0]])
     shown["Streamydb-Time"] = str(entry.ts_ms)
     if entry.expires_ms is not None:
         shown["Streamydb-Expires"] = str(entry.expires_ms)
-    return Answer(entry.value, shown)
+    return json_answer(entry.value, headers=shown)
 
 
-async def answer_many(services: Services, context: Context, raw: bytes) -> Answer:
-    """Answer with the keys that a body names.
-
-    Raises:
-        ProblemError: as `read_values` declares.
-    """
+async def read_values(request: Request, _: NoQuery) -> Answer:
+    """Read many keys at one snapshot: a read-only transaction that never aborts."""
+    services = request.services
+    async with reading(request) as raw:
+        pass  # a read that waits for the log does not hold its body
     body = _read_body(raw, services.settings.read_keys_max)
-    context.client.must_read_all(body.keys)
-    require_said(context.generation, services.model.generation, body.min_version)
+    request.client.must_read_all(body.keys)
+    require_said(request.generation, services.model.generation, body.min_version)
     wanted = ReadPoint(body.at, body.consistency, body.min_version)
     bytes_max = services.settings.answer_bytes_max
     with await services.reader.snapshot(wanted) as snapshot:
@@ -116,21 +86,16 @@ async def answer_many(services: Services, context: Context, raw: bytes) -> Answe
     if entries is None:
         raise ProblemError("answer-too-large", "Ask for fewer keys, at the same `at`.")
     answer = b'{"seq":%d,"entries":{%b}}' % (seq, entries)
-    return Answer(answer, {SNAPSHOT_HEADER: str(seq)})
+    return json_answer(answer, headers={SNAPSHOT_HEADER: str(seq)})
 
 
-async def answer_list(
-    services: Services, caller: Caller, listed: Listed, wanted: ReadPoint
-) -> Answer:
-    """Answer with a page of a list.
-
-    Raises:
-        ProblemError: as `list_values` declares.
-    """
-    place, wanted = _place(listed, wanted, services.model.generation)
-    caller.must_read(place.prefix)
+async def list_values(request: Request, query: ListQuery) -> Answer:
+    """List keys in the order of their UTF-8 bytes, all pages of one list at one snapshot."""
+    services = request.services
+    place, wanted = _place(query, services.model.generation)
+    request.client.must_read(place.prefix)
     _check_bounds(place)
-    most = min(listed.limit, services.settings.page_entries_max)
+    most = min(query.limit, services.settings.page_entries_max)
     with await services.reader.snapshot(wanted) as snapshot:
         seq = snapshot.seq
         scan = partial(
@@ -146,7 +111,7 @@ async def answer_list(
         cursor = encode_cursor(next_place, services.model.generation)
         following = b'"%b"' % cursor.encode()
     answer = b'{"seq":%d,"entries":[%b],"cursor":%b}' % (seq, page.items, following)
-    return Answer(answer, {SNAPSHOT_HEADER: str(seq)})
+    return json_answer(answer, headers={SNAPSHOT_HEADER: str(seq)})
 
 
 async def _reading(function: Callable[..., _T], count: int, *args: Any, **named: Any) -> _T:
@@ -156,24 +121,24 @@ async def _reading(function: Callable[..., _T], count: int, *args: Any, **named:
     return await in_thread(lambda: function(*args, **named))
 
 
-def _place(listed: Listed, wanted: ReadPoint, generation: str) -> tuple[Cursor, ReadPoint]:
+def _place(query: ListQuery, generation: str) -> tuple[Cursor, ReadPoint]:
     """Find the place where a page begins, and its snapshot: a cursor says both.
 
     With a cursor, `consistency` has said already how recent the first page was.
     """
-    if listed.cursor is None:
-        at = wanted.at or 0
-        return Cursor(at, listed.prefix or "", listed.start, listed.end, ""), wanted
-    given = decode_cursor(listed.cursor, Cursor, "a list", generation)
+    wanted = point_of(query)
+    if query.cursor is None:
+        return Cursor(query.at or 0, query.prefix or "", query.start, query.end, ""), wanted
+    given = decode_cursor(query.cursor, Cursor, "a list", generation)
     pairs = (
-        (listed.prefix, given.prefix), (listed.start, given.start), (listed.end, given.end),
-        (wanted.at, given.at),
+        (query.prefix, given.prefix), (query.start, given.start), (query.end, given.end),
+        (query.at, given.at),
     )  # fmt: skip
     if any(sent is not None and sent != kept for sent, kept in pairs):
         detail = "The cursor belongs to another list; send it alone or with the same parameters."
         raise ProblemError("invalid-parameter", detail, parameters=["cursor"])
     check_point(wanted)
-    return given, ReadPoint(at=given.at, min_version=wanted.min_version)
+    return given, ReadPoint(at=given.at, min_version=query.min_version)
 
 
 def _check_bounds(place: Cursor) -> None:

@@ -1,105 +1,32 @@
-"""`/v1/kv/{key}`: one key read, written, removed."""
+"""Writes of one key: `PUT` and `DELETE /v1/kv/{key}`."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from litestar import Response, delete, get, put
-
-from streamydb.facade import parameters as q
+from streamydb.facade.answer import Answer
 from streamydb.facade.body import decode_value_body, reading
 from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
-from streamydb.facade.content import CONTENT_PROBLEMS
-from streamydb.facade.gate import context_of
 from streamydb.facade.headers import idempotency_key, preference
-from streamydb.facade.openapi import answers
-from streamydb.facade.paths import key_of
 from streamydb.facade.payloads import conditional_write, new_id
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.read_answers import answer_one
-from streamydb.facade.reads import ReadPoint
-from streamydb.facade.services import (
-    JSON_HEADERS,
-    AnyRequest,
-    Sent,
-    Services,
-    client_of,
-    headers_of,
-    json_response,
-    services_of,
-)
+from streamydb.facade.queries import ExpiryQuery, NoQuery
+from streamydb.facade.request import Request
 from streamydb.facade.transactions import execute
 from streamydb.records import Result
 
-__all__ = ["READ_PROBLEMS", "delete_value", "get_value", "put_value", "store_value"]
-
-READ_PROBLEMS: Final = (
-    "invalid-parameter", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
-    "log-unavailable", "read-model-behind", "not-ready",
-)  # fmt: skip
-_WRITE_PROBLEMS: Final = (
-    "invalid-parameter", "invalid-key", "unauthorized", "forbidden", "cross-origin", "aborted",
-    "precondition-failed", "constraint-violated", "too-large", "id-reused", "deadline-passed",
-    "invalid-transaction", "too-many-requests",
-    "overloaded", "log-unavailable", "verdict-unknown",
-)  # fmt: skip
+__all__ = ["delete_value", "put_value"]
 
 
-@get(
-    "/v1/kv/{key:path}",
-    responses=answers(*READ_PROBLEMS, "invalid-key", "key-not-found", "precondition-failed"),
-)
-async def get_value(
-    request: AnyRequest,
-    at: q.AsSeq = None,
-    consistency: q.AsConsistency = None,
-    min_version: q.AsMinVersion = None,
-) -> Response[bytes]:
-    """Read a key: its value as JSON, its version as ETag.
-
-    If it has an end, the header Streamydb-Expires tells it, in ms since 1970.
-    """
-    wanted = ReadPoint(at, consistency, min_version)
-    services, headers = services_of(request), headers_of(request)
-    found = await answer_one(services, context_of(request.scope), headers, wanted)
-    if found.status == 304:
-        return Response(b"", status_code=304, headers={**JSON_HEADERS, **found.headers})
-    return json_response(found.body, headers=found.headers)
-
-
-@put(
-    "/v1/kv/{key:path}",
-    responses=answers(*_WRITE_PROBLEMS, "invalid-json", "body-timeout", *CONTENT_PROBLEMS),
-)
-async def put_value(request: AnyRequest, ttl_ms: q.AsTtl = None) -> Response[bytes]:
+async def put_value(request: Request, query: ExpiryQuery) -> Answer:
     """Store a value; If-Match and If-None-Match make it conditional."""
-    return await store_value(request, services_of(request), ttl_ms)
+    async with reading(request) as body:
+        return await _write(request, _Written(decode_value_body(body), query.ttl_ms))
 
 
-async def store_value(
-    request: Sent, services: Services, ttl_ms: int | None = None
-) -> Response[bytes]:
-    """Answer a request to store a value, until ``ttl_ms`` after the commit, or for good.
-
-    Raises:
-        ProblemError: as `put_value` declares.
-    """
-    key = _key(request)
-    client_of(request).must_write(key)
-    async with reading(request, services) as body:
-        value = decode_value_body(body)
-        return await _write(request, services, key, _Written(value, ttl_ms))
-
-
-@delete("/v1/kv/{key:path}", status_code=200, responses=answers(*_WRITE_PROBLEMS))
-async def delete_value(request: AnyRequest) -> Response[bytes]:
+async def delete_value(request: Request, _: NoQuery) -> Answer:
     """Remove a key; it may be absent, unless If-Match says otherwise."""
-    services = services_of(request)
-    return await _write(request, services, _key(request), _Written(None))
-
-
-def _key(request: Sent) -> str:
-    return key_of(context_of(request.scope).name or b"")
+    return await _write(request, _Written(None))
 
 
 class _Written(NamedTuple):
@@ -109,13 +36,10 @@ class _Written(NamedTuple):
     ttl_ms: int | None = None
 
 
-async def _write(
-    request: Sent, services: Services, key: str, written: _Written
-) -> Response[bytes]:
+async def _write(request: Request, written: _Written) -> Answer:
     """Make a write of one key and answer with its verdict."""
-    client_of(request).must_write(key)
-    headers = headers_of(request)
-    generation = services.model.generation
+    key, headers = request.key, request.headers
+    generation = request.services.model.generation
     conditions = KeyConditions(key, conditions_of(headers), generation)
     checks = conditions.checks()
     if checks is None:
@@ -126,7 +50,7 @@ async def _write(
     steps = _Steps(conditions, written, checks)
     if conditions.in_steps:
         wanted = wanted._replace(respond_async=False)  # the facade takes the steps
-    return await execute(request, services, txn_id, payload, wanted, steps)
+    return await execute(request, txn_id, payload, wanted, steps)
 
 
 class _Steps:

@@ -1,0 +1,281 @@
+"""The table of endpoints: all that the facade answers, and to whom.
+
+From it come the routes, the methods that 405 and OPTIONS name, the parameters, the scopes, the
+bound on transactions, the routes of the metrics, the console's traffic, and the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from streamydb.facade.answer import Answer
+from streamydb.facade.changes import get_changes
+from streamydb.facade.console.history import get_history
+from streamydb.facade.console.pipelines import get_pipelines
+from streamydb.facade.console.static import get_file, get_page
+from streamydb.facade.console.stats import get_stats
+from streamydb.facade.constraints import get_constraints
+from streamydb.facade.content import CONTENT_PROBLEMS
+from streamydb.facade.endpoint import (
+    OPEN,
+    READS_CONSTRAINTS,
+    READS_KEY,
+    READS_PREFIX,
+    READS_STREAM,
+    WRITES_KEY,
+    Endpoint,
+    Shown,
+)
+from streamydb.facade.kv_reads import get_value, list_values, read_values
+from streamydb.facade.kv_writes import delete_value, put_value
+from streamydb.facade.life.endpoint import get_explanation
+from streamydb.facade.openapi import document
+from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE
+from streamydb.facade.openapi_types import of
+from streamydb.facade.operations import (
+    get_limits,
+    get_live,
+    get_metrics,
+    get_problem,
+    get_problems,
+    get_ready,
+)
+from streamydb.facade.queries import (
+    ChangesQuery,
+    ExpiryQuery,
+    HistoryQuery,
+    ListQuery,
+    ReadQuery,
+    ReadyQuery,
+    StatsQuery,
+    StreamQuery,
+    VerdictQuery,
+)
+from streamydb.facade.request import Request
+from streamydb.facade.sql_endpoint import post_query, post_sql
+from streamydb.facade.streams import get_stream
+from streamydb.facade.transactions import get_transaction, post_transaction
+
+__all__ = ["ENDPOINTS"]
+
+_CONDITIONS: Final = {
+    "If-Match": 'Versions, as "41", "42", of which the key must have one; *: it must be there.',
+    "If-None-Match": "Versions that the key must not have, on reads: that need no answer; *: any.",
+}
+_SENDING: Final = {
+    "Idempotency-Key": "The transaction's id: send it again with the same content after a failure.",
+    "Deadline-Ms": "The last commit time (ms since 1970) at which it may be executed.",
+    "Prefer": "respond-async: answer once appended. wait=n, also with it: answer within n seconds.",
+}
+
+_READ: Final = (
+    "invalid-parameter", "unauthorized", "forbidden", "snapshot-gone", "overloaded",
+    "log-unavailable", "read-model-behind", "not-ready",
+)  # fmt: skip
+"""Problems of reads."""
+
+_VERDICT: Final = (
+    "invalid-parameter", "unauthorized", "forbidden", "transaction-unknown", "too-many-requests",
+    "overloaded", "log-unavailable", "not-ready",
+)  # fmt: skip
+"""Problems of questions for a verdict."""
+
+_BODY: Final = ("invalid-json", "body-timeout", "too-large", *CONTENT_PROBLEMS)
+"""Problems of bodies."""
+
+_WRITE_KEY: Final = (
+    "invalid-parameter", "invalid-key", "unauthorized", "forbidden", "cross-origin", "aborted",
+    "precondition-failed", "constraint-violated", "too-large", "id-reused", "deadline-passed",
+    "invalid-transaction", "too-many-requests",
+    "overloaded", "log-unavailable", "verdict-unknown",
+)  # fmt: skip
+"""Problems of writes of one key."""
+
+_QUERY: Final = (
+    "invalid-json", "invalid-parameter", "query-invalid", "unauthorized", "forbidden",
+    "cross-origin", "body-timeout", "snapshot-gone", "answer-too-large", "too-large",
+    "query-costly", "too-many-requests", "overloaded", "log-unavailable", "read-model-behind",
+    "not-ready", "queries-off", *CONTENT_PROBLEMS,
+)  # fmt: skip
+"""Problems of queries in SQL."""
+
+_LATER: Final = Shown("Appended; ask Location.", of("pending"))
+_UNDECIDED: Final = Shown("Not decided yet.", of("pending"))
+
+
+async def _get_schema(_request: Request, _query: None) -> Answer:
+    """Send the OpenAPI document."""
+    return Answer(_document(), {"Content-Type": "application/json"}, common=())
+
+
+@cache
+def _document() -> bytes:
+    return msgspec.json.encode(document(ENDPOINTS))
+
+
+_KEYS: Final = (
+    Endpoint(
+        method="GET", path="/v1/kv/{key}", rest="text", answer=get_value, query=ReadQuery,
+        access=READS_KEY, work="read", headers=_CONDITIONS,
+        answers={200: Shown("The value.", VALUE), 304: Shown("The client has this version.", None)},
+        problems=(*_READ, "invalid-key", "key-not-found", "precondition-failed"),
+    ),
+    Endpoint(
+        method="PUT", path="/v1/kv/{key}", rest="text", answer=put_value, query=ExpiryQuery,
+        access=WRITES_KEY, appends="always", work="write", headers={**_CONDITIONS, **_SENDING},
+        body=VALUE,
+        answers={
+            200: Shown("Committed.", of("result")), 201: Shown("Committed, created.", of("result")),
+            202: _LATER,
+        },
+        problems=(*_WRITE_KEY, "invalid-json", "body-timeout", *CONTENT_PROBLEMS),
+    ),
+    Endpoint(
+        method="DELETE", path="/v1/kv/{key}", rest="text", answer=delete_value,
+        access=WRITES_KEY, appends="always", work="write", headers={**_CONDITIONS, **_SENDING},
+        answers={200: Shown("Committed.", of("result")), 202: _LATER},
+        problems=_WRITE_KEY,
+    ),
+    Endpoint(
+        method="GET", path="/v1/kv", answer=list_values, query=ListQuery, work="read",
+        answers={200: Shown("A page.", of("entries"))}, problems=_READ,
+    ),
+    Endpoint(
+        method="POST", path="/v1/read", answer=read_values, work="read", body=of("read_request"),
+        answers={200: Shown("The entries, null: absent.", of("reading"))},
+        problems=(*_READ, "invalid-json", "invalid-key", "answer-too-large", *_BODY),
+    ),
+    Endpoint(
+        method="GET", path="/v1/history/{key}", rest="text", answer=get_history,
+        query=HistoryQuery, access=READS_KEY, work="read",
+        answers={200: Shown("The versions.", OPEN_OBJECT)}, problems=(*_READ, "invalid-key"),
+    ),
+)  # fmt: skip
+"""Keys and values."""
+
+_TRANSACTIONS: Final = (
+    Endpoint(
+        method="POST", path="/v1/transactions", answer=post_transaction, appends="always",
+        work="write", headers=_SENDING, body=of("transaction"),
+        answers={200: Shown("The verdict, committed or aborted.", of("result")), 202: _LATER},
+        problems=(
+            "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
+            "body-timeout", "too-large", "invalid-transaction", "id-reused", "deadline-passed",
+            "too-many-requests", *CONTENT_PROBLEMS,
+            "overloaded", "log-unavailable", "verdict-unknown",
+        ),
+    ),
+    Endpoint(
+        method="GET", path="/v1/transactions/{id}", rest="text", answer=get_transaction,
+        query=VerdictQuery, work="read",
+        headers={"Prefer": "wait=n: wait for the verdict n seconds."},
+        answers={200: Shown("The verdict.", of("result")), 202: _UNDECIDED}, problems=_VERDICT,
+    ),
+    Endpoint(
+        method="GET", path="/v1/explanations/{id}", rest="text", answer=get_explanation,
+        query=VerdictQuery,
+        answers={200: Shown("Its life.", of("explanation")), 202: _UNDECIDED},
+        problems=(*_VERDICT, "answer-too-large"),
+    ),
+)  # fmt: skip
+
+_FEEDS: Final = (
+    Endpoint(
+        method="GET", path="/v1/changes", answer=get_changes, query=ChangesQuery,
+        access=READS_PREFIX, endless=True,
+        headers={"Last-Event-ID": "Go on after this event; goes before `since`."},
+        answers={
+            200: Shown("Server-sent events; data is a change.", TEXT, "text/event-stream"),
+        },
+        problems=(
+            "invalid-parameter", "unauthorized", "forbidden", "slow-reader", "snapshot-gone",
+            "too-many-requests", "overloaded", "log-unavailable", "not-ready",
+        ),
+    ),
+    Endpoint(
+        method="GET", path="/v1/streams/{name}", rest="text", answer=get_stream,
+        query=StreamQuery, access=READS_STREAM,
+        answers={200: Shown("A page.", of("emissions"))},
+        problems=(
+            "invalid-parameter", "unauthorized", "forbidden", "no-such-stream",
+            "too-many-requests", "overloaded", "log-unavailable", "read-model-behind", "not-ready",
+        ),
+    ),
+)  # fmt: skip
+"""What goes on: changes, and the streams of procedures."""
+
+_SQL: Final = (
+    Endpoint(
+        method="POST", path="/v1/query", answer=post_query, body=of("query_request"),
+        answers={200: Shown("The rows.", of("table"))}, problems=_QUERY,
+    ),
+    Endpoint(
+        method="POST", path="/v1/sql", answer=post_sql, appends="perhaps", body=of("sql_request"),
+        headers={name: _SENDING[name] for name in ("Idempotency-Key", "Deadline-Ms")},
+        answers={200: Shown("The results.", of("sql_answer"))},
+        problems=(
+            *_QUERY, "constraint-violated", "aborted", "invalid-transaction", "id-reused",
+            "deadline-passed", "verdict-unknown",
+        ),
+    ),
+)  # fmt: skip
+
+_STATE: Final = (
+    Endpoint(
+        method="GET", path="/v1/constraints", answer=get_constraints, query=ReadQuery,
+        access=READS_CONSTRAINTS,
+        answers={200: Shown("The constraints by name.", OPEN_OBJECT)}, problems=_READ,
+    ),
+    Endpoint(
+        method="GET", path="/v1/limits", answer=get_limits,
+        answers={200: Shown("The limits.", OPEN_OBJECT)}, problems=("unauthorized",),
+    ),
+    Endpoint(
+        method="GET", path="/v1/stats", answer=get_stats, query=StatsQuery,
+        answers={200: Shown("The figures.", OPEN_OBJECT)},
+        problems=("unauthorized", "invalid-parameter", "not-ready"),
+    ),
+    Endpoint(
+        method="GET", path="/v1/pipelines", answer=get_pipelines,
+        answers={200: Shown("The pipelines.", of("pipelines"))}, problems=("unauthorized",),
+    ),
+    Endpoint(
+        method="GET", path="/metrics", answer=get_metrics,
+        answers={200: Shown("Metrics.", TEXT, "text/plain")}, problems=("unauthorized",),
+    ),
+    Endpoint(
+        method="GET", path="/health/live", answer=get_live, access=OPEN, any_host=True,
+        answers={200: Shown("It runs.", of("live"))},
+    ),
+    Endpoint(
+        method="GET", path="/health/ready", answer=get_ready, query=ReadyQuery, access=OPEN,
+        any_host=True, answers={200: Shown("It is ready.", of("health"))},
+        problems=("not-ready",),
+    ),
+)  # fmt: skip
+"""The state of the database and of the facade."""
+
+_PAGES: Final = (
+    Endpoint(
+        method="GET", path="/problems", answer=get_problems, access=OPEN,
+        answers={200: Shown("The types.", {"type": "array", "items": of("problem_type")})},
+    ),
+    Endpoint(
+        method="GET", path="/problems/{slug}", rest="segment", answer=get_problem, access=OPEN,
+        answers={200: Shown("The type.", of("problem_type"))}, problems=("no-such-endpoint",),
+    ),
+    Endpoint(method="GET", path="/schema", answer=_get_schema, access=OPEN, query=None),
+    Endpoint(
+        method="GET", path="/schema/openapi.json", answer=_get_schema, access=OPEN, query=None
+    ),
+    Endpoint(method="GET", path="/", answer=get_page, access=OPEN),
+    Endpoint(
+        method="GET", path="/console/{name}", rest="segments", answer=get_file, access=OPEN
+    ),
+)  # fmt: skip
+"""What holds no data: the problem types, this document, the console's page."""
+
+ENDPOINTS: Final = (*_KEYS, *_TRANSACTIONS, *_FEEDS, *_SQL, *_STATE, *_PAGES)

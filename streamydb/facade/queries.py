@@ -1,0 +1,299 @@
+"""The parameters of requests: a class for each set of them, decoded and documented by its fields.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Meta
+
+from streamydb.facade.health import Kind
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.reads import Consistency, ReadPoint
+from streamydb.limits import INTEGER_MAX, TTL_MS_MAX
+from streamydb.records.formats import UNREADABLE
+
+__all__ = [
+    "ChangesQuery", "ExpiryQuery", "HistoryQuery", "ListQuery", "NoQuery", "QueryForm",
+    "ReadQuery", "ReadyQuery", "StatsQuery", "StreamQuery", "VerdictQuery", "point_of",
+]  # fmt: skip
+
+LIMIT_DEFAULT: Final = 100
+"""Entries of a page whose request names no number."""
+
+_VERSIONS_DEFAULT: Final = 50
+_TEXT_MAX: Final = 8_192
+_Query = TypeVar("_Query", bound=msgspec.Struct)
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_FORMS: Final[dict[Any, re.Pattern[str]]] = {int: _INTEGER, float: _NUMBER}
+"""The forms of numbers, as JSON has them: a body may not have another one either."""
+
+_TEXTS: Final = frozenset({"prefix", "start", "end", "cursor", "where", "where_before"})
+"""Parameters that may be any text; elsewhere `null` would be taken for none."""
+
+_Seq: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=1, le=INTEGER_MAX, description="The state after this seq (an ETag's number); not with "
+        "consistency strong or session."
+    ),
+] | None
+_Consistency: TypeAlias = Annotated[
+    Consistency,
+    Meta(
+        description="strong (linearizable; default), session (at least `min_version`), or snapshot "
+        "(what the read model has, without waiting)."
+    ),
+] | None
+_MinVersion: TypeAlias = Annotated[
+    int,
+    Meta(ge=1, le=INTEGER_MAX, description="Show a state that includes this seq; at most `at`."),
+] | None
+_Prefix: TypeAlias = Annotated[
+    str, Meta(max_length=_TEXT_MAX, description="Only keys that begin so.")
+] | None
+_Start: TypeAlias = Annotated[
+    str, Meta(max_length=_TEXT_MAX, description="Only keys from this one on.")
+] | None
+_End: TypeAlias = Annotated[
+    str, Meta(max_length=_TEXT_MAX, description="Only keys before this one.")
+] | None
+_Limit: TypeAlias = Annotated[
+    int, Meta(ge=1, description="Most entries in a page; /v1/limits has the largest.")
+]
+
+
+class NoQuery(msgspec.Struct, frozen=True):
+    """No parameters."""
+
+
+class ReadQuery(msgspec.Struct, frozen=True):
+    """The state that a read is of."""
+
+    at: _Seq = None
+    consistency: _Consistency = None
+    min_version: _MinVersion = None
+
+
+class ListQuery(msgspec.Struct, frozen=True):
+    """A page of keys, and the state that it is of."""
+
+    prefix: _Prefix = None
+    start: _Start = None
+    end: _End = None
+    limit: _Limit = LIMIT_DEFAULT
+    cursor: Annotated[
+        str,
+        Meta(
+            max_length=_TEXT_MAX, description="Go on where an answer ended, at its snapshot; "
+            "alone, or with the same parameters."
+        ),
+    ] | None = None
+    at: _Seq = None
+    consistency: _Consistency = None
+    min_version: _MinVersion = None
+
+
+class HistoryQuery(msgspec.Struct, frozen=True):
+    """The versions of a key up to a state."""
+
+    at: _Seq = None
+    limit: Annotated[
+        int, Meta(ge=1, le=1_000, description="Most versions in an answer.")
+    ] = _VERSIONS_DEFAULT
+    consistency: _Consistency = None
+    min_version: _MinVersion = None
+
+
+def point_of(query: ReadQuery | ListQuery | HistoryQuery) -> ReadPoint:
+    """Return the state that a query names."""
+    return ReadPoint(query.at, query.consistency, query.min_version)
+
+
+class ExpiryQuery(msgspec.Struct, frozen=True):
+    """The end of a value."""
+
+    ttl_ms: Annotated[
+        int,
+        Meta(
+            ge=1, le=TTL_MS_MAX,
+            description="The key is absent from so many ms after the commit on.",
+        ),
+    ] | None = None  # fmt: skip
+
+
+class VerdictQuery(msgspec.Struct, frozen=True):
+    """The place of a transaction."""
+
+    record: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9]{1,9}:[0-9]{1,19}$",
+            description="Where the record is in the log (partition:offset), as Location has it.",
+        ),
+    ] | None = None
+
+
+class ChangesQuery(msgspec.Struct, frozen=True):
+    """The changes to follow."""
+
+    since: Annotated[
+        int,
+        Meta(ge=0, le=INTEGER_MAX, description="Changes after this seq; default: from now on."),
+    ] | None = None
+    prefix: _Prefix = None
+    start: _Start = None
+    end: _End = None
+    where: Annotated[
+        str,
+        Meta(
+            max_length=_TEXT_MAX, description="Only changes whose value after them keeps this "
+            'check: JSON without a key, such as {"ge": 100}; `version` is the change\'s seq.'
+        ),
+    ] | None = None
+    where_before: Annotated[
+        str,
+        Meta(
+            max_length=_TEXT_MAX,
+            description="The same for the value before them; has no `version`.",
+        ),
+    ] | None = None
+
+
+class StreamQuery(msgspec.Struct, frozen=True):
+    """A page of a stream."""
+
+    cursor: Annotated[
+        str,
+        Meta(
+            max_length=_TEXT_MAX, description="Go on where an answer ended; not with `after`."
+        ),
+    ] | None = None
+    after: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9]{1,19}([.][0-9]{1,19})?$", description="Begin after this transaction "
+            "(seq), or after one of its records (seq.index)."
+        ),
+    ] | None = None
+    limit: _Limit = LIMIT_DEFAULT
+    wait: Annotated[
+        float,
+        Meta(
+            ge=0, le=3_600,
+            description="Seconds to wait for a record, at most heartbeat_s of limits.",
+        ),
+    ] = 0  # fmt: skip
+
+
+class StatsQuery(msgspec.Struct, frozen=True):
+    """The samples to show."""
+
+    after_ms: Annotated[
+        int, Meta(ge=0, le=INTEGER_MAX, description="Only samples after this time (ms).")
+    ] | None = None
+
+
+class ReadyQuery(msgspec.Struct, frozen=True):
+    """The requests that the facade shall be able to serve."""
+
+    for_: Annotated[
+        Kind,
+        Meta(
+            description="200 if it can serve these: reads (of a snapshot), strong (reads of the "
+            "present), writes, changes; else 503."
+        ),
+    ] = msgspec.field(default="reads", name="for")
+
+
+class _Field(NamedTuple):
+    """A parameter: its field, its type, and the form of its text if it is a number."""
+
+    attribute: str
+    type: Any
+    form: re.Pattern[str] | None
+
+
+class QueryForm(Generic[_Query]):
+    """Decodes the query strings of an endpoint.
+
+    Attributes:
+        kind: the class of the parameters, each of which has a default.
+    """
+
+    def __init__(self, kind: type[_Query]) -> None:
+        """Take strings apart for `kind`."""
+        self.kind = kind
+        self._none_given = kind()
+        self._fields = {
+            field.encode_name: _Field(field.name, field.type, _form_of(field.type))
+            for field in msgspec.structs.fields(kind)
+        }
+
+    def read(self, query: bytes) -> _Query:
+        """Return the parameters of a query string.
+
+        A parameter is known, given once, and of its type; a number is written as in JSON.
+
+        Raises:
+            ProblemError: invalid-parameter.
+        """
+        if not query:
+            return self._none_given
+        pairs = _pairs(query.decode("latin-1"))
+        given = dict(pairs)
+        if not given.keys() <= self._fields.keys() or len(given) < len(pairs):
+            names = ", ".join(sorted(self._fields)) or "none"
+            detail = f"A query parameter is unknown or given twice. Known here: {names}."
+            raise ProblemError("invalid-parameter", detail)
+        nulls = [name for name in given if given[name].lower() == "null" and name not in _TEXTS]
+        if nulls:
+            raise ProblemError("invalid-parameter", "null is no value here.", parameters=nulls)
+        for name, text in given.items():
+            form = self._fields[name].form
+            if form is not None and form.fullmatch(text) is None:
+                detail = f"{name} is a number, written as in JSON, and perhaps whole."
+                raise ProblemError("invalid-parameter", detail, parameters=[name])
+        try:
+            return msgspec.convert(given, self.kind, strict=False)
+        except UNREADABLE:
+            raise self._malformed(given) from None
+
+    def _malformed(self, given: dict[str, str]) -> ProblemError:
+        """Name the parameters that have another type or value than they may have."""
+        wrong = [
+            name
+            for name, field in self._fields.items()
+            if name in given and not _is_of(given[name], field.type)
+        ]
+        detail = "A parameter is missing or malformed."
+        return ProblemError("invalid-parameter", detail, parameters=wrong)
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    """Return the names and texts of a query string's parameters."""
+    if "%" in query or "+" in query:
+        return parse_qsl(query, keep_blank_values=True)
+    parts = [part.partition("=") for part in query.split("&") if part]  # ten times as fast
+    return [(name, text) for name, _, text in parts]
+
+
+def _is_of(text: str, kind: Any) -> bool:
+    """Return True if a text can be taken for a value of a type."""
+    try:
+        msgspec.convert(text, kind, strict=False)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _form_of(kind: Any) -> re.Pattern[str] | None:
+    """Return the form that the text of a number has; None for other types."""
+    if isinstance(kind, type):
+        return _FORMS.get(kind)
+    forms = (_form_of(part) for part in get_args(kind) if not isinstance(part, (Meta, str)))
+    return next((form for form in forms if form is not None), None)

@@ -1,0 +1,123 @@
+"""A request on its way through the facade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamydb.facade.asgi import Headers, Receive, Scope
+from streamydb.facade.auth import ANYBODY, Caller
+from streamydb.facade.paths import key_of, text_of
+from streamydb.facade.problems import ProblemError
+from streamydb.facade.sender import Sender
+
+if TYPE_CHECKING:
+    from streamydb.facade.console import Console
+    from streamydb.facade.services import Services
+
+__all__ = ["Peer", "Request"]
+
+_SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
+
+
+class Peer(NamedTuple):
+    """The facts about who sent a request, as its connection and its headers tell them.
+
+    Attributes:
+        address: the network address.
+        generation: the one that the request says, which is the present one; None: it says none.
+        foreign: the request is for a host that is none of the facade's.
+    """
+
+    address: str
+    generation: str | None
+    foreign: bool
+
+
+class Request:
+    """A request, with all that its endpoint needs.
+
+    Attributes:
+        services: the parts of the facade.
+        console: the parts of its console.
+        fields: its headers as they came, names in small letters.
+        query: its query string, still escaped.
+        receive: gives its body.
+        sender: sends the answer, and knows its status.
+        address: the network address that it comes from.
+        generation: see `Peer`.
+        foreign: see `Peer`.
+        name: the rest of the path after its endpoint's: a key or an id, still escaped; or the name
+            of a file or a problem.
+        client: who sends it; ANYBODY until its token was looked at.
+        closing: what is undone when the request ends, however it ends.
+    """
+
+    def __init__(
+        self, services: Services, console: Console, scope: Scope, receive: Receive,
+        sender: Sender, peer: Peer,
+    ) -> None:
+        """Begin with what the server tells of it."""
+        self.services = services
+        self.console = console
+        self.fields: Headers = scope["headers"]
+        self.query: bytes = scope["query_string"]
+        self.receive = receive
+        self.sender = sender
+        self.address, self.generation, self.foreign = peer
+        self.name: bytes = b""
+        self.client: Caller = ANYBODY
+        self.closing = ExitStack()
+        self._key: str | None = None
+        self._headers: dict[str, str] | None = None
+
+    @property
+    def client_name(self) -> str:
+        """The name by which the client is counted: its token's, else its address."""
+        return self.address if self.client is ANYBODY else f"token {self.client.name}"
+
+    @property
+    def text(self) -> str:
+        """The name in the path; empty if it is no text in UTF-8."""
+        return text_of(self.name) or ""
+
+    @property
+    def key(self) -> str:
+        """The key in the path.
+
+        Raises:
+            ProblemError: invalid-key.
+        """
+        if self._key is None:
+            self._key = key_of(self.name)
+        return self._key
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers by name; those that were sent several times are joined.
+
+        Raises:
+            ProblemError: invalid-parameter, if one of which there can be one was sent several
+                times.
+        """
+        if self._headers is None:
+            self._headers = _joined(self.fields)
+        return self._headers
+
+
+def _joined(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Join headers by name; raises as `Request.headers`."""
+    found: dict[str, str] = {}
+    repeated: set[str] = set()
+    for field, content in fields:
+        name, value = field.decode("latin-1"), content.decode("latin-1")
+        if name in found:
+            repeated.add(name)
+            value = f"{found[name]}, {value}"
+        found[name] = value
+    again = [name for name in _SINGLE if name.lower() in repeated]
+    if again:
+        detail = f"The header {again[0]} was sent several times."
+        raise ProblemError("invalid-parameter", detail, parameters=again)
+    return found
