@@ -220,19 +220,6 @@ def database() -> str:
     return f"t{uuid.uuid4().hex[:12]}"
 
 
-@pytest.fixture(params=["h11", "httptools"])
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to parse HTTP, one after the other."""
-    from streamydb.facade import connections
-
-    name = str(request.param)
-    if name == "h11":
-        monkeypatch.setattr(connections, "_fast", lambda: None)
-    else:
-        pytest.importorskip("httptools")
-    return name
-
-
 def _interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 

@@ -1,8 +1,12 @@
 """Connections: bounded in number, in total and for each address, and in the time to send something.
 
-uvicorn itself bounds connections with an answer in plain text that tells nobody when to come back,
-and waits for the first request for ever, so that a few thousand silent connections shut out all
-others.
+A compiled parser, httptools, takes the bytes. uvicorn's protocol for it bounds connections with an
+answer in plain text that tells nobody when to come back, and waits for the first request for ever,
+so that a few thousand silent connections shut out all others. It bounds nothing that it holds
+before a request is whole, takes requests with several hosts or with a transfer coding that nobody
+undoes, makes headers of trailers, takes `GET /v1/kv/a#b` for another key than was sent, sends
+chunks to clients of HTTP/1.0, and loses the body of a request that offers to upgrade the
+connection, as those of Java's client do.
 """
 
 from __future__ import annotations
@@ -10,10 +14,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.metrics import FacadeMetrics
@@ -22,35 +26,46 @@ from streamydb.facade.request_target import (
     METHODS,
     check_frame,
     method_of,
-    read_target,
+    place_target,
     usual_line,
     with_host,
 )
 from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["Bounded", "Plain", "protocol_of"]
+__all__ = ["Connection", "protocol_of"]
 
-_HEAD_BYTES_MAX: Final = 65_536
-"""Bytes of a head, where uvicorn's settings name no number."""
 _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
 
-if TYPE_CHECKING:
-    import uvicorn
+class _ToTheEnd(int):
+    """The length of an answer that ends with its connection: nothing is longer or shorter."""
 
-    _Protocol = H11Protocol  # or the one for httptools, which has the same attributes
-else:
-    _Protocol = object
+    def __lt__(self, other: object) -> bool:
+        """Bound nothing."""
+        return False
+
+    def __sub__(self, other: object) -> _ToTheEnd:
+        """Stay the same, whatever was sent of it."""
+        return self
+
+    def __ne__(self, other: object) -> bool:
+        """Await nothing more."""
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
 
 
-class Bounded(_Protocol):
-    """The bounds of a connection, before one of uvicorn's protocols in the order of bases.
+_UNBOUNDED: Final = _ToTheEnd()
+
+
+class Connection(HttpToolsProtocol):
+    """A connection; of a request that is not whole it holds a bounded number of bytes.
 
     The subclass of each facade knows its bounds.
 
     Attributes:
-        over: it takes no more bytes: it was refused, or another protocol has taken over.
+        over: it takes no more bytes: it was refused.
     """
 
     settings: FacadeSettings
@@ -61,14 +76,10 @@ class Bounded(_Protocol):
     _refusal: ProblemError | None = None
     _timer: asyncio.TimerHandle | None = None
     _line = b""
-
-    def begins(self) -> bool:
-        """Tell whether a request is awaited, or its head is not whole."""
-        raise NotImplementedError
-
-    def has_begun(self) -> bool:
-        """Tell whether a part of a request's head is there."""
-        raise NotImplementedError
+    _incomplete = 0
+    _in_head = True
+    _begun = False
+    _tunnel: bytes | None = None
 
     def expect(self, address: str) -> float:
         """Count a connection from an address; return how many seconds its TLS handshake may take.
@@ -86,7 +97,7 @@ class Bounded(_Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Await a request, or say why none can be served."""
         super().connection_made(transport)
-        if self._place is None:  # another protocol has had the connection before
+        if self._place is None:  # it was not accepted by `acceptor`
             self.expect(self.client[0] if self.client else "unknown")
         if self._refusal is None:
             self._expect_head()
@@ -112,13 +123,28 @@ class Bounded(_Protocol):
         if not usual and self.begins() and not self.has_begun():
             data = self._checked(data)
         if data:
-            super().data_received(data)
+            self._parse(data)
         self._watch()
+
+    def _parse(self, data: bytes) -> None:
+        """Take bytes; too many of them without a whole part of a request are malformed."""
+        self._incomplete += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        else:
+            many = self._incomplete > self.settings.incomplete_bytes_max
+            if many and not self.transport.is_closing():
+                self.send_400_response("A request line, headers or trailers are too long.")
 
     def _checked(self, data: bytes) -> bytes:
         """Return the bytes that a request begins with once its line is whole, before that none.
 
-        What is no request line is refused here: each parser would forgive something else.
+        What is no request line is refused here: the parser would forgive something else.
         """
         data, self._line = (self._line + data).lstrip(b"\r\n"), b""
         method = method_of(data)
@@ -133,6 +159,80 @@ class Bounded(_Protocol):
             allow = {"Allow": ", ".join(METHODS)}
             self._refuse(ProblemError("method-not-allowed", detail, headers=allow))
         return b""
+
+    def on_message_begin(self) -> None:
+        """Take the first byte of a request."""
+        self._begun = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; what comes after the body is none."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Refuse what is ambiguous; begin to answer the request."""
+        self._incomplete, self._in_head, self._begun = 0, False, False
+        version = self.parser.get_http_version().encode()
+        check_frame(version, self.headers)
+        target = dict[str, Any]()
+        if self._tunnel is None:
+            authority = place_target(target, self.parser.get_method(), self.url)
+        else:
+            authority = place_target(target, b"CONNECT", self._tunnel)
+            target["method"] = "CONNECT"
+        if self.parser.should_upgrade():
+            return
+        if authority is not None:
+            self.headers[:] = with_host(self.headers, authority)
+        sent, self.url = self.url, b"/"  # uvicorn takes targets apart in another way
+        super().on_headers_complete()
+        self.url, self._tunnel = sent, None
+        cast("dict[str, Any]", self.scope).update(target)
+        if version == b"1.0":
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _UNBOUNDED
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._incomplete = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._incomplete, self._in_head = 0, True
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def _decline(self, rest: bytes) -> None:
+        """Serve a client that offers another protocol, or asks for a tunnel, as others are.
+
+        The parser takes no body then, so that another one gets the same head without the offer.
+        """
+        if self.is_answering():
+            self.send_400_response("An upgrade cannot be offered in a pipeline.")
+            return
+        method, target = self.parser.get_method(), self.url
+        if method == b"CONNECT":
+            self._tunnel, method, target = target, b"TRACE", b"*"
+        line = method + b" " + target + b" HTTP/"
+        head = [line + self.parser.get_http_version().encode()]
+        head += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._parse(b"\r\n".join([*head, b"", b""]) + rest)
+
+    def is_answering(self) -> bool:
+        """Tell whether an answer is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def begins(self) -> bool:
+        """Tell whether a request is awaited, or its head is not whole."""
+        return self._in_head and not self.is_answering()
+
+    def has_begun(self) -> bool:
+        """Tell whether a part of a request's head is there."""
+        return self._begun and self.begins()
 
     def on_response_complete(self) -> None:
         """Go on with the next request; a part of it may have come with the last one."""
@@ -180,74 +280,12 @@ class Bounded(_Protocol):
             self._timer = None
 
 
-class _Parser(h11.Connection):
-    """h11's parser, with the target read, and the frame checked, as for every other parser."""
-
-    def next_event(self) -> Any:
-        """Return the next event; an absolute target has become a path, its host the header Host.
-
-        Raises:
-            h11.RemoteProtocolError: the peer does not speak HTTP.
-        """
-        event = super().next_event()
-        if not isinstance(event, h11.Request):
-            return event
-        try:
-            check_frame(event.http_version, list(event.headers))
-            target = read_target(event.method, event.target)
-        except ValueError as fault:
-            raise h11.RemoteProtocolError(str(fault)) from None
-        if target.authority is None:
-            return event
-        return h11.Request(
-            method=event.method,
-            target=target.path + (b"?" + target.query if target.query else b""),
-            headers=with_host(list(event.headers), target.authority),
-            http_version=event.http_version,
-        )
-
-
-class Plain(Bounded, H11Protocol):
-    """A connection whose requests h11 parses."""
-
-    def __init__(self, config: uvicorn.Config, *others: Any, **named: Any) -> None:
-        """Parse as every other protocol does."""
-        super().__init__(config, *others, **named)
-        self.conn = _Parser(h11.SERVER, config.h11_max_incomplete_event_size or _HEAD_BYTES_MAX)
-
-    def _should_upgrade(self) -> bool:
-        """Stay with HTTP; uvicorn would log each offer, and that a library be installed."""
-        return False
-
-    def begins(self) -> bool:
-        """Tell whether a request is awaited, or its head is not whole."""
-        return self.conn.their_state is h11.IDLE
-
-    def has_begun(self) -> bool:
-        """Tell whether a part of a request's head is there."""
-        return self.begins() and bool(self.conn.trailing_data[0])
-
-
 def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asyncio.Protocol]:
     """Return the protocol of a facade's connections, for uvicorn."""
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)
-    bounds: dict[str, Any] = {
-        "settings": settings, "limiter": limiter, "metrics": metrics,
-        "incomplete_bytes_max": settings.incomplete_bytes_max,
-    }  # fmt: skip
-    plain = type("PlainConnection", (Plain,), bounds)
-    fast = _fast()
-    return plain if fast is None else type("FastConnection", (fast,), {**bounds, "plain": plain})
-
-
-def _fast() -> type[Bounded] | None:
-    """The connection whose requests httptools parses, if it is installed (the extra `fast`)."""
-    try:
-        from streamydb.facade.protocol import Fast
-    except ImportError:
-        return None
-    return Fast
+    bounds = {"settings": settings, "limiter": limiter, "metrics": metrics}
+    return type("FacadeConnection", (Connection,), bounds)
 
 
 def _answer(error: ProblemError) -> bytes:

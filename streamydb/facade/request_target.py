@@ -1,7 +1,7 @@
 """The request line and the host of a request (RFC 9112, sections 3 and 6; RFC 3986), read once.
 
-Two parsers may be installed, and each forgives other mistakes. So the line, the target and the
-fields that frame a body are held against the standard here, whichever of them takes the bytes.
+Parsers forgive mistakes. So the line, the target and the fields that frame a body are held against
+the standard here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ usual_line: Final = re.compile(rb"(?:GET|PUT|POST|DELETE|HEAD) /[!-~]* HTTP/1\.1
 """Match bytes that begin with a request line which needs no second look."""
 
 _KNOWN: Final = frozenset({*METHODS, "CONNECT", "PATCH", "TRACE"})
-"""Methods of RFC 9110 and RFC 5789; the parsers know different ones beside them."""
+"""Methods of RFC 9110 and RFC 5789; the parser knows others beside them."""
 
 _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 _FRAMING: Final = frozenset({b"content-length", b"host", b"transfer-encoding"})

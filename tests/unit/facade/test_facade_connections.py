@@ -17,8 +17,6 @@ from streamydb.testing.database import wait_for
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.served import serving
 
-pytestmark = pytest.mark.usefixtures("parser")
-
 REQUEST = b"GET /v1/limits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 

@@ -17,7 +17,7 @@ from streamydb.testing.memory import MemoryDatabase
 from tests.support.seeds import seeds
 from tests.support.served import serving
 
-pytestmark = [pytest.mark.randomized, pytest.mark.usefixtures("parser")]
+pytestmark = pytest.mark.randomized
 
 CONNECTIONS = 40
 HEAD_S = 1.5

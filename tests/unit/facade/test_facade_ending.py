@@ -84,7 +84,6 @@ def problem(answer: bytes) -> Any:
     return json.loads(body)
 
 
-@pytest.mark.usefixtures("parser")
 def test_all_who_wait_hear_of_the_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     database = MemoryDatabase()
@@ -121,7 +120,6 @@ def test_all_who_wait_hear_of_the_end(caplog: pytest.LogCaptureFixture) -> None:
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
-@pytest.mark.usefixtures("parser")
 def test_what_is_cut_off_gets_an_answer_that_is_true(caplog: pytest.LogCaptureFixture) -> None:
     database = MemoryDatabase()
     database.executing = False

@@ -1,4 +1,4 @@
-"""A request that has been answered is gone: no collector has to find it, with either parser."""
+"""A request that has been answered is gone: no collector has to find it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import json
 import pytest
 
 from tests.unit.facade.test_facade_connections import connected, served, taken
-
-pytestmark = pytest.mark.usefixtures("parser")
 
 TIMES = 20
 

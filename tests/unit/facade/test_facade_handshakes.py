@@ -16,7 +16,7 @@ from streamydb.testing.database import wait_for
 from tests.support.secured import Authority
 from tests.support.served import serving
 
-pytestmark = pytest.mark.usefixtures("parser", "loop")
+pytestmark = pytest.mark.usefixtures("loop")
 
 REQUEST = b"GET /v1/limits HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 

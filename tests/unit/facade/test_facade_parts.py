@@ -165,7 +165,6 @@ def get(target: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join([*lines, b"", b""])
 
 
-@pytest.mark.usefixtures("parser")
 def test_a_real_server_takes_paths_as_they_are() -> None:
     database = MemoryDatabase()
     with placed(database) as address:
@@ -182,7 +181,6 @@ def test_a_real_server_takes_paths_as_they_are() -> None:
 
 
 @pytest.mark.fault(26, "oversized and malformed requests on a socket", "400, 413, 414, 431")
-@pytest.mark.usefixtures("parser")
 def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
     with placed(MemoryDatabase()) as address:
         large = exchange(address, get(b"/v1/kv/a", b"X: " + b"y" * 20_000))
@@ -200,7 +198,6 @@ def test_a_real_server_refuses_what_is_too_large_or_malformed() -> None:
         assert other.startswith(b"HTTP/1.1 421 ")
 
 
-@pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize("piece", [b"X: yyyyyyyyyyyyyyyy\r\n", b"y" * 64], ids=["many", "one"])
 def test_a_real_server_holds_no_endless_heads_or_trailers(piece: bytes) -> None:
     endless = b"".join([b"X: ", *(piece for _ in range(400_000 // len(piece)))])
@@ -212,7 +209,6 @@ def test_a_real_server_holds_no_endless_heads_or_trailers(piece: bytes) -> None:
         assert trailers.startswith(b"HTTP/1.1 400 ") or not trailers
 
 
-@pytest.mark.usefixtures("parser")
 def test_trailers_are_no_headers() -> None:
     put = get(b"/v1/kv/a", b"Transfer-Encoding: chunked").replace(b"GET", b"PUT", 1)
     with placed(MemoryDatabase()) as address:
@@ -220,7 +216,6 @@ def test_trailers_are_no_headers() -> None:
         assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.usefixtures("parser")
 def test_a_client_that_offers_an_upgrade_is_served_as_others_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -241,7 +236,6 @@ def test_a_client_that_offers_an_upgrade_is_served_as_others_are(
 
 
 @pytest.mark.fault(26, "line breaks in keys", "no header is injected")
-@pytest.mark.usefixtures("parser")
 def test_a_key_never_gets_into_a_header() -> None:
     with placed(MemoryDatabase()) as address:
         target = b"/v1/kv/%0D%0AX-Evil:%201"
@@ -252,7 +246,6 @@ def test_a_key_never_gets_into_a_header() -> None:
         assert b"evil" not in answer.lower()
 
 
-@pytest.mark.usefixtures("parser")
 def test_a_real_stream_goes_on_and_ends_with_the_server() -> None:
     database = MemoryDatabase()
     with placed(database, heartbeat_s=0.05) as address:
