@@ -38,6 +38,9 @@ _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
 
+_CONTINUE: Final = b"HTTP/1.1 100 "
+
+
 class _ToTheEnd(int):
     """The length of an answer that ends with its connection: nothing is longer or shorter."""
 
@@ -57,6 +60,41 @@ class _ToTheEnd(int):
 
 
 _UNBOUNDED: Final = _ToTheEnd()
+
+
+class _AnswerTransport:
+    """The transport of one answer: it writes the head together with the first bytes behind it.
+
+    uvicorn writes them one after the other, and each write is a call of the operating system. Bytes
+    always follow at once: `Sender` holds the head until there are some.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        """Hold nothing yet."""
+        self._transport = transport
+        self._head: bytes | None = b""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, or hold them if they are the head of the answer."""
+        head = self._head
+        if head == b"" and not data.startswith(_CONTINUE):
+            self._head = data
+        elif head:
+            self._head = None
+            self._transport.write(head + data)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection behind what was written."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = None
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is closed or about to be."""
+        return self._transport.is_closing()
 
 
 class Connection(HttpToolsProtocol):
@@ -188,6 +226,8 @@ class Connection(HttpToolsProtocol):
         sent, self.url = self.url, b"/"  # uvicorn takes targets apart in another way
         super().on_headers_complete()
         self.url, self._tunnel = sent, None
+        if self.parser.get_method() != b"HEAD":  # nothing is written behind the head
+            self.cycle.transport = cast("asyncio.Transport", _AnswerTransport(self.transport))
         cast("dict[str, Any]", self.scope).update(target)
         if version == b"1.0":
             self.cycle.chunked_encoding = False

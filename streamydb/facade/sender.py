@@ -101,6 +101,9 @@ class Sender:
         return self._coding if self._coding in codings else codings[0]
 
 
+_SEVERAL: Final = 2
+
+
 def _without(headers: Headers, wanted: bytes) -> Headers:
     """The headers of other names."""
     return [(name, value) for name, value in headers if name.lower() != wanted]
@@ -109,4 +112,6 @@ def _without(headers: Headers, wanted: bytes) -> Headers:
 def _with_one(headers: Headers, wanted: bytes) -> Headers:
     """The headers; those of one name are joined in one, the last."""
     values = [value for name, value in headers if name.lower() == wanted]
-    return [*_without(headers, wanted), (wanted, b", ".join(values))] if values else headers
+    if len(values) < _SEVERAL:
+        return headers
+    return [*_without(headers, wanted), (wanted, b", ".join(values))]
