@@ -89,6 +89,19 @@ def test_at_every_limit_a_call_ends_as_it_does_step_by_step(seed: int, *, weighs
     assert expected[0][0] == "budget-exceeded"
 
 
+@pytest.mark.parametrize("length", [1, 29, 30, 31, 60, 61, 62, 63, 253, 254, 255, 800])
+def test_values_of_all_lengths_cost_as_step_by_step(length: int) -> None:
+    body = "    return [len(db.get('a')), db.put('b', db.get('a') * 2), db.add('r'), f'{7} {-1}']\n"
+    text = (_HEAD.format(words="'w'") + body.replace("'r'", "'c'")).encode()
+    host = Host({"a": "x" * length, "c": 10**18}, ["a", "b", "c"])
+    quick = compile_module("m", text)
+    with exact(text) as plain:
+        whole = ended(plain, host, 1_000)
+        expected = [ended(plain, host, limit) for limit in range(whole[-1] + 2)]
+    assert whole[0] is None
+    assert [ended(quick, host, limit) for limit in range(whole[-1] + 2)] == expected
+
+
 def test_a_module_that_keeps_nothing_is_loaded_once_and_charged_each_time() -> None:
     """Work is counted, not time: how often the module's code is executed."""
     for words, loads in (("('x', 'yy')", 1), ("['x']", 3)):
