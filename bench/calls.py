@@ -1,17 +1,22 @@
 """What a call of a stored procedure costs in the pure classes, beside plain updates; no Spark.
 
-    python -m bench.calls
+    python -m bench.calls [--batch TRANSACTIONS] [--tpcc]
 """
 
 from __future__ import annotations
 
+import argparse
+import gc
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from itertools import count
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from bench.literature import tpcc_inputs as inputs
+from bench.literature.driver import module_file
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -23,6 +28,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
+Make: TypeAlias = Callable[[int], dict[str, Any]]
 BATCH = 5_000
 MODULE = b"""
 from streamydb.procedures import Abort
@@ -32,7 +38,15 @@ def transfer(db, source, target, amount):
         raise Abort(f"{source} cannot pay {amount}")
     db.add(source, -amount)
     db.add(target, amount)
+
+def move(db, source, target, amount):
+    left, right = db.get(source, 0), db.get(target, 0)
+    if left < amount:
+        raise Abort(f"{source} cannot pay {amount}")
+    db.put(source, left - amount)
+    db.put(target, right + amount)
 """
+_SCALE = inputs.Scale(warehouses=1, items=10_000, customers=300)
 
 
 class Bench:
@@ -43,18 +57,35 @@ class Bench:
         self.config = ShardConfig("bench", "bench", 1, 1, 1_000_000)
         self.state = MemoryBlobs(), values or MemoryValues(), MemoryIdTables()
         self.modules = MemoryModules()
-        digest = self.modules.put(MODULE)
-        procedures = compile_module("bank", MODULE).procedures
         self.feedback: list[bytes] = []
         self.offset = 0
-        deploy = {"module": "bank", "hash": digest, "procedures": procedures}
-        self.run([{"deploy": deploy}])
+        self._deploy("bank", MODULE)
         puts = [{"op": "put", "key": f"a{i}", "value": 10**6} for i in range(997)]
         self.run([{"updates": [put]} for put in puts])
 
+    def load_tpcc(self) -> Make:
+        """Deploy TPC-C and put its rows; return how its new-orders and payments are made."""
+        self._deploy("tpcc", module_file("tpcc").read_bytes())
+        population = inputs.Population(_SCALE, 1)
+        rows = [json.loads(raw)["updates"] for raw in population.transactions(0)]
+        for first in range(0, len(rows), BATCH):
+            self.run([{"updates": updates} for updates in rows[first : first + BATCH]])
+        drawn = inputs.Inputs(population, 1)
+        number = count()
+
+        def make(_: int) -> dict[str, Any]:
+            (raw,) = drawn.payloads(next(number), 1)
+            return {"call": json.loads(raw)["call"]}
+
+        return make
+
+    def _deploy(self, name: str, text: bytes) -> None:
+        digest, procedures = self.modules.put(text), compile_module(name, text).procedures
+        self.run([{"deploy": {"module": name, "hash": digest, "procedures": procedures}}])
+
     def run(self, transactions: list[dict[str, Any]]) -> list[float]:
-        """Run one batch; seconds of processor time of parsing, of the shard's step, of execution
-        and formatting.
+        """Run one batch; seconds of processor time of parsing, of the shard's step, of execution,
+        and of formatting.
         """
         n, at = len(transactions), self.offset
         named = [{"id": f"t{at + i}", **each} for i, each in enumerate(transactions)]
@@ -69,7 +100,8 @@ class Bench:
         shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("bench"))
         granted = [emitted.block for emitted in shard.step(inputs)]
         times.append(time.process_time())
-        items = TransactionProcessor(self.config, 1, 1, self.modules).step(granted)
+        items = list(TransactionProcessor(self.config, 1, 1, self.modules).step(granted))
+        times.append(time.process_time())
         records = [o.formatted(item, "bench") for item in items]
         times.append(time.process_time())
         fed = [each for each in records if each.topic == o.FEEDBACK]
@@ -77,16 +109,19 @@ class Bench:
         return np.diff(times).tolist()
 
 
-def called(i: int) -> dict[str, Any]:
-    """A transfer by procedure."""
-    source, target = f"a{i % 997}", f"a{(7 * i + 1) % 997}"
-    args = {"source": source, "target": target, "amount": 1}
-    call = {"procedure": "bank.transfer", "args": args, "keys": [source, target]}
-    return {"call": call}
+def called(name: str) -> Make:
+    """Transfers by a procedure."""
+
+    def make(i: int) -> dict[str, Any]:
+        source, target = f"a{i % 997}", f"a{(7 * i + 1) % 997}"
+        args = {"source": source, "target": target, "amount": 1}
+        return {"call": {"procedure": f"bank.{name}", "args": args, "keys": [source, target]}}
+
+    return make
 
 
-def updated(by: float) -> Callable[[int], dict[str, Any]]:
-    """A transfer by updates; a fraction is left to Python."""
+def updated(by: float) -> Make:
+    """Transfers by updates; a fraction is left to Python."""
 
     def make(i: int) -> dict[str, Any]:
         source = {"op": "add", "key": f"from/{by}/{i % 997}", "by": -by}
@@ -96,15 +131,29 @@ def updated(by: float) -> Callable[[int], dict[str, Any]]:
 
 
 def main() -> None:
-    """Print the best of five batches each."""
+    """Print the medians of some batches each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, default=BATCH, help="transactions of a plan")
+    parser.add_argument("--batches", type=int, default=5, help="plans of which it is the median")
+    parser.add_argument("--tpcc", action="store_true", help="TPC-C's new-order and payment, too")
+    given = parser.parse_args()
     warm_up()
     bench = Bench()
-    kinds = {"call": called, "updates in Python": updated(0.5), "updates": updated(1)}
-    print(f"{'us per transaction':<20} parse  shard  execute and format")
+    kinds = {
+        "call: get, two adds": called("transfer"), "call: two gets, two puts": called("move"),
+        "updates in Python": updated(0.5), "updates": updated(1),
+    }  # fmt: skip
+    if given.tpcc:
+        kinds["TPC-C"] = bench.load_tpcc()
+    print(f"{'us per transaction':<26}parse  shard  execute  format    all")
     for name, make in kinds.items():
-        runs = [bench.run([make(i) for i in range(BATCH)]) for _ in range(5)]
-        best = np.min(runs, axis=0) / BATCH * 1e6
-        print(f"{name:<20} {best[0]:5.1f}  {best[1]:5.1f}  {best[2]:5.1f}")
+        batches = [[make(i) for i in range(given.batch)] for _ in range(given.batches)]
+        gc.collect()
+        gc.freeze()  # as the pipeline's workers do
+        runs = np.array([bench.run(batch) for batch in batches]) / given.batch * 1e6
+        stages = np.median(runs, axis=0)
+        shown = "  ".join(f"{stage:5.1f}" for stage in stages)
+        print(f"{name:<26}{shown}   {np.median(runs.sum(axis=1)):6.1f}")
 
 
 if __name__ == "__main__":

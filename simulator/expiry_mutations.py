@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 
+from simulator.value_mutations import together
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import core as planning
 from streamydb.key_processor.expiry import Removals
@@ -20,6 +21,7 @@ from streamydb.records import expiry, updates
 from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import enforce, execution, interpreter
 from streamydb.txn_processor.expiry import Ending
+from streamydb.txn_processor.plain_calls import PlainCalls
 
 __all__ = [
     "calls_end_from_the_start", "charge_from_the_start", "ends_are_lost", "expiry_from_the_start",
@@ -34,6 +36,17 @@ def expiry_from_the_start() -> Any:
     return mock.patch.object(compiling._Care, "may_expire", return_value=True)  # noqa: SLF001
 
 
+def _plain_calls_as_if(rule: int) -> Any:
+    """Calls on the quick path: one of the rules that `PlainCalls` asks for holds anywhere."""
+    original = PlainCalls._holds  # noqa: SLF001 - the point
+
+    def holds(self: Any, part: int, off: int) -> tuple[bool, bool]:
+        found = original(self, part, off)
+        return (True, found[1]) if rule == 0 else (found[0], True)
+
+    return mock.patch.object(PlainCalls, "_holds", holds)
+
+
 def calls_end_from_the_start() -> Any:
     """Expiry: procedures say when keys end, wherever in the log."""
     original = interpreter._Declared.__init__  # noqa: SLF001 - the point
@@ -41,7 +54,10 @@ def calls_end_from_the_start() -> Any:
     def init(self: Any, call: Any, look: Any, calls: Any) -> None:
         original(self, call, look, replace(calls, expires=True))
 
-    return mock.patch.object(interpreter._Declared, "__init__", init)  # noqa: SLF001 - the point
+    return together(
+        mock.patch.object(interpreter._Declared, "__init__", init),  # noqa: SLF001 - the point
+        _plain_calls_as_if(0),
+    )
 
 
 def charge_from_the_start() -> Any:
@@ -51,7 +67,10 @@ def charge_from_the_start() -> Any:
     def init(self: Any, call: Any, look: Any, calls: Any) -> None:
         original(self, call, look, replace(calls, weighs=True))
 
-    return mock.patch.object(interpreter._Declared, "__init__", init)  # noqa: SLF001 - the point
+    return together(
+        mock.patch.object(interpreter._Declared, "__init__", init),  # noqa: SLF001 - the point
+        _plain_calls_as_if(1),
+    )
 
 
 def see_what_is_over() -> Any:

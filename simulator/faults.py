@@ -20,6 +20,7 @@ from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling_records import Fence, RulingRecord, encode_ruling
 from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 from streamydb.txn_processor import interpreter
+from streamydb.txn_processor.plain_calls import PlainCalls
 
 __all__ = ["LOG", "Release", "SimulatedRulings", "failing", "running"]
 
@@ -127,7 +128,7 @@ def running(release: Release | None) -> Iterator[None]:
 @contextmanager
 def failing() -> Iterator[None]:
     """Within it the code fails as the release that is `running` has it."""
-    decode, execute = records.decode, interpreter.execute
+    decode, execute, alone = records.decode, interpreter.execute, PlainCalls.alone
 
     def faulty_decode(raw: bytes | None, **how: Any) -> Any:
         for release in _running if raw is not None and b'"marker"' not in raw else ():
@@ -139,7 +140,16 @@ def failing() -> Iterator[None]:
             release.execute(txn.id.encode())
         return execute(txn, *rest)
 
+    def faulty_alone(calls: PlainCalls, i: int) -> int | None:
+        try:
+            for release in _running:
+                release.execute(calls.id_of(i))
+        except Exception:  # noqa: BLE001 - as `alone` does; the careful path raises it again
+            return None
+        return alone(calls, i)
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(PlainCalls, "alone", faulty_alone))
         stack.enter_context(mock.patch.object(records, "decode", faulty_decode))
         stack.enter_context(mock.patch.object(interpreter, "execute", faulty_execute))
         yield

@@ -22,7 +22,8 @@ from streamydb.key_processor.locking import executor
 from streamydb.sorter import core as sorter
 from streamydb.sorter import selection
 from streamydb.sorter.planner import Plan
-from streamydb.txn_processor import core, execution, feedback
+from streamydb.txn_processor import core, feedback
+from streamydb.txn_processor.run import Run
 
 __all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
 
@@ -126,14 +127,14 @@ def _released_twice() -> Any:
 
 def _stale_slots() -> Any:
     """The slot does not keep what Python writes, so the next one does not find it."""
-    original = execution._write  # noqa: SLF001 - as above
+    original = Run.write
 
-    def write(run: Any, i: int, slot: int, after: Any) -> None:
+    def write(run: Run, i: int, slot: int, after: Any) -> None:
         kept = run.values.slots[slot].copy()
         original(run, i, slot, after)
         run.values.slots[slot] = kept
 
-    return mock.patch.object(execution, "_write", write)
+    return mock.patch.object(Run, "write", write)
 
 
 def _untold_writes() -> Any:

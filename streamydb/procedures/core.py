@@ -16,6 +16,7 @@ import msgspec
 
 from streamydb import errors
 from streamydb import records as r
+from streamydb.limits import PROCEDURE_STEPS_MAX
 from streamydb.procedures.call_flow import Flow, keys_of, text_of
 from streamydb.procedures.data import canonical_of, decoded
 from streamydb.procedures.declare import Abort, DeclaredKeys
@@ -24,6 +25,7 @@ from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Host, ProcedureView, Stamp
+from streamydb.procedures.workspaces import Workspace
 
 __all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
 
@@ -63,38 +65,50 @@ class Called:
 
 def run(
     module: Module, name: str, args: bytes, host: Host, place: Stamp,
-    batch: r.TakenBatch | None = None,
+    batch: r.TakenBatch | None = None, *, steps: int = PROCEDURE_STEPS_MAX,
 ) -> Called:
     """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object).
 
-    ``batch``: of a follow-up, whose turn it is (see `follow_ups.turn_of`).
+    ``batch``: of a follow-up, whose turn it is (see `follow_ups.turn_of`). ``steps``: at most so
+    many.
     """
-    machine = Machine(deletes_cost=host.expires, weighs=host.weighs)
-    budget = machine.left
+    workspace = module.workspaces.taken(steps, (host.expires, host.weighs))
+    machine = workspace.machine
     flow = None if module.graph is None else Flow(module, module.graph, name, batch)
     view = ProcedureView(machine, host, place, flow)
-    called = _ended(machine, module, name, args, view)
-    if machine.broken is not None:
-        raise machine.broken
-    called.steps = budget - machine.left
-    machine.stop = None  # its traceback refers to the machine
+    called = None
+    try:
+        called = _ended(workspace, module, name, args, view)
+    finally:
+        spent, broken = steps - machine.left, machine.broken
+        machine.stop = None  # its traceback refers to the machine
+        if called is None or broken is not None:
+            workspace.loaded = False  # no call should find it
+        module.workspaces.left(workspace)
+    if broken is not None:
+        raise broken
+    called.steps = spent
     return called
 
 
-def _ended(machine: Machine, module: Module, name: str, args: bytes, view: ProcedureView) -> Called:
+def _ended(
+    workspace: Workspace, module: Module, name: str, args: bytes, view: ProcedureView
+) -> Called:
     """Run the call to its end; a stop of the meter holds, even if other code ran after it.
 
     An error that no operation of a procedure raises gives no verdict: it is raised.
     """
+    machine, namespace = workspace.machine, workspace.names
     outputs = NO_OUTPUTS
     try:
-        with module.namespace(machine) as namespace:
-            if view.flow is not None:
-                view.flow.namespace = namespace
-            returned = canonical_of(machine, namespace[name](view, **decoded(machine, args)))
-            if view.flow is not None and machine.stop is None:
-                place = (view.seq, view.now, view.id)
-                outputs = view.flow.finish(machine, view.host, place, view.writes)
+        if not workspace.loaded:
+            module.load_into(workspace)
+        if view.flow is not None:
+            view.flow.namespace = namespace
+        returned = canonical_of(machine, namespace[name](view, **decoded(machine, args)))
+        if view.flow is not None and machine.stop is None:
+            place = (view.seq, view.now, view.id)
+            outputs = view.flow.finish(machine, view.host, place, view.writes)
     except Stop as stop:
         return Called(stop.code, stop.reason)
     except Abort as abort:

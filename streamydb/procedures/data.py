@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.procedures.meter import TEXT_PER_STEP
 
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
 
-__all__ = ["canonical_of", "decoded", "name_of", "plain_bytes", "unfit"]
+__all__ = ["canonical_of", "decoded", "name_of", "plain_bytes", "unfit", "value_of"]
+
+value_of = msgspec.json.Decoder().decode
+"""Objects of a value's canonical bytes."""
 
 
 def canonical_of(machine: Machine, value: Any) -> bytes:
@@ -21,8 +28,13 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
         TypeError, OverflowError: it is no value.
 
     """
-    data = plain_bytes(machine, value)
-    machine.text(len(data))
+    if type(value) is int and INTEGER_MIN <= value <= INTEGER_MAX:
+        data = b"%d" % value
+    else:
+        data = b"null" if value is None else plain_bytes(machine, value)
+    machine.left -= len(data) // TEXT_PER_STEP + 1
+    if machine.left < 0:
+        machine.exceed("steps")
     return data
 
 
@@ -44,8 +56,10 @@ def decoded(machine: Machine, data: bytes | None, default: Any = None) -> Any:
     """A stored value as objects of the procedure's own, charged."""
     if data is None:
         return default
-    machine.charge(len(data) // 32 + 1)
-    return r.decode_value(data)
+    machine.left -= len(data) // 32 + 1
+    if machine.left < 0:
+        machine.exceed("steps")
+    return value_of(data)
 
 
 def name_of(machine: Machine, value: Any) -> str:

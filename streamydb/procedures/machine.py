@@ -8,16 +8,15 @@ operation runs code that was not instrumented.
 from __future__ import annotations
 
 import operator
-import re
 import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, Meter, is_of_language
+from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, is_of_language
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.namespaces import Namespace
 from streamydb.procedures.sets import OrderedSet
-from streamydb.procedures.texts import CHARACTERS_PER_STEP, pinned_repr
+from streamydb.procedures.text_meter import TextMeter
 from streamydb.procedures.work import SEARCHED_FREE, WORD, steps_of_find, steps_of_levels
 
 __all__ = ["HELPERS", "Machine"]
@@ -25,14 +24,12 @@ __all__ = ["HELPERS", "Machine"]
 _NUMBERS: Final = {int, float, bool}
 _SEQUENCES: Final = (str, list, tuple)
 _SCALARS: Final = {int, float, bool, type(None)}
-_FORMAT: Final = re.compile(r"[<>=^]?[ +-]?0?([0-9]{0,4})[,_]?(?:\.([0-9]{1,3}))?[bcdeEfFgGosxX%]?")
-_WIDTH_MAX: Final = 1000
 _BITS_PER_STEP: Final = 256
 """Bits of a product or a dividend of up to 4,096 bits that one step takes."""
 _CAUGHT_STEPS: Final = 4
 
 
-class Machine(Meter):
+class Machine(TextMeter):
     """One call: its meter and its operators. `HELPERS` names the methods that code may call."""
 
     __slots__ = ("deletes_cost",)
@@ -49,6 +46,9 @@ class Machine(Meter):
     def add(self, left: Any, right: Any) -> Any:
         """Left + right."""
         kind = type(left)
+        if kind is int and type(right) is int:
+            total = left + right
+            return total if -WORD < total < WORD else self.integer(total)
         if kind in _NUMBERS and type(right) in _NUMBERS:
             return self.integer(left + right)
         if kind in _SEQUENCES and type(right) is kind:
@@ -58,6 +58,9 @@ class Machine(Meter):
 
     def sub(self, left: Any, right: Any) -> Any:
         """Left - right."""
+        if type(left) is int and type(right) is int:
+            total = left - right
+            return total if -WORD < total < WORD else self.integer(total)
         if type(left) in _NUMBERS and type(right) in _NUMBERS:
             return self.integer(left - right)
         if type(left) is type(right) is OrderedSet:
@@ -156,8 +159,13 @@ class Machine(Meter):
 
     def augment_item(self, helper: str, container: Any, key: Any, right: Any) -> None:
         """container[key] += right."""
-        self.placed(container, key)
-        container[key] = self.augment(helper, container[key], right)
+        if type(key) is not str or len(key) > TEXT_PER_STEP:
+            self.placed(container, key)
+        left = container[key]
+        if helper == "add" and type(left) is not list:
+            container[key] = self.add(left, right)
+        else:
+            container[key] = self.augment(helper, left, right)
 
     def compared(self, value: Any) -> Any:
         """An operand of a comparison."""
@@ -319,66 +327,6 @@ class Machine(Meter):
         self.search_all(items)
         return items
 
-    def joined(self, *parts: str) -> str:
-        """An f-string of finished parts."""
-        self.text(sum(map(len, parts)))
-        return "".join(parts)
-
-    def formatted(self, value: Any, conversion: int, spec: str) -> str:
-        """One value of an f-string."""
-        if conversion != -1 or (spec == "" and type(value) is not str):
-            value = self.shown(value, quoted=conversion in (97, 114))
-        if not spec:
-            return str(value)
-        if type(value) not in (str, int, float, bool):
-            raise TypeError("only texts and numbers have formats")
-        found = _FORMAT.fullmatch(spec)
-        if found is None or int(found[1] or 0) > _WIDTH_MAX:
-            raise ValueError("a format has a width up to 1000 and no fill")
-        self.integer(value)
-        if type(value) is int:
-            self.weigh(value.bit_length() // 128)
-        elif type(value) is float:
-            self.weigh(int(found[2] or 0) // 16)
-        return format(value, spec)
-
-    def shown(self, value: Any, *, quoted: bool = False) -> str:
-        """The text of data."""
-        kind = type(value)
-        if kind is str and not quoted:
-            return str(value)
-        if kind is OrderedSet:
-            raise TypeError("a set has no text; take a list")
-        if type(self.integer(self.walk(value))) is int:
-            self.charge(value.bit_length() // 128)
-        least = self._spread(value)
-        if least // TEXT_PER_STEP >= self.left:  # it is not made just to be refused
-            self.text(least)
-        text = pinned_repr(value)
-        self.text(len(text))
-        if not text.isascii() or "\\u" in text or "\\U" in text:
-            self.weigh(len(text) // CHARACTERS_PER_STEP)
-        return text
-
-    def _spread(self, value: Any) -> int:
-        """The characters that the text of the value has at least; no integer is too long to show.
-        """
-        if type(value) in (list, tuple, dict):
-            pairs = [*value, *value.values()] if type(value) is dict else value
-            least = 0
-            for item in pairs:
-                if type(item) is OrderedSet:
-                    raise TypeError("a set has no text; take a list")
-                least += self._spread(self.integer(item))
-            self.weigh(len(value) // 4)
-            return least
-        if type(value) is float:
-            self.weigh(1)
-        elif type(value) is int:
-            self.weigh(value.bit_length() // 64)
-            return value.bit_length() * 3 // 10
-        return 0
-
     def load(self, owner: Any, name: str) -> Any:
         """owner.name, where it is no call."""
         if type(owner) is Namespace:
@@ -398,6 +346,34 @@ class Machine(Meter):
         if found is None:
             raise AttributeError(f"a {type(owner).__name__} has no method {name}")
         return found(self, owner, *args, **named)
+
+    def method1(self, owner: Any, name: str, first: Any) -> Any:
+        """As `method`, with one argument: nothing is packed for it."""
+        self.left -= 1
+        if self.left < 0:
+            self.exceed("steps")
+        table = METHODS.get(type(owner))
+        found = None if table is None else table.get(name)
+        if found is None:
+            return self._foreign(owner, name)(self, first)
+        return found(self, owner, first)
+
+    def method2(self, owner: Any, name: str, first: Any, second: Any) -> Any:
+        """As `method`, with two arguments."""
+        self.left -= 1
+        if self.left < 0:
+            self.exceed("steps")
+        table = METHODS.get(type(owner))
+        found = None if table is None else table.get(name)
+        if found is None:
+            return self._foreign(owner, name)(self, first, second)
+        return found(self, owner, first, second)
+
+    def _foreign(self, owner: Any, name: str) -> Callable[..., Any]:
+        """Return the function of a module, as no type has such a method."""
+        if type(owner) is Namespace:
+            return owner.value(name)  # type: ignore[no-any-return]
+        raise AttributeError(f"a {type(owner).__name__} has no method {name}")
 
     def wrapped(self, function: Callable[..., Any], steps: int = 1) -> Callable[..., Any]:
         """A lambda that counts the depth of its calls, of so many steps each."""
@@ -466,7 +442,8 @@ HELPERS: Final = (
     "either", "plain", "augment", "augment_item", "compared", "searched", "key", "cut", "shortened",
     "charge", "delved", "floor", "found", "held", "item", "iterated", "make_dict", "owner",
     "pass_gaps", "placed", "ranked", "spent",
-    "make_set", "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "wrapped",
+    "make_set", "iterator", "listed", "mapping", "joined", "formatted", "load", "method", "method1",
+    "method2", "wrapped",
     "caught",
 )  # fmt: skip
 """Methods that instrumented code calls; in its namespace they stand as `__name__`."""

@@ -87,6 +87,13 @@ class Meter:
         self.stop: Stop | None = None
         self.broken: BaseException | None = None
 
+    def begin(self, steps: int) -> None:
+        """Allow so many steps to another call."""
+        self.left = steps
+        self.deleted = self.depth = 0
+        self.stop = None
+        self.broken = None
+
     def tick(self) -> bool:
         """One step; true, so that it can stand in a condition."""
         self.left -= 1
@@ -186,16 +193,20 @@ class Meter:
         if kind is list or kind is tuple:
             self.charge(len(value) // 4 + 1)
             for item in value:
-                self.walk(item, depth + 1)
+                if type(item) not in _ATOMS:
+                    self.walk(item, depth + 1)
         elif kind is dict:
             self.charge(len(value) // 2 + 1)
             if self.deleted:
                 self.pass_gaps()
             for name, item in value.items():
-                self.walk(name, depth + 1)
                 if type(name) is not str:
+                    self.walk(name, depth + 1)
                     self.search(len(value), name)
-                self.walk(item, depth + 1)
+                elif len(name) > TEXT_PER_STEP:
+                    self.text(len(name))
+                if type(item) not in _ATOMS:
+                    self.walk(item, depth + 1)
         elif kind is range:
             self.charge(1)
         elif getattr(kind, "is_set", False):

@@ -22,6 +22,7 @@ from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
 from streamydb.procedures.weigher import LIST, instrument
+from streamydb.procedures.workspaces import Workspace, Workspaces, keeps_nothing
 
 __all__ = [
     "NO_MODULES",
@@ -52,7 +53,7 @@ class Module(NamedTuple):
     ``procedures``: name -> names of the arguments. ``fixed``, ``helpers``, ``functions``: what its
     code finds in its namespace, in each call anew: as it is, of the machine, built-in.
     ``graph``: its workflow. ``text``: the file, for calls that were executed before
-    `records.begins.WORK_CHARGED`.
+    `records.begins.WORK_CHARGED`. ``workspaces``: namespaces that calls have left for the next one.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Module(NamedTuple):
     helpers: tuple[str, ...]
     functions: tuple[str, ...]
     imported: tuple[str, ...]
+    workspaces: Workspaces
     graph: WorkflowGraph | None = None
     text: bytes = b""
 
@@ -74,24 +76,38 @@ class Module(NamedTuple):
 
     @contextmanager
     def namespace(self, machine: Machine) -> Iterator[dict[str, Any]]:
-        """A fresh namespace in which ``code`` has been executed, for one call.
+        """A fresh namespace in which ``code`` has been executed, for one use."""
+        names: dict[str, Any] = {}
+        try:
+            self.load(machine, names)
+            yield names
+        finally:
+            names.clear()
 
-        Its functions refer to it, so it is emptied at the end: else each call would leave a cycle
-        of seven kilobytes for the collector of garbage, and where that is off, for good.
+    def load(self, machine: Machine, names: dict[str, Any]) -> None:
+        """Execute ``code`` in an empty namespace, against a machine.
+
+        Its functions refer to the namespace, so whoever made it empties it at the end: else each
+        would leave a cycle of seven kilobytes for the collector of garbage, and where that is off,
+        for good.
         """
         own = self if machine.weighs else _compiled(self.name, self.text, "", weighs=False)
-        names: dict[str, Any] = {"__builtins__": {}, **self.fixed}
+        names.update(self.fixed)
+        names["__builtins__"] = {}
         for name in own.helpers:
             names[f"__{name}__"] = getattr(machine, name)
         for name in own.functions:
             names[name] = bound(machine, name)
         for name in own.imported:
             names[name] = _imported(machine, name)
-        try:
-            exec(own.code, names)  # noqa: S102 - checked, instrumented, and without built-ins
-            yield names
-        finally:
-            names.clear()
+        exec(own.code, names)  # noqa: S102 - checked, instrumented, and without built-ins
+
+    def load_into(self, workspace: Workspace) -> None:
+        """Execute ``code`` in a workspace."""
+        steps = workspace.machine.left
+        self.load(workspace.machine, workspace.names)
+        workspace.spent = steps - workspace.machine.left
+        workspace.loaded = True
 
 
 class Modules(Protocol):
@@ -163,6 +179,7 @@ def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Modu
         raise ModuleRefused([Refusal(file, 1, reason)])
     graph = _graph(tree, file, procedures, keyed)
     fixed, imported = _imports(tree)
+    workspaces = Workspaces(keeps_nothing(tree))
     tree = instrument(tree, weighs=weighs)
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     code = _code(tree, name, file)
@@ -171,7 +188,7 @@ def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Modu
     return Module(
         name, hash_of(text), code, procedures, keyed, fixed,
         tuple(helper for helper in HELPERS if f"__{helper}__" in loaded),
-        tuple(each for each in FUNCTIONS if each in loaded), imported, graph, text,
+        tuple(each for each in FUNCTIONS if each in loaded), imported, workspaces, graph, text,
     )
 
 

@@ -17,6 +17,8 @@ _OPERATORS: Final[dict[type[ast.operator], str]] = {
     ast.LShift: "shift", ast.BitOr: "union", ast.BitAnd: "both", ast.BitXor: "either",
 }  # fmt: skip
 _SMALL: Final = 1 << 64
+_METHOD_OF: Final = {1: "method1", 2: "method2"}
+"""The helper that calls a method, by the number of its arguments."""
 
 
 KEYS_OF: Final = "__keys_of_"
@@ -205,7 +207,9 @@ class _Rewriter(ast.NodeTransformer):
             node.func = self._visited(node.func)
             return node
         owner = self._visited(node.func.value)
-        made = helper_call("method", owner, ast.Constant(node.func.attr), at=node)
+        packed = node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args)
+        helper = "method" if packed else _METHOD_OF.get(len(node.args), "method")
+        made = helper_call(helper, owner, ast.Constant(node.func.attr), at=node)
         made.args += node.args
         made.keywords = node.keywords
         return made

@@ -16,16 +16,17 @@ import msgspec
 from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
-from streamydb.limits import TTL_MS_MAX, VALUE_BYTES_MAX
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN, TTL_MS_MAX, VALUE_BYTES_MAX
 from streamydb.procedures.call_flow import Flow
 from streamydb.procedures.chance import Random
-from streamydb.procedures.data import canonical_of, decoded, name_of, unfit
+from streamydb.procedures.data import canonical_of, decoded, name_of, unfit, value_of
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.scans import DeclaredRanges, named_bounds
 from streamydb.procedures.windows import SlidingWindow
-from streamydb.records.names import FLOWS_PREFIX, WINDOWS_PREFIX
+from streamydb.records.expiry import Expiring
+from streamydb.records.names import FLOWS_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed
 
@@ -33,6 +34,9 @@ __all__ = ["Declared", "Host", "ProcedureView", "Stamp"]
 
 
 _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
+_BEHIND_RESERVED: Final = chr(ord(RESERVED) + 1)
+"""Texts that begin with the mark of reserved keys come before it."""
+_NOT_WRITTEN: Final = object()
 _NOT_GIVEN: Final = object()
 _TAKEN: Final = ("machine", "view", "name")
 """Arguments that no nested procedure could have before `records.begins.EXPIRY_IN_CALLS`."""
@@ -113,13 +117,14 @@ class ProcedureView:
         """The value of a declared key, own writes included."""
         if type(key) is not str:
             raise TypeError("a key is a text")
-        if key.startswith(_PRIVATE):
+        if key < _BEHIND_RESERVED and key.startswith(_PRIVATE):
             self.machine.end(errors.RESERVED_KEY, key)
         if not self.host.may(key, write=write):
             self.machine.end(errors.UNDECLARED_KEY, key)
-        if key in self.writes:
-            return self.writes[key]
-        return self.host.look(key)[0]
+        found = self.writes.get(key, _NOT_WRITTEN)
+        if found is _NOT_WRITTEN:
+            return self.host.look(key)[0]
+        return found  # type: ignore[return-value]
 
     def within(self, prefix: Any, start: Any, end: Any) -> list[tuple[str, bytes]]:
         """The keys and values of a declared range, own writes included, in the keys' order.
@@ -163,7 +168,13 @@ class ProcedureView:
 
 
 def _get(machine: Machine, view: ProcedureView, key: str, default: Any = None) -> Any:
-    return decoded(machine, view.current(key), default)
+    data = view.current(key)
+    if data is None:
+        return default
+    machine.left -= len(data) // 32 + 1
+    if machine.left < 0:
+        machine.exceed("steps")
+    return value_of(data)
 
 
 def _exists(machine: Machine, view: ProcedureView, key: str) -> bool:
@@ -209,14 +220,17 @@ def _ttl(view: ProcedureView, ttl_ms: Any) -> int | msgspec.UnsetType:
 def _put(
     machine: Machine, view: ProcedureView, key: str, value: Any, *, ttl_ms: Any = _NOT_GIVEN
 ) -> None:
-    ttl = _ttl(view, ttl_ms)
+    ttl = msgspec.UNSET if ttl_ms is _NOT_GIVEN else _ttl(view, ttl_ms)
     data = canonical_of(machine, value)
     if value is None:
         raise ValueError("null cannot be stored; use delete")
     view.current(key, write=True)
     if len(data) > VALUE_BYTES_MAX:
         machine.end(errors.VALUE_TOO_LARGE, key)
-    view.update(r.Put(key, data, ttl))
+    if ttl is msgspec.UNSET:  # as the update leaves it, whatever was there
+        view.writes[key] = data
+    else:
+        view.update(r.Put(key, data, ttl))
 
 
 def _delete(machine: Machine, view: ProcedureView, key: str) -> None:
@@ -234,12 +248,30 @@ def _add(
     min: Any = None,  # noqa: A002 - the name on the wire
     max: Any = None,  # noqa: A002 - the name on the wire
 ) -> Any:
+    if type(by) is int and min is max is None and INTEGER_MIN <= by <= INTEGER_MAX:
+        machine.charge(2)
+        before = view.current(key, write=True)
+        old = 0 if before is None else _integer_in(before)
+        if old is not None and INTEGER_MIN <= old + by <= INTEGER_MAX:
+            total = old + by
+            view.writes[key] = b"%d" % total
+            machine.charge(1)  # as for a value that is read
+            return total
+        return decoded(machine, view.update(r.Add(key, by)))
     update = r.Add(key, _number(machine, by))
     if min is not None:
         update.min = _number(machine, min)
     if max is not None:
         update.max = _number(machine, max)
     return decoded(machine, view.update(update))
+
+
+def _integer_in(data: bytes) -> int | None:
+    """The integer that a value is; None if it is none, or ends."""
+    if type(data) is Expiring or not data[-1:].isdigit():
+        return None
+    value = value_of(data)
+    return value if type(value) is int else None
 
 
 def _max(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:

@@ -18,6 +18,8 @@ from streamydb.limits import DEPTH_MAX, INTEGER_MAX, INTEGER_MIN, INTEGRAL_FLOAT
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
+_PLAIN = {str, bool, type(None)}
+_NESTED = {dict, list, tuple}
 _ATOMS = {None: b"null", True: b"true", False: b"false"}
 
 
@@ -39,6 +41,8 @@ def canonical(value: Any) -> bytes:
             raise _out_of_range()
         if kind is bool or value is None:
             return _ATOMS[value]
+        if kind in _NESTED and _is_normal(value, 1):
+            return _encode_sorted(value)
         return _encode_sorted(_normal(value, 1))
     except UnicodeEncodeError:
         raise ValueRejected(
@@ -86,12 +90,49 @@ def _normal(value: Any, depth: int) -> Any:
             TOO_DEEP, f"The value is nested more than {DEPTH_MAX} deep; flatten it."
         )
     if kind is list or kind is tuple:
-        return [_normal(item, depth + 1) for item in value]
-    if kind is dict and all(type(name) is str for name in value):
-        return {name: _normal(item, depth + 1) for name, item in value.items()}
+        return [
+            item
+            if type(item) in _PLAIN or (type(item) is int and INTEGER_MIN <= item <= INTEGER_MAX)
+            else _normal(item, depth + 1)
+            for item in value
+        ]
+    if kind is dict and _has_text_names(value):
+        return {
+            name: item
+            if type(item) in _PLAIN or (type(item) is int and INTEGER_MIN <= item <= INTEGER_MAX)
+            else _normal(item, depth + 1)
+            for name, item in value.items()
+        }
     raise ValueRejected(
         INVALID_JSON, f"A {kind.__name__} is not JSON; send text, numbers, lists or maps."
     )
+
+
+def _is_normal(value: Any, depth: int) -> bool:
+    """Return True if a list or map has nothing in it that is written in another form, or not at
+    all; False also if that is not found out here.
+    """
+    if depth > DEPTH_MAX:
+        return False
+    if type(value) is dict:
+        if not _has_text_names(value):
+            return False
+        value = value.values()
+    for item in value:
+        kind = type(item)
+        if kind is int:
+            if not INTEGER_MIN <= item <= INTEGER_MAX:
+                return False
+        elif kind not in _PLAIN and not (kind in _NESTED and _is_normal(item, depth + 1)):
+            return False
+    return True
+
+
+def _has_text_names(value: dict[Any, Any]) -> bool:
+    for name in value:
+        if type(name) is not str:
+            return False
+    return True
 
 
 def _out_of_range() -> ValueRejected:

@@ -22,7 +22,7 @@ from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
-from streamydb.columns.table import Array, Bytes, Columns, Ragged
+from streamydb.columns.table import Array, Bytes, Columns, Ragged, starts_of
 from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, EXPIRY_IN_CALLS, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
@@ -58,6 +58,8 @@ def compile_records(
     texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
     scanned = scan(texts)
     records = _plain(scanned, texts.offsets[:-1][scanned.plain])
+    if scanned.calls.any():
+        _mark_ends(records, scanned, _calls_end(partitions, offsets, rulings)[scanned.plain])
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
         care = _Care(constraints, rulings)
@@ -78,7 +80,7 @@ def compile_records(
     records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
     records.cols["off"] = np.ascontiguousarray(offsets, np.int64)
     if not scanned.plain.all():
-        _tell_copies_apart(records, home)
+        _tell_copies_apart(records, home, ~scanned.plain)
     records.cols["size"] = texts.lengths().astype(np.int32)
     records.cols["append"] = np.ascontiguousarray(append_ms, np.int64)
     return records
@@ -107,13 +109,15 @@ def _identities(texts: Ragged, home: Columns) -> Ragged:
     return Ragged(data, texts.offsets)
 
 
-def _tell_copies_apart(records: Columns, home: Columns) -> None:
+def _tell_copies_apart(
+    records: Columns, home: Columns, among: npt.NDArray[np.bool_]
+) -> None:
     """Give each copy of a follow-up an id of its own, because follow-ups are known by their number.
 
     So an early one can come again, and one that comes after any time is still known.
     """
     ids = home.texts["id"]
-    generic = np.flatnonzero(records.cols["kind"] == p.GENERIC).tolist()
+    generic = np.flatnonzero((records.cols["kind"] == p.GENERIC) & among).tolist()
     rows = [row for row in generic if ids[row].startswith(_FOLLOW_UP)]
     if rows:
         places = [
@@ -230,8 +234,33 @@ def _plain(s: Scanned, starts: Array) -> Columns:
     within = s.deadline_spans - (starts * (s.deadlines > 0))[:, None]
     dated = deadlines_of(np.column_stack([s.deadlines, within]))
     home = Columns(
-        {"code": np.zeros(n, np.uint8), **dated}, {"id": s.ids, "raw": Ragged.empty(n)},
+        {"code": np.zeros(n, np.uint8), **dated}, {"id": s.ids, "raw": _payloads(s)},
         {"steps": (s.step_counts, s.steps)},
     )
     markers = np.zeros(n, np.int64), none
-    return table_of(np.zeros(n, np.uint8), (s.key_counts, keys), home, markers)
+    kind = np.where(s.calls, p.GENERIC, p.SIMPLE).astype(np.uint8)
+    return table_of(kind, (s.key_counts, keys), home, markers)
+
+
+def _payloads(s: Scanned) -> Ragged:
+    """The plain records that are executed from their payloads; empty for the others."""
+    lengths = np.zeros(len(s.calls), np.int64)
+    lengths[s.calls] = s.payloads.lengths()
+    return Ragged(s.payloads.data, starts_of(lengths))
+
+
+def _calls_end(partitions: Array, offsets: Array, rulings: Rulings) -> npt.NDArray[np.bool_]:
+    """Return whether procedures may say when keys end, for each record; shape (n,)."""
+    place = rulings.begins.places.get(EXPIRY_IN_CALLS)
+    if place is None:
+        return np.zeros(len(offsets), np.bool_)
+    first = np.zeros(len(offsets), np.int64)
+    for partition, offset in place.items():
+        first[partitions == partition] = offset
+    return np.asarray(offsets >= first)
+
+
+def _mark_ends(records: Columns, s: Scanned, may: npt.NDArray[np.bool_]) -> None:
+    """Note of the keys that calls write that they may end; ``may``: of the plain records."""
+    writes = records.children["keys"][1].cols["write"]
+    writes[np.repeat(s.calls & may, s.key_counts) & (writes != 0)] = p.ENDING

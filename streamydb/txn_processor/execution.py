@@ -43,6 +43,7 @@ from streamydb.txn_processor.kernel import (
 )
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
 from streamydb.txn_processor.places import Places
+from streamydb.txn_processor.plain_calls import PlainCalls
 from streamydb.txn_processor.ranges import See
 from streamydb.txn_processor.result import originals, result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run, prepared
@@ -77,25 +78,28 @@ def execute_grants(
     txns, program, notes = run.txns, run.program, run.notes
     _special_rejections(run)
     _send_ruled(run)
-    granted = GrantedRanges(run, ranges)
-    see, table = granted.see, granted.compiled()
-    rules = Rules.of(run)
+    granted, rules = GrantedRanges(run, ranges), Rules.of(run)
+    table = granted.compiled()
     rules.send(0)
     ending = Ending.of(run, in_ranges=granted.end)
     weighed = _to_be_weighed(run, over=over)
     longest = int(np.diff(program.key_starts).max(initial=0))
     new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
     n, at, total, fits, made = len(txns), 0, 0, 0, np.zeros(len(txns), np.int64)
+    careful = range(n) if over else run.ruled.keys() | weighed
+    plain = PlainCalls(run, modules, rulings.begins, ending, rules.slot, careful)
     while at < n and not fits:
-        at = execute_steps(at, program, run.values, new, notes, table)
-        if at < n:
+        at, total, fits = plain.executed(at, made, total, most)
+        if not fits:
+            at = execute_steps(at, program, run.values, new, notes, table)
+        if at < n and not fits:
             too_much = over or _meets_too_much(run, at, rulings.begins)
             python = at in run.ruled or rules.concern(at) or (ending and ending.concerns(at))
             if at in weighed and not (too_much or python):
                 weighed.remove(at)
                 program.route[at] = BY_KERNEL
                 continue
-            calls = _Calls(modules, rules.slot, see, rulings.begins)
+            calls = _Calls(modules, rules.slot, granted.see, rulings.begins)
             made[at] = _executed_in_time(run, at, calls, ending, too_much=too_much)
             total += int(made[at])
             fits = most.fits(total, int(txns.cols["seq"][at]))
@@ -283,20 +287,9 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
     run.special[i] = verdict_bytes(run.txns, i, verdict)
     made = len(run.special[i]) + verdict.outputs.size
     for write in verdict.writes:
-        _write(run, i, ids[write.key], write.after)
+        run.write(i, ids[write.key], write.after)
         made += len(write.before or b"") + len(write.after or b"")
     return made
-
-
-def _write(run: Run, i: int, slot_id: int, after: bytes | None) -> None:
-    slots, notes = run.values.slots, run.notes
-    _, old_number, old_ref, old_tag, *_ = slots[slot_id].item()
-    tag, number, ref = run.store(after)
-    version = 0 if after is None else int(run.txns.cols["seq"][i])
-    written = (i, slot_id, old_number, old_ref, number, ref, old_tag, tag, 0, 0)
-    notes.writes[notes.counts[WRITES]] = written  # in the order of the fields of program.WRITE
-    slots[slot_id] = (version, number, ref, tag, 1, 0, 0)  # and of program.SLOT
-    notes.counts[WRITES] += 1
 
 
 def _special_aborts(run: Run) -> None:

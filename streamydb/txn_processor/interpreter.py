@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -303,8 +303,18 @@ def _called(
     return _concluded(txn, called.writes, host.look, size, calls, called)
 
 
+class _Named(Protocol):
+    """The name of a procedure: in the log, and its parts."""
+
+    @property
+    def module(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
 def current_module(
-    call: r.Call, look: Callable[[str], Value], modules: Modules
+    call: _Named, look: Callable[[str], Value], modules: Modules
 ) -> Module | None:
     """The module as it is deployed before the transaction; None if the procedure is not in it."""
     deployed = look(r.module_key(call.module))[0]

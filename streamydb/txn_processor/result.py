@@ -14,6 +14,7 @@ from streamydb.txn_processor.interpreter import Verdict
 __all__ = [
     "Position",
     "as_duplicate",
+    "committed_call",
     "copy_of",
     "encode",
     "encode_verdict",
@@ -34,6 +35,8 @@ def encode(
     id_: bytes, position: Position, status: str, code: str | None, verdict: Verdict = _NOTHING
 ) -> bytes:
     """A result record; `format` writes those of plain commits, with the same fields."""
+    if not (verdict.ranges or verdict.failed or verdict.reads):
+        return _short(id_, position, status, code, verdict)
     seq, ts, part, off = position
     reads = verdict.reads.items()
     shown = {key: None if value is None else msgspec.Raw(value) for key, value in reads}
@@ -53,6 +56,35 @@ def encode(
         record["reason"] = verdict.reason
     record["source"] = {"partition": part, "offset": off}
     return msgspec.json.encode(record)
+
+
+def committed_call(id_: bytes, position: Position, returned: bytes) -> bytes:
+    """The result of a call that committed, with nothing read; the same bytes as of others."""
+    seq, ts, part, off = position
+    return (
+        b'{"id":%b,"seq":%d,"ts_ms":%d,"status":"committed","reads":{},"returned":%b,"failed":[],'
+        b'"code":null,"source":{"partition":%d,"offset":%d}}'
+        % (_text(id_.decode() or None), seq, ts, returned, part, off)
+    )
+
+
+def _short(
+    id_: bytes, position: Position, status: str, code: str | None, verdict: Verdict
+) -> bytes:
+    """A result record that tells nothing read and no failed check; the same bytes as of others."""
+    seq, ts, part, off = position
+    name = _text(id_.decode() or None)
+    returned, reason = verdict.returned, verdict.reason
+    told = b"" if returned is None else b',"returned":' + returned
+    why = b"" if reason is None else b',"reason":' + _text(reason)
+    return (
+        b'{"id":%b,"seq":%d,"ts_ms":%d,"status":%b,"reads":{}%b,"failed":[],"code":%b%b,'
+        b'"source":{"partition":%d,"offset":%d}}'
+        % (name, seq, ts, _text(status), told, _text(code), why, part, off)
+    )
+
+
+_text = msgspec.json.Encoder().encode
 
 
 def _entry(key: str, value: bytes | None, version: int) -> dict[str, Any]:

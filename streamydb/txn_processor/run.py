@@ -22,12 +22,17 @@ from streamydb.txn_processor.kernel import (
     BY_KERNEL,
     BY_NOBODY,
     BY_PYTHON,
+    WRITES,
     Notes,
     Program,
     Values,
 )
+from streamydb.txn_processor.tokens import parse_ints
 
 __all__ = ["DIGITS_MAX", "Run", "prepared"]
+
+_FEW: Final = 16
+"""So many slots are written one by one, before columns are worth their making."""
 
 DIGITS_MAX: Final = 19
 """Of an integer of 64 bits, without its sign."""
@@ -98,6 +103,60 @@ class Run:
                 return p.INT, number, 0
         self.extra.append(value)
         return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
+
+    def write(self, i: int, slot_id: int, after: bytes | None) -> None:
+        """Let transaction ``i`` write a slot."""
+        slots, notes = self.values.slots, self.notes
+        _, old_number, old_ref, old_tag, *_ = slots[slot_id].item()
+        tag, number, ref = self.store(after)
+        version = 0 if after is None else int(self.program.seq[i])
+        written = (i, slot_id, old_number, old_ref, number, ref, old_tag, tag, 0, 0)
+        notes.writes[notes.counts[WRITES]] = written  # in the order of the fields of program.WRITE
+        slots[slot_id] = (version, number, ref, tag, 1, 0, 0)  # and of program.SLOT
+        notes.counts[WRITES] += 1
+
+    def write_all(
+        self, rows: list[int], slot_ids: list[int], afters: list[bytes | None]
+    ) -> None:
+        """As `write`, one after the other: the transaction, the slot and the value of each."""
+        if len(rows) <= _FEW:
+            for each in zip(rows, slot_ids, afters, strict=True):
+                self.write(*each)
+            return
+        txn, slot, slots = np.array(rows), np.array(slot_ids), self.values.slots
+        tags, numbers, refs = self._stored(afters)
+        order = np.argsort(slot, kind="stable")
+        again = np.flatnonzero(np.diff(slot[order]) == 0)
+        first = int(self.notes.counts[WRITES])
+        noted = self.notes.writes[first : first + len(rows)]
+        self.notes.counts[WRITES] += len(rows)
+        noted["txn"], noted["slot"] = txn, slot
+        for name, after in (("tag", tags), ("number", numbers), ("ref", refs)):
+            before = slots[name][slot].astype(after.dtype)
+            before[order[again + 1]] = after[order[again]]  # what an earlier one of these wrote
+            noted[f"before_{name}"], noted[f"after_{name}"] = before, after
+        last = np.delete(order, again)
+        slots["version"][slot[last]] = np.where(
+            tags[last] == p.ABSENT, 0, self.program.seq[txn[last]]
+        )
+        for name, after in (("tag", tags), ("number", numbers), ("ref", refs)):
+            slots[name][slot[last]] = after[last]
+        slots["dirty"][slot[last]] = 1
+
+    def _stored(
+        self, values: list[bytes | None]
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """As `store`: tags, numbers and refs; shapes (n,)."""
+        texts = Ragged.of([value or b"" for value in values])
+        tags, numbers = parse_ints(texts.data, texts.offsets)
+        for i, value in enumerate(values):
+            if type(value) is Expiring:
+                tags[i], numbers[i] = p.EXPIRING, value.expires_ms
+        kept = np.flatnonzero(tags >= p.OPAQUE)
+        refs = np.zeros(len(values), np.int64)
+        refs[kept] = len(self.pool) + len(self.extra) + np.arange(len(kept))
+        self.extra += [bytes(values[i] or b"") for i in kept.tolist()]
+        return tags, numbers, refs
 
 
 def prepared(

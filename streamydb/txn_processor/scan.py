@@ -1,10 +1,10 @@
 """Compile plain records straight from their bytes: the fast half of `compile`.
 
 A kernel reads records that keep to a narrow form: ASCII text without escapes, integers of at most
-18 digits, `id`, `deadline_ms`, `reads` and `updates` (put of an integer or a text, delete, add,
-max, min, next_id), at most 16 reads and 16 updates, every name once. It takes nothing that
-`records.decode` would not take, and gives what `compile` would make of it; everything else, good
-or bad, it leaves to `compile`. A test holds the two against each other.
+18 digits, `id`, `deadline_ms`, `reads`, and `updates` (put of an integer or a text, delete, add,
+max, min, next_id) or a `call` (see `call_reader`), at most 16 reads and 16 updates, every name
+once. It takes nothing that `records.decode` would not take, and gives what `compile` would make of
+it; everything else, good or bad, it leaves to `compile`. A test holds the two against each other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,19 @@ import numpy.typing as npt
 
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
-from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.jit import copy_bytes, kernel, leaf
 from streamydb.columns.table import Bytes, Columns, Ragged, Texts, starts_of
-from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX
+from streamydb.limits import ID_BYTES_MAX, TRANSACTION_BYTES_MAX
+from streamydb.records.names import MODULES_PREFIX
+from streamydb.txn_processor.call_reader import (
+    CALL_KEYS,
+    CALL_KEYS_MAX,
+    CALL_READS,
+    CALL_SPAN,
+    CALL_TAKES,
+    read_call,
+    read_keys,
+)
 from streamydb.txn_processor.tokens import (
     after,
     blank,
@@ -50,37 +60,27 @@ _MOST: Final = UPDATES_MAX
 
 
 _ID, _READS, _UPDATES = word_of("id"), word_of("reads"), word_of("updates")
+_CALL = word_of("call")
 _DEADLINE_HEAD, _DEADLINE_TAIL = word_of("deadline"), word_of("_ms")
 _DEADLINE_BYTES: Final = len("deadline_ms")
 
 # What is noted of a record beside its keys and steps: spans of the id and of the deadline's digits,
-# and the deadline.
-_ID_SPAN, _DEADLINE_SPAN, _DEADLINE, _NOTED = 0, 2, 4, 5
+# the deadline, and its call.
+_ID_SPAN, _DEADLINE_SPAN, _DEADLINE, _CALLED = 0, 2, 4, 5
+_NOTED: Final = _CALLED + CALL_TAKES
 
 # What a record gave, by bit.
-_ID_SEEN, _UPDATES_SEEN, _READS_SEEN, _DEADLINE_SEEN = 1, 2, 4, 8
+_ID_SEEN, _UPDATES_SEEN, _READS_SEEN, _DEADLINE_SEEN, _CALL_SEEN = 1, 2, 4, 8, 16
 
+# In the place of how many updates a record has: it has a call.
+_IS_CALL: Final = -2
 
-@leaf
-def _reads(data: Bytes, at: int, end: int, spans: Ints) -> tuple[int, int]:
-    """Read the list of keys to read: (position behind, how many), or (-1, 0)."""
-    count = 0
-    at = after(data, at, end, c.OPEN_BRACKET)
-    if at >= 0 and at < end and data[at] == c.CLOSE_BRACKET:
-        return blank(data, at + 1, end), 0
-    while at >= 0 and count < _MOST:
-        stop = text_end(data, at, end)
-        length = stop - at - 1
-        if stop < 0 or length < 1 or length > KEY_BYTES_MAX:
-            return -1, 0
-        spans[count, 0], spans[count, 1] = at + 1, stop
-        count += 1
-        at = blank(data, stop + 1, end)
-        if at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
-            continue
-        return after(data, at, end, c.CLOSE_BRACKET), count
-    return -1, 0
+# The kinds of records that are told: those that compile to steps, and calls.
+_STEPS, _CALLS = 1, 2
+
+# In the place of whether a key is written: the key is that of a module, whose name is the span.
+_OF_MODULE: Final = 4
+_MODULES: Final = np.frombuffer(MODULES_PREFIX.encode(), np.uint8)
 
 
 @leaf
@@ -97,12 +97,15 @@ class _Draft(NamedTuple):
     """The fields read of one record.
 
     ``steps``: its updates (dtype STEP), and behind room for all of them a read. ``spans``: the key
-    and the operand of each update. ``reads``: the keys to read.
+    and the operand of each update. ``reads``: the keys to read. ``call_reads``, ``call_keys``: the
+    keys that its call may read, and write.
     """
 
     steps: Records
     spans: Ints
     reads: Ints
+    call_reads: Ints
+    call_keys: Ints
 
 
 class _Compiled(NamedTuple):
@@ -118,7 +121,10 @@ class _Compiled(NamedTuple):
 
 @leaf
 def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple[int, int]:
-    """Read one record: (updates, reads), or (-1, -1) when it is not plain."""
+    """Read one record: (updates, reads), or (-1, -1) when it is not plain.
+
+    Instead of updates it may have a call: then (-2, reads).
+    """
     seen = 0
     updates, read = 0, 0
     at = after(data, at, end, c.OPEN_BRACE)
@@ -142,9 +148,12 @@ def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple
         elif name == _UPDATES and seen & _UPDATES_SEEN == 0:
             seen |= _UPDATES_SEEN
             at, updates = read_updates(data, at, end, draft.steps, draft.spans)
+        elif name == _CALL and seen & _CALL_SEEN == 0:
+            seen |= _CALL_SEEN
+            at = read_call(data, at, end, noted[_CALLED:], draft.call_reads, draft.call_keys)
         elif name == _READS and seen & _READS_SEEN == 0:
             seen |= _READS_SEEN
-            at, read = _reads(data, at, end, draft.reads)
+            at, read = read_keys(data, at, end, draft.reads, True)
         elif seen & _DEADLINE_SEEN == 0 and _is_deadline(data, start, name_end):
             seen |= _DEADLINE_SEEN
             noted[_DEADLINE_SPAN] = at
@@ -161,6 +170,8 @@ def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple
         at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACE)
         if at != end or seen & _ID_SEEN == 0:
             return -1, -1
+        if seen & _CALL_SEEN != 0:
+            return (_IS_CALL, read) if seen & _UPDATES_SEEN == 0 else (-1, -1)
         return updates, read
     return -1, -1
 
@@ -171,6 +182,38 @@ def _find(data: Bytes, spans: Ints, first: int, count: int, wanted: Ints) -> int
         if same(data, spans[first + k], wanted):
             return k
     return -1
+
+
+@leaf
+def _name_key(data: Bytes, out: _Compiled, first: int, count: int, key: Ints, write: int) -> int:
+    """Note a key that a call touches; how many there are then, each once."""
+    for k in range(first, first + count):
+        if out.writes[k] != _OF_MODULE and same(data, out.keys[k], key):
+            out.writes[k] |= write
+            return count
+    out.keys[first + count, 0], out.keys[first + count, 1] = key[0], key[1]
+    out.writes[first + count] = write
+    return count + 1
+
+
+@leaf
+def _emit_call(
+    data: Bytes, noted: Ints, read: int, draft: _Draft, out: _Compiled, first: int
+) -> int:
+    """Write the keys of a record with a call behind the end of all before; the new end, or -1."""
+    count = 0
+    for k in range(read):
+        if data[draft.reads[k, 0]] == RESERVED_BYTE:  # perhaps it is the key of the module
+            return -1
+        count = _name_key(data, out, first, count, draft.reads[k], 0)
+    out.keys[first + count, 0], out.keys[first + count, 1] = noted[CALL_SPAN], noted[CALL_SPAN + 1]
+    out.writes[first + count] = _OF_MODULE
+    count += 1
+    for k in range(noted[CALL_READS]):
+        count = _name_key(data, out, first, count, draft.call_reads[k], 0)
+    for k in range(noted[CALL_KEYS]):
+        count = _name_key(data, out, first, count, draft.call_keys[k], 1)
+    return first + count
 
 
 @leaf
@@ -227,7 +270,7 @@ def _emit(
 def _scan(texts: Texts, draft: _Draft, out: _Compiled) -> tuple[Bytes, Ints, Ints, Ints]:
     data, offsets = texts.data, texts.offsets
     n = len(offsets) - 1
-    plain = np.zeros(n, np.uint8)
+    kinds = np.zeros(n, np.uint8)
     noted = np.zeros((n, _NOTED), np.int64)
     key_ends = np.zeros(n, np.int64)
     step_ends = np.zeros(n, np.int64)
@@ -238,20 +281,49 @@ def _scan(texts: Texts, draft: _Draft, out: _Compiled) -> tuple[Bytes, Ints, Int
             if counts[0] >= 0:
                 after_it = _emit(data, counts, draft, out, ends)
                 if after_it[0] >= 0:
-                    plain[i] = 1
+                    kinds[i] = _STEPS
                     ends = after_it
+            elif counts[0] == _IS_CALL:
+                end = _emit_call(data, noted[i, _CALLED:], counts[1], draft, out, ends[0])
+                if end >= 0:
+                    kinds[i] = _CALLS
+                    ends = (end, ends[1])
         key_ends[i], step_ends[i] = ends
-    return plain, noted, key_ends, step_ends
+    return kinds, noted, key_ends, step_ends
+
+
+@kernel
+def _cut_keys(data: Bytes, spans: Ints, writes: Bytes) -> tuple[Bytes, Ints]:
+    """The keys of spans, one after the other, and their bounds; behind the prefix of modules where
+    ``writes`` says so, which is then 0, as nobody writes these.
+    """
+    bounds = np.zeros(len(spans) + 1, np.int64)
+    for i in range(len(spans)):
+        size = len(_MODULES) if writes[i] == _OF_MODULE else 0
+        bounds[i + 1] = bounds[i] + size + spans[i, 1] - spans[i, 0]
+    out = np.empty(bounds[-1], np.uint8)
+    for i in range(len(spans)):
+        at = bounds[i]
+        if writes[i] == _OF_MODULE:
+            writes[i] = 0
+            for j in range(len(_MODULES)):
+                out[at + j] = _MODULES[j]
+            at += len(_MODULES)
+        copy_bytes(out, at, data, spans[i, 0], spans[i, 1] - spans[i, 0])
+    return out, bounds
 
 
 @dataclass(slots=True)
 class Scanned:
     """The plain records among n: ``plain`` (n,) says which, the rest is of those, in order.
 
-    ``deadlines``: 0 for none. ``deadline_spans``: where their digits are in the buffer, (…, 2).
+    ``calls``: which of them are calls; ``payloads``: the records of those. ``deadlines``: 0 for
+    none. ``deadline_spans``: where their digits are in the buffer, (…, 2).
     """
 
     plain: npt.NDArray[np.bool_]
+    calls: npt.NDArray[np.bool_]
+    payloads: Ragged
     ids: Ragged
     key_counts: Ints
     keys: Ragged
@@ -267,28 +339,33 @@ def scan(values: Ragged) -> Scanned:
     values = _constant(values)
     n = len(values)
     size = int(values.offsets[-1] - values.offsets[0])
-    most = min(2 * _MOST * n, size // 4 + 1)
+    most = min((2 * _MOST + 2 * CALL_KEYS_MAX + 1) * n, size // 4 + 1)
     draft = _Draft(
-        np.zeros(_MOST + 1, p.STEP), np.empty((_MOST, 4), np.int64), np.empty((_MOST, 2), np.int64)
+        np.zeros(_MOST + 1, p.STEP), np.empty((_MOST, 4), np.int64), np.empty((_MOST, 2), np.int64),
+        np.empty((CALL_KEYS_MAX, 2), np.int64), np.empty((CALL_KEYS_MAX, 2), np.int64),
     )
     draft.steps["op"][_MOST] = p.READ
     out = _Compiled(
         np.empty((most, 2), np.int64), np.zeros(most, np.uint8), np.empty(2 * most, p.STEP),
         np.empty((2 * most, 2), np.int64),
     )
-    plain, noted, key_ends, step_ends = _scan(values.texts(), draft, out)
-    chosen = plain.astype(np.bool_)
+    kinds, noted, key_ends, step_ends = _scan(values.texts(), draft, out)
+    chosen = kinds != 0
     every = bool(chosen.all())
     key_counts, step_counts = np.diff(key_ends, prepend=0), np.diff(step_ends, prepend=0)
     if not every:
-        noted, key_counts, step_counts = noted[chosen], key_counts[chosen], step_counts[chosen]
+        kinds, noted = kinds[chosen], noted[chosen]
+        key_counts, step_counts = key_counts[chosen], step_counts[chosen]
     k, s = int(key_counts.sum()), int(step_counts.sum())
     table = Columns(
         p.step_columns(out.steps[:s]), {"operand": _operands(values, out.operands[:s])}
     )
+    bounds = np.column_stack([values.offsets[:-1], values.offsets[1:]])
+    payloads = Ragged(*cut(values.data, bounds[chosen][kinds == _CALLS]))
+    keys = Ragged(*_cut_keys(values.data, out.keys[:k], out.writes))
     return Scanned(
-        chosen, Ragged(*cut(values.data, noted)), key_counts,
-        Ragged(*cut(values.data, out.keys[:k])), out.writes[:k].copy(), step_counts, table,
+        chosen, kinds == _CALLS, payloads, Ragged(*cut(values.data, noted)), key_counts, keys,
+        out.writes[:k].copy(), step_counts, table,
         noted[:, _DEADLINE].copy(), noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
     )
 

@@ -14,8 +14,11 @@ import pytest
 from simulator.workload import Deadlines, Workload
 from streamydb.columns.table import Columns, Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, Begins
+from streamydb.records.rulings import Rulings
 from streamydb.txn_processor import compile as compiler
 from streamydb.txn_processor import scan as scanner
+from streamydb.txn_processor.call_reader import CALL_KEYS_MAX
 from streamydb.txn_processor.scan import Scanned, scan
 
 ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
@@ -28,9 +31,16 @@ TOKENS = (
 NUMBERS = (1, -5, 0, 2**63 - 1, -(2**63), 10**18, 10**17, "v", "é", 1.5, None, True, [1])
 
 
+BEGINS = Begins({**EVERYWHERE.places, EXPIRY_IN_CALLS: {1: 50}})
+
+
 def compiled(values: list[bytes | None]) -> Columns:
+    """Compiled as records of two partitions; in one of them a rule begins later."""
     n = len(values)
-    return compiler.compile_records(np.zeros(n, np.int32), np.arange(n), np.arange(n), values)
+    return compiler.compile_records(
+        np.arange(n, dtype=np.int32) % 2, np.arange(n), np.arange(n), values,
+        rulings=Rulings((), BEGINS),
+    )
 
 
 def carefully(values: list[bytes | None]) -> Columns:
@@ -87,7 +97,54 @@ def structured(rng: random.Random) -> bytes:
     return json.dumps(shuffled(rng, record), separators=separators).encode()
 
 
+CALL_TOKENS = (
+    '"id" "call" "procedure" "args" "keys" "reads" "m.f" "m.f.g" "ranges" "batch" "updates" "a" '
+    '{ } [ ] , : "k" "$flows/m" 1 -0 1e2 9223372036854775808 true false null "é" ""'
+).split()
+VALUES: tuple[Any, ...] = (
+    1, -5, 10**18, 10**17, 2**64, 1.5, True, None, "text", "é", "a\\b", [], {}, [1, [2, "x"]],
+    {"b": {"c": [True]}, "a": 1},
+)  # fmt: skip
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 3 else {"x": value}
+    return value
+
+
+def called(rng: random.Random) -> bytes:
+    """A record with a call, some of it wrong."""
+    names = ["a", "b", "m", "k" * 70, "$flows/m", "$procedures/m", "é", ""]
+    weights = [9, 9, 9, 9, 1, 1, 1, 1]
+
+    def some(most: int) -> list[str]:
+        return rng.choices(names, weights, k=rng.randrange(most))
+
+    args: Any = {name: rng.choice(VALUES) for name in rng.sample(["x", "y", "z"], rng.randrange(4))}
+    if rng.random() < 0.1:
+        args = rng.choice([[], None, 1, {"d": deep(rng.choice([3, 15, 16, 61, 62, 63, 64]))}])
+    procedures = ["m.f", "_m1.f_2", "m", "m.f.g", "1m.f", "m.", ".f", "m f.g", f"{'m' * 65}.f"]
+    call: dict[str, Any] = {"procedure": rng.choices(procedures, [30, 9] + [1] * 7)[0]}
+    call |= {"args": args, "keys": some(6), "reads": some(4)}
+    for name in ("args", "keys", "reads", "procedure"):
+        if rng.random() < 0.08:
+            del call[name]
+    if rng.random() < 0.1:
+        call |= rng.choice([{"ranges": []}, {"ranges": [{"prefix": "a"}]}, {"other": 1}])
+    record: dict[str, Any] = {"id": rng.choice(["x", "y", "$flow/1/1", ""]), "call": call}
+    others: list[dict[str, Any]] = [{"reads": some(3)}, {"deadline_ms": 5}, {"updates": []}]
+    extra = rng.choice([{}, {}, *others])
+    separators = rng.choice([(",", ":"), (" , ", " : ")])
+    made = shuffled(rng, record | extra | {"call": shuffled(rng, call)})
+    return json.dumps(made, separators=separators, ensure_ascii=rng.random() < 0.5).encode()
+
+
 MAKERS: dict[str, Callable[[random.Random], bytes | None]] = {
+    "calls": called,
+    "damaged calls": lambda rng: damaged(rng, called(rng)),
+    "tokens of calls": lambda rng: "".join(rng.choices(CALL_TOKENS, k=rng.randrange(25))).encode(),
     "structured": structured,
     "damaged": lambda rng: damaged(rng, structured(rng)),
     "tokens": lambda rng: "".join(rng.choices(TOKENS, k=rng.randrange(25))).encode(),
@@ -133,12 +190,38 @@ def test_the_simulators_records(seed: int) -> None:
         ('{"id":"a","updates":[{"op":"add","key":"k","by":1,"value":2}]}', False),
         ('{"id":"a","asserts":{"k":1}}', False),
         ("", False),
+        ('{"id":"a","call":{"procedure":"m.f"}}', True),
+        ('{"call" : { "args" : { "x" : [ ] , "y" : { } } , "procedure" : "m.f" },"id":"a"}', True),
+        ('{"id":"a","call":{"procedure":"m.f","keys":["m","m"],"reads":["m"]}}', True),
+        ('{"id":"a","call":{"procedure":"m.f","args":{"x":[1,-2,true,null,"t",{"y":[]}]}}}', True),
+        ('{"id":"a","call":{"procedure":"m.f","args":{"x":1.0}}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","args":{"x":[1,]}}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","args":{"x":{"y"}}}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","args":[]}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","args":{}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","keys":["$flows/m"]}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","reads":["$procedures/m"]}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","ranges":[]}}', False),
+        ('{"id":"a","call":{"procedure":"m.f","args":{},"args":{}}}', False),
+        ('{"id":"a","call":{"args":{}}}', False),
+        ('{"id":"a","call":{"procedure":"m.f"},"updates":[]}', False),
     ],
 )
 def test_what_is_plain(record: str, plain: bool) -> None:  # noqa: FBT001
     value = record.encode()
     assert scan(Ragged.of([value])).plain.tolist() == [plain]
     assert_alike([value])
+
+
+def test_as_many_keys_of_a_call_as_there_is_room_for_and_one_more() -> None:
+    def call(keys: int, reads: int) -> bytes:
+        given = {"keys": [f"k{i}" for i in range(keys)], "reads": [f"r{i}" for i in range(reads)]}
+        return json.dumps({"id": "a", "call": {"procedure": "m.f", **given}}).encode()
+
+    most = CALL_KEYS_MAX
+    values = [call(most, most), call(most + 1, 0), call(0, most + 1), call(most, 0)]
+    assert scan(Ragged.of(values)).plain.tolist() == [True, False, False, True]
+    assert_alike([*values])
 
 
 def test_limits_at_n_and_one_more() -> None:
