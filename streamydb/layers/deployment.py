@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from streamydb.layers.steps import Flow, commit_deploy, read
 from streamydb.procedures.folder import load_file, publish
-from streamydb.records import module_key
 
 __all__ = ["FOLDER", "deploying", "module_files"]
 
@@ -37,8 +36,7 @@ def deploying(module: str, folder: str | Path | None) -> Flow[bool]:
     """
     file = FOLDER / f"{module}.py"
     found = load_file(file)[0] if folder is None else publish(file, Path(folder))
-    key = module_key(module)
-    current: Any = (yield from read([key]))[key]
+    current: Any = (yield from read([found.key]))[found.key]
     if current is not None and current["hash"] == found.hash:
         return False
     yield from commit_deploy(found.record)

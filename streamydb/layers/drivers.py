@@ -11,8 +11,8 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from streamydb.client import AsyncClient, AsyncView, Client, View
-from streamydb.client.awaiting.driving import drive as drive_awaiting
-from streamydb.client.blocking.driving import drive as drive_blocking
+from streamydb.client import drive as drive_blocking
+from streamydb.client import drive_async as drive_awaiting
 from streamydb.layers.steps import AttemptView, Body, Flow, in_view, in_view_async, run
 
 __all__ = [

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from streamydb.client import (
     AsyncClient,
     AsyncView,
+    Builder,
     Client,
     Committed,
     Consistency,
@@ -24,7 +25,6 @@ from streamydb.client import (
     Snapshot,
     View,
 )
-from streamydb.client.transactions import Builder
 
 __all__ = [
     "AttemptView",

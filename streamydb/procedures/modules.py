@@ -22,6 +22,7 @@ from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
 from streamydb.procedures.weigher import LIST, instrument
+from streamydb.records.decoder import module_key
 
 __all__ = [
     "NO_MODULES",
@@ -66,6 +67,11 @@ class Module(NamedTuple):
     imported: tuple[str, ...]
     graph: WorkflowGraph | None = None
     text: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """Return the key that says which version of the module is current."""
+        return module_key(self.name)
 
     @property
     def record(self) -> dict[str, Any]:

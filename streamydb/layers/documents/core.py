@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streamydb.client import Entry
-from streamydb.client.session import new_id
+from streamydb.client import Entry, new_id
 from streamydb.layers.documents.changes import Document, Update, merge_patch
 from streamydb.layers.documents.encoding import Scalar
 from streamydb.layers.documents.indexes import CollectionIndexes, Index, IndexBounds, KeyRange

@@ -16,8 +16,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
+from streamydb.client import first_behind
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
-from streamydb.records.ranges import first_behind
 
 __all__ = ["AFTER", "Scalar", "bracket", "encode", "is_scalar", "texts_with"]
 

@@ -23,12 +23,12 @@ from typing import Any, Final
 
 from streamydb.client import (
     BoundViolatedError,
+    Builder,
     CheckFailedError,
     Committed,
     Entry,
     Snapshot,
 )
-from streamydb.client.transactions import Builder
 from streamydb.layers.errors import InvalidArgumentError, MovedError, told_by
 from streamydb.layers.leaderboard.ranks import (
     BUCKET_ARRIVALS,

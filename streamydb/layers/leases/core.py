@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from streamydb.client import CheckFailedError
-from streamydb.client.transactions import Builder
+from streamydb.client import Builder, CheckFailedError
 from streamydb.layers.errors import (
     InvalidArgumentError,
     LeaseHeldError,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamydb.client import AsyncClient, AsyncView, Client, View
-from streamydb.client.transactions import Builder
+from streamydb.client import AsyncClient, AsyncView, Builder, Client, View
 from streamydb.layers.deployment import deploying
 from streamydb.layers.drivers import awaiting, blocking, drive, drive_async, within, within_async
 from streamydb.layers.queue.core import MODULE, QueueCore

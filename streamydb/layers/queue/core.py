@@ -11,14 +11,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streamydb.client import (
+    Builder,
     CheckFailedError,
     ClientError,
+    Committed,
     Entry,
     ProcedureAbortedError,
     ValueTooLargeError,
+    canonical,
+    new_id,
 )
-from streamydb.client.session import new_id
-from streamydb.client.transactions import Builder, Committed
 from streamydb.errors import ValueRejected
 from streamydb.layers.errors import (
     ClaimLostError,
@@ -33,7 +35,6 @@ from streamydb.layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_I
 from streamydb.layers.queue.items import Claim, Dead, Depth, Waiting
 from streamydb.layers.steps import AttemptView, Body, Build, Flow, call, commit, read, scan
 from streamydb.limits import VALUE_BYTES_MAX
-from streamydb.records import canonical
 
 __all__ = ["CLAIM_ITEMS_MAX", "ITEM_BYTES_MAX", "MODULE", "QueueCore"]
 

@@ -21,11 +21,11 @@ from sqlalchemy.exc import CompileError, NoSuchTableError
 from sqlalchemy.sql import compiler
 from sqlglot.dialects.duckdb import DuckDB
 
+from streamydb.client import canonical
 from streamydb.errors import ValueRejected
 from streamydb.layers.tables import dbapi
 from streamydb.layers.tables.database import Tables
 from streamydb.layers.tables.schema import Check, ForeignKey, Index, Relation, Table, View
-from streamydb.records import canonical
 from streamydb.sql.engine import connect
 
 __all__ = ["TablesDialect"]

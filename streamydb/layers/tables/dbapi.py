@@ -18,10 +18,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from sqlglot import exp
 
-from streamydb.client import Client
+from streamydb.client import Client, ClientError, TooLargeError, UnsafeScanError
 from streamydb.client import connect as connect_client
-from streamydb.client.errors import ClientError, UnsafeScanError
-from streamydb.client.problems import TooLargeError
 from streamydb.errors import StreamyError
 from streamydb.layers.tables import errors
 from streamydb.layers.tables.database import OpenTransaction, Tables

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from streamydb.client import first_behind
 from streamydb.layers.documents.encoding import AFTER, Scalar, bracket, encode
 from streamydb.layers.tables.errors import DataRefusedError
 from streamydb.layers.tables.schema import Index, Row, Table
 from streamydb.limits import KEY_BYTES_MAX
-from streamydb.records.ranges import first_behind
 
 __all__ = ["Bounds", "KeyRange", "Keys", "encoded", "fits", "fitting", "part"]
 

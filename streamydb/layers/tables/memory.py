@@ -9,18 +9,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from streamydb import errors
-from streamydb.client.aborts import RangeTooLargeError
+from streamydb.client import RangeTooLargeError, canonical, decode_value, prepare
 from streamydb.client.forks import Owned
-from streamydb.client.problems import InvalidTransactionError, TooLargeError
 from streamydb.layers.tables.errors import TransactionConflictError
 from streamydb.layers.tables.transaction import Overlay, Transaction, commit_fields
 from streamydb.limits import RANGE_KEYS_MAX
-from streamydb.records import canonical, decode_value
-from streamydb.records.decoder import decode
-from streamydb.records.rejection import Rejection
 
 __all__ = ["MemorySnapshot", "MemoryStore"]
 
@@ -30,7 +24,6 @@ _ID_CHARACTERS: Final = 36
 _DEADLINE_MS: Final = 10**12
 """As long as those of a database's transaction are."""
 
-_LARGE: Final = frozenset({errors.TRANSACTION_TOO_LARGE, errors.VALUE_TOO_LARGE})
 State = dict[str, tuple[int, bytes]]
 """Key -> version and value in canonical JSON."""
 
@@ -124,11 +117,10 @@ class MemorySnapshot:
             code = errors.RANGE_TOO_LARGE
             raise RangeTooLargeError(errors.ABORTED_CODES[code], members={"code": code})
         fields = commit_fields(self._seen, ranges, self._store.seq, writes)
-        record = {"id": "0" * _ID_CHARACTERS, "deadline_ms": _DEADLINE_MS, **fields}
-        found = decode(msgspec.json.encode(record))
-        if isinstance(found, Rejection):
-            kind = TooLargeError if found.code in _LARGE else InvalidTransactionError
-            raise kind(errors.REJECTED_CODES[found.code], members={"code": found.code})
+        prepare(
+            "0" * _ID_CHARACTERS, deadline_ms=_DEADLINE_MS, checks=fields["checks"],
+            updates=fields["updates"],
+        )  # fmt: skip
 
     @property
     def _state(self) -> State:

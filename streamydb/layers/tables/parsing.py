@@ -24,6 +24,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
+from streamydb.client import canonical
 from streamydb.errors import ValueRejected
 from streamydb.layers.tables.errors import (
     DataRefusedError,
@@ -34,7 +35,6 @@ from streamydb.layers.tables.errors import (
 )
 from streamydb.layers.tables.grammar import grammatical
 from streamydb.layers.tables.trees import is_expression
-from streamydb.records import canonical
 
 __all__ = [
     "DIALECT",

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from streamydb.client import canonical, decode_value
 from streamydb.layers.errors import InvalidNameError
 from streamydb.layers.names import check_name
 from streamydb.layers.tables.database import TablesView
@@ -27,7 +28,6 @@ from streamydb.layers.tables.keys import Keys
 from streamydb.layers.tables.statements import Result
 from streamydb.layers.tables.transaction import Overlay
 from streamydb.layers.tables.workbench import Workbenches
-from streamydb.records import canonical, decode_value
 from streamydb.sql.answers import json_value
 from streamydb.sql.frames import frame, read_frame
 from streamydb.sql.pool import READY

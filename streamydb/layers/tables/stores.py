@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from streamydb.client import Client, View
-from streamydb.client.aborts import CheckFailedError
+from streamydb.client import CheckFailedError, Client, View
 from streamydb.layers.tables.errors import TransactionConflictError
 from streamydb.layers.tables.transaction import Overlay, Transaction, commit_fields
 

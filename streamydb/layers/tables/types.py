@@ -23,12 +23,11 @@ from decimal import Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
 
+from streamydb.client import UNREADABLE, canonical, decode_value
 from streamydb.errors import ValueRejected
 from streamydb.layers.documents.encoding import Scalar
 from streamydb.layers.tables.errors import DataRefusedError
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
-from streamydb.records import canonical, decode_value
-from streamydb.records.formats import UNREADABLE
 
 __all__ = ["DECIMAL_DIGITS_MAX", "FINITE", "INTEGERS", "MISSING", "ColumnType", "column_type"]
 

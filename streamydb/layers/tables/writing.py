@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from streamydb.client.session import new_id
+from streamydb.client import new_id
 from streamydb.layers.documents.encoding import encode
 from streamydb.layers.tables.errors import ConstraintViolationError
 from streamydb.layers.tables.keys import Keys, encoded, part
