@@ -107,8 +107,8 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.layers.tables.process": (
         "a process of its own; `unit/layers/test_tables_random.py` drives it over REST"
     ),
-    "streamydb.sql.process": (
-        "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
+    "streamydb.sql.child": (
+        "bounds the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
     ),
     "streamydb.testing.database": _STARTS,
     "streamydb.verify.whatif.parquet": "writes what others have found, whole or not at all",

@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from streamydb.records.formats import UNREADABLE
+from streamydb.sql.child import READY
 
 if TYPE_CHECKING:
     from streamydb.sql.worker import Job, QueryOutcome
 
-__all__ = ["READY", "QueryPool", "Spare", "end", "installed"]
+__all__ = ["QueryPool", "Spare", "end", "installed"]
 
 _SOURCES: Final = Path(__file__).resolve().parents[2]
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
 _OUTPUT_MARGIN_BYTES: Final = 65_536
 _START_S: Final = 60.0
-
-READY: Final = b"\n"
-"""What a process writes when it can take a query."""
 
 
 def installed() -> bool:

@@ -26,7 +26,7 @@ from streamydb.errors import ValueRejected
 from streamydb.layers.tables import dbapi
 from streamydb.layers.tables.database import Tables
 from streamydb.layers.tables.schema import Check, ForeignKey, Index, Relation, Table, View
-from streamydb.sql.engine import connect
+from streamydb.sql import connect
 
 __all__ = ["TablesDialect"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from streamydb.client.forks import Kept
-from streamydb.sql.engine import connect
+from streamydb.sql import connect
 
 if TYPE_CHECKING:
     import duckdb

@@ -28,10 +28,8 @@ from streamydb.layers.tables.keys import Keys
 from streamydb.layers.tables.statements import Result
 from streamydb.layers.tables.transaction import Overlay
 from streamydb.layers.tables.workbench import Workbenches
-from streamydb.sql.answers import json_value
-from streamydb.sql.frames import frame, read_frame
-from streamydb.sql.pool import READY
-from streamydb.sql.worker import hold
+from streamydb.sql import json_value
+from streamydb.sql.child import READY, WithoutPandas, frame, hold, read_frame
 
 __all__ = ["Job", "main"]
 
@@ -152,8 +150,6 @@ def _bound(job: Job, *, first: bool) -> None:
 
 
 if __name__ == "__main__":
-    from streamydb.sql.process import WithoutPandas
-
     sys.meta_path.insert(0, WithoutPandas())
 
     # Nothing is worth tidying up, and DuckDB's module complains when the interpreter does.

@@ -39,7 +39,7 @@ from streamydb.layers.tables.types import INTEGERS
 from streamydb.layers.tables.workbench import Answer, Workbench
 from streamydb.layers.tables.writing import Writer
 from streamydb.layers.tables.written import Write, written
-from streamydb.sql.answers import python_value
+from streamydb.sql import python_value
 
 __all__ = ["Result", "Statement", "execute"]
 

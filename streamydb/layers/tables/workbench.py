@@ -22,8 +22,7 @@ from streamydb.layers.tables.errors import (
     place_of,
 )
 from streamydb.layers.tables.types import FINITE, ColumnType
-from streamydb.sql.answers import UnheldValueError, fetched
-from streamydb.sql.engine import connect, lock, message_of
+from streamydb.sql import UnheldValueError, connect, fetched, lock, message_of
 
 if TYPE_CHECKING:
     import duckdb
