@@ -178,10 +178,10 @@ sbom: $(READY) jars ## Write sbom.json: Python packages and jars, CycloneDX
 
 .PHONY: clean
 clean: ## Remove .venv and what tools leave behind; data and cached jars stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info layers/build layers/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): setup.cfg pyproject.toml constraints.txt
+$(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$(PYTHON) is older than Python 3.11, or missing. Name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -204,15 +204,15 @@ install-pyspark:
 install-first:
 	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
 install-others: install-first
-	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server test | grep -v '^pyspark')
+	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server sql alchemy test | grep -v '^pyspark')
 install-kernels: install-first
-	-@PYTHONPATH=. $(AFTER) $(SIMULATE)
-	-@PYTHONPATH=. $(AFTER) $(FOLLOW)
+	-@PYTHONPATH=.:layers $(AFTER) $(SIMULATE)
+	-@PYTHONPATH=.:layers $(AFTER) $(FOLLOW)
 install-jars: install-pyspark
 	-@PYTHONPATH=. $(BIN)/python -m streamydb.local.jars
 install-this: install-pyspark install-others
-	@$(PIP) -e '.[server]'
+	@$(PIP) -e '.[server,sql]' -e './layers[sql]'
 
 $(READY_DEV): $(READY)
-	@$(PIP) -e '.[server,test,dev]'
+	@$(PIP) -e '.[server,sql,test,dev]' -e './layers[sql,alchemy,test]'
 	@touch $@

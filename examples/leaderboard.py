@@ -21,7 +21,7 @@ from itertools import combinations
 from common import clear, connect
 from streamydb.client import CheckFailedError, Client
 from streamydb.client.transactions import Builder
-from streamydb.layers.leaderboard import Leaderboard, Standing
+from streamydb_layers.leaderboard import Leaderboard, Standing
 
 PLAYERS = ["ann", "bob", "cid", "dan", "eve", "flo", "gil", "hal"]
 POINTS = 10

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 from common import clear, connect
-from streamydb.layers.tables import ConstraintViolationError, Tables, TablesView
+from streamydb_layers.tables import ConstraintViolationError, Tables, TablesView
 
 NAME = "example"
 TABLES = """

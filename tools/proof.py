@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PACKAGE: Final = ROOT / "streamydb"
+PACKAGES: Final = (ROOT / "streamydb", ROOT / "layers" / "streamydb_layers")
 RESULTS: Final = ROOT / "bench" / "results" / "proof.json"
 PAGE: Final = ROOT / "docs" / "proof.md"
 BEGIN, END = "<!-- proof -->", "<!-- /proof -->"
@@ -76,21 +76,25 @@ def name_of(node: str) -> str:
 def modules(files: Iterable[Path]) -> set[str]:
     """The production modules that some files are."""
     return {
-        ".".join(("streamydb", *path.relative_to(PACKAGE).with_suffix("").parts))
+        ".".join(path.relative_to(package.parent).with_suffix("").parts)
         for path in files
-        if path.is_relative_to(PACKAGE) and path.name != "__init__.py"
+        for package in PACKAGES
+        if path.is_relative_to(package) and path.name != "__init__.py"
     }
 
 
 def every() -> list[str]:
     """All production modules that hold code of their own."""
-    return sorted(modules(PACKAGE.rglob("*.py")))
+    return sorted(modules(path for package in PACKAGES for path in package.rglob("*.py")))
 
 
 def functions_of(module: str) -> frozenset[str]:
     """The functions of a module; none of one that is gone."""
-    file = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-    return functions(file) if file.is_file() else frozenset()
+    package, *rooms = module.split(".")
+    files = (
+        each.joinpath(*rooms).with_suffix(".py") for each in PACKAGES if each.name == package
+    )
+    return next((functions(file) for file in files if file.is_file()), frozenset())
 
 
 @cache

@@ -20,8 +20,8 @@ from streamydb.cli.options import Json, Named
 from streamydb.cli.target import facade_of, find_target
 
 if TYPE_CHECKING:
-    from streamydb.layers.tables import Result
-    from streamydb.layers.tables.dbapi import Connection
+    from streamydb_layers.tables import Result
+    from streamydb_layers.tables.dbapi import Connection
 
 
 def sql(
@@ -40,7 +40,7 @@ def sql(
 ) -> None:
     """Execute SQL on tables, one transaction a statement; BEGIN and COMMIT make one of several."""
     try:
-        from streamydb.layers.tables import dbapi
+        from streamydb_layers.tables import dbapi
     except ImportError as error:
         fail(str(error), EXIT_USAGE)
     address = facade_of(find_target(named), url)
@@ -74,7 +74,7 @@ def _execute(connection: Connection, text: str, *, json: bool) -> None:
     Raises:
         UnicodeEncodeError: the text is no UTF-8; DuckDB has no words for that.
     """
-    from streamydb.layers.tables.parsing import parse
+    from streamydb_layers.tables.parsing import parse
 
     text.encode()
     for statement in parse(text):

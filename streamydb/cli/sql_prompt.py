@@ -15,8 +15,8 @@ import typer
 from streamydb.local.signals import Terminated
 
 if TYPE_CHECKING:
-    from streamydb.layers.tables.dbapi import Connection
-    from streamydb.layers.tables.schema import Relation
+    from streamydb_layers.tables.dbapi import Connection
+    from streamydb_layers.tables.schema import Relation
 
 __all__ = ["HISTORY", "Prompt"]
 
@@ -52,7 +52,7 @@ class Prompt:
             self._end()
 
     def _statements(self) -> Iterator[str]:
-        from streamydb.layers.tables.parsing import TypedLines
+        from streamydb_layers.tables.parsing import TypedLines
 
         typed = TypedLines()
         while True:
@@ -137,7 +137,7 @@ def _columns(table: Relation) -> list[str]:
 
 
 def _describe(table: Relation) -> None:
-    from streamydb.layers.tables.schema import View
+    from streamydb_layers.tables.schema import View
 
     for column in table.columns:
         more = " not null" if column.not_null else ""

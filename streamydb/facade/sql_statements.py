@@ -1,6 +1,6 @@
 """Run transactions of SQL on tables, for a facade or for a client without one.
 
-The statements are executed in a process of their own (`streamydb.layers.tables.process`), which
+The statements are executed in a process of their own (`streamydb_layers.tables.process`), which
 asks for what it reads of one snapshot. What it wants to write becomes one transaction, which
 commits if all that was read still holds, as a function under `run` of the client.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlTransaction", "StatementRunner"]
 
-_MODULE: Final = "streamydb.layers.tables.process"
+_MODULE: Final = "streamydb_layers.tables.process"
 """Executes statements; it is a layer's, so that it is named here and not imported."""
 
 _PAGE_ENTRIES: Final = 1_000

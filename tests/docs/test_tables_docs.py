@@ -13,15 +13,15 @@ pytest.importorskip("sqlglot")
 import streamydb
 from streamydb.client import Client
 from streamydb.facade import create_app
-from streamydb.layers import tables
-from streamydb.layers.tables import Tables, TablesView, keys
-from streamydb.layers.tables.definitions import COLUMNS_MAX, INDEXES_MAX
-from streamydb.layers.tables.errors import SqlError
-from streamydb.layers.tables.types import DECIMAL_DIGITS_MAX
 from streamydb.limits import KEY_BYTES_MAX, KEYS_PER_TRANSACTION_MAX
 from streamydb.testing.clients import MemoryHost
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
+from streamydb_layers import tables
+from streamydb_layers.tables import Tables, TablesView, keys
+from streamydb_layers.tables.definitions import COLUMNS_MAX, INDEXES_MAX
+from streamydb_layers.tables.errors import SqlError
+from streamydb_layers.tables.types import DECIMAL_DIGITS_MAX
 from tests.docs.test_rest import EXAMPLE, same, split
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text("utf-8")

@@ -22,10 +22,10 @@ from streamydb.client.awaiting.views import AsyncView
 from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.session import Options, Session
-from streamydb.layers.errors import ClaimLostError, DuplicateIdError, MovedError
-from streamydb.layers.queue import AsyncQueue, Claim
 from streamydb.procedures.folder import FolderModules
 from streamydb.testing.memory import MemoryDatabase
+from streamydb_layers.errors import ClaimLostError, DuplicateIdError, MovedError
+from streamydb_layers.queue import AsyncQueue, Claim
 from tests.support.queue_model import judged
 
 ATTEMPTS_MAX = 3

@@ -14,10 +14,10 @@ import pytest
 
 import streamydb
 from streamydb.client import Client, View
-from streamydb.layers.documents import Collection
-from streamydb.layers.errors import ClaimLostError
-from streamydb.layers.leaderboard import Leaderboard
-from streamydb.layers.queue import Claim, Depth, Queue
+from streamydb_layers.documents import Collection
+from streamydb_layers.errors import ClaimLostError
+from streamydb_layers.leaderboard import Leaderboard
+from streamydb_layers.queue import Claim, Depth, Queue
 from tests.support.layers import together
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
@@ -93,7 +93,7 @@ def test_orders_are_documents_jobs_and_points(tmp_path: Path) -> None:
     run = partial(command, home, "streamydb.cli")
     try:
         up = json.loads(run("up", "--json", "--master", "local[2]"))
-        files = command(home, "streamydb.layers").split()
+        files = command(home, "streamydb_layers").split()
         run("procedures", "deploy", *files)
         done: list[Claim] = []
         tasks: list[Callable[[], object]] = [partial(index, up["http"])]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import streamydb
-from streamydb.layers.tables import Tables
+from streamydb_layers.tables import Tables
 from tests.spark.test_layers import command
 from tests.support.hermitage import SCHEDULES, filled
 from tests.support.interleaving import interleave

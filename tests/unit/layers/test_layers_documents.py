@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamydb.client import AsyncView, InvalidJsonError, SnapshotGoneError, View
-from streamydb.layers.documents import AsyncCollection, Collection, building
-from streamydb.layers.documents.building import IndexedCore
-from streamydb.layers.documents.indexes import CollectionIndexes
-from streamydb.layers.drivers import drive
-from streamydb.layers.errors import (
+from streamydb.testing.clients import MemoryHost
+from streamydb_layers.documents import AsyncCollection, Collection, building
+from streamydb_layers.documents.building import IndexedCore
+from streamydb_layers.documents.indexes import CollectionIndexes
+from streamydb_layers.drivers import drive
+from streamydb_layers.errors import (
     DocumentNotFoundError,
     DuplicateIdError,
     IndexNotReadyError,
@@ -28,7 +29,6 @@ from streamydb.layers.errors import (
     UniqueViolationError,
     UpdateError,
 )
-from streamydb.testing.clients import MemoryHost
 from tests.support.layers import DRIVERS, QUICK, cut_off, interrupted, layer, together
 
 

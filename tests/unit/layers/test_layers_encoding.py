@@ -9,16 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamydb.layers.documents.changes import Update, merge_patch
-from streamydb.layers.documents.encoding import encode
-from streamydb.layers.documents.indexes import CollectionIndexes, Index, IndexBounds
-from streamydb.layers.errors import (
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
+from streamydb_layers.documents.changes import Update, merge_patch
+from streamydb_layers.documents.encoding import encode
+from streamydb_layers.documents.indexes import CollectionIndexes, Index, IndexBounds
+from streamydb_layers.errors import (
     IndexValueTooLongError,
     InvalidArgumentError,
     InvalidNameError,
     UpdateError,
 )
-from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.text(
     ' !"~/0:\x00\x7f\x80a\U0010ffff\ud7ff\ue000', max_size=4

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from streamydb.client import Client
-from streamydb.layers.documents import Collection
-from streamydb.layers.errors import ForeignValueError
-from streamydb.layers.leaderboard import Leaderboard
-from streamydb.layers.leases import Leases
-from streamydb.layers.queue import Queue
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.documents import Collection
+from streamydb_layers.errors import ForeignValueError
+from streamydb_layers.leaderboard import Leaderboard
+from streamydb_layers.leases import Leases
+from streamydb_layers.queue import Queue
 from tests.support.layers import with_modules
 
 VALUES: list[Any] = ["text", 5, True, [1], [1, "x"], {"a": 1}]

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamydb.client import BoundViolatedError, CheckFailedError
-from streamydb.layers.drivers import drive
-from streamydb.layers.errors import InvalidArgumentError
-from streamydb.layers.leaderboard import SCORE_MAX, Leaderboard, Standing
-from streamydb.layers.leaderboard import core as board_core
-from streamydb.layers.leaderboard.ranks import BUCKET_ARRIVALS, beginnings, path_of, score_of
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.drivers import drive
+from streamydb_layers.errors import InvalidArgumentError
+from streamydb_layers.leaderboard import SCORE_MAX, Leaderboard, Standing
+from streamydb_layers.leaderboard import core as board_core
+from streamydb_layers.leaderboard.ranks import BUCKET_ARRIVALS, beginnings, path_of, score_of
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together
 
 

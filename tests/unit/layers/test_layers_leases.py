@@ -12,15 +12,15 @@ import pytest
 
 from streamydb.client import CheckFailedError, Client, View
 from streamydb.facade.auth import Caller, Tokens
-from streamydb.layers.errors import (
+from streamydb.testing.clients import MemoryHost
+from streamydb.testing.database import wait_for
+from streamydb_layers.errors import (
     InvalidArgumentError,
     InvalidNameError,
     LeaseHeldError,
     LeaseLostError,
 )
-from streamydb.layers.leases import TTL_MS_MAX, Lease, Leases
-from streamydb.testing.clients import MemoryHost
-from streamydb.testing.database import wait_for
+from streamydb_layers.leases import TTL_MS_MAX, Lease, Leases
 from tests.support.layers import DRIVERS, QUICK, layer, together
 
 

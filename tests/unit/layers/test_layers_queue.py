@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 
 from streamydb.client import AsyncView, CheckFailedError, View
-from streamydb.layers.drivers import drive
-from streamydb.layers.errors import (
+from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.procedures.folder import published
+from streamydb.testing.clients import MemoryHost
+from streamydb_layers.drivers import drive
+from streamydb_layers.errors import (
     ClaimLostError,
     DuplicateIdError,
     InvalidArgumentError,
     InvalidNameError,
 )
-from streamydb.layers.procedures.streamydb_queue import (
+from streamydb_layers.procedures.streamydb_queue import (
     LANE_ITEMS,
     LANES,
     MOVED_MAX,
     NEVER,
     PAGE_ITEMS,
 )
-from streamydb.layers.queue import AsyncQueue, Claim, Depth, Queue
-from streamydb.layers.queue.core import ITEM_BYTES_MAX, QueueCore
-from streamydb.limits import VALUE_BYTES_MAX
-from streamydb.procedures.folder import published
-from streamydb.testing.clients import MemoryHost
+from streamydb_layers.queue import AsyncQueue, Claim, Depth, Queue
+from streamydb_layers.queue.core import ITEM_BYTES_MAX, QueueCore
 from tests.support.layers import DRIVERS, QUICK, interrupted, layer, together, with_modules
 
 

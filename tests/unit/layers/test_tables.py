@@ -15,7 +15,8 @@ pytest.importorskip("sqlglot")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.layers.tables import (
+from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import (
     ConstraintViolationError,
     DataRefusedError,
     SqlError,
@@ -24,8 +25,7 @@ from streamydb.layers.tables import (
     Tables,
     TransactionConflictError,
 )
-from streamydb.layers.tables.transaction import Overlay
-from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables.transaction import Overlay
 from tests.support.counting import Counting, make_people
 from tests.support.seeds import seeds
 

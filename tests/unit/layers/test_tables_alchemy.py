@@ -30,13 +30,13 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.schema import CreateView
 from sqlalchemy.types import JSON, Numeric
 
-from streamydb.layers.tables.alchemy import TablesDialect
+from streamydb_layers.tables.alchemy import TablesDialect
 
 ROOT = Path(__file__).parents[3]
 REGISTER = """
 from sqlalchemy.dialects import registry
 for name in ("streamydb", "streamydb.rest"):
-    registry.register(name, "streamydb.layers.tables.alchemy", "TablesDialect")
+    registry.register(name, "streamydb_layers.tables.alchemy", "TablesDialect")
 """
 CONFTEST = f"""
 import pytest

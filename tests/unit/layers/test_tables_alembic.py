@@ -44,7 +44,7 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.engine import Engine
 from sqlalchemy.types import BigInteger, Boolean, Double, SmallInteger, Unicode
 
-from streamydb.layers.tables.alchemy import TablesDialect
+from streamydb_layers.tables.alchemy import TablesDialect
 
 ENVIRONMENT = """
 from alembic import context

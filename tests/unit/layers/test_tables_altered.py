@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import StatementInvalidError, StatementUnsupportedError, Tables
+from streamydb_layers.tables import StatementInvalidError, StatementUnsupportedError, Tables
 from tests.unit.layers.test_tables import refused, state
 
 

@@ -13,14 +13,14 @@ pytest.importorskip("sqlglot")
 
 import duckdb
 
-from streamydb.layers.tables import (
+from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import (
     ConstraintViolationError,
     DataRefusedError,
     StatementInvalidError,
     StatementUnsupportedError,
     Tables,
 )
-from streamydb.testing.clients import MemoryHost
 from tests.unit.layers.test_tables import refused
 
 LONG = "x" * 600

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import Tables, dbapi
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import Tables, dbapi
 
 
 @pytest.fixture

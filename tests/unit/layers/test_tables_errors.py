@@ -16,8 +16,8 @@ pytest.importorskip("sqlglot")
 
 import duckdb
 
-from streamydb.layers.tables import DataRefusedError, SqlError, Tables
-from streamydb.layers.tables.clock import asks
+from streamydb_layers.tables import DataRefusedError, SqlError, Tables
+from streamydb_layers.tables.clock import asks
 from tests.support.seeds import seeds
 
 EXTREMES = (

@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import (
+from streamydb_layers.tables import (
     SqlError,
     StatementInvalidError,
     StatementUnsupportedError,
     Tables,
 )
-from streamydb.layers.tables.parsing import TypedLines, parse
+from streamydb_layers.tables.parsing import TypedLines, parse
 
 
 @pytest.fixture

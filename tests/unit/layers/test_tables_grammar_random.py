@@ -21,7 +21,7 @@ pytest.importorskip("sqlglot")
 
 import duckdb
 
-from streamydb.layers.tables import SqlError, Tables
+from streamydb_layers.tables import SqlError, Tables
 from tests.support.seeds import seeds
 
 pytestmark = pytest.mark.randomized

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import Tables
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import Tables
 from tests.support.hermitage import SCHEDULES, Schedule, filled
 
 

@@ -17,10 +17,10 @@ pytest.importorskip("sqlglot")
 
 import duckdb
 
-from streamydb.layers.tables import OpenTransaction, SqlError, StatementInvalidError, Tables
-from streamydb.layers.tables.trees import query_tree, text_of, write_tree
 from streamydb.sql.answers import python_value
 from streamydb.sql.engine import connect, lock
+from streamydb_layers.tables import OpenTransaction, SqlError, StatementInvalidError, Tables
+from streamydb_layers.tables.trees import query_tree, text_of, write_tree
 
 BEGIN = (
     "create table t (a int primary key, b text, c double, d date, e timestamp, j json)",

@@ -30,8 +30,8 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import CompileError
 
-from streamydb.layers.tables import Tables
-from streamydb.layers.tables.alchemy import TablesDialect
+from streamydb_layers.tables import Tables
+from streamydb_layers.tables.alchemy import TablesDialect
 
 KEYWORDS = sorted(
     {

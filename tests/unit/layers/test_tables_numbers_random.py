@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import OpenTransaction, Tables, TransactionConflictError
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import OpenTransaction, Tables, TransactionConflictError
 from tests.support.numbers import REFUSED, SCHEMA, Insert, Model, Update, answer, drawn
 from tests.support.seeds import seeds
 

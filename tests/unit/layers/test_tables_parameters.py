@@ -12,8 +12,8 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from streamydb.client.errors import RequestError
-from streamydb.layers.tables import DataRefusedError, Tables, dbapi
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import DataRefusedError, Tables, dbapi
 
 
 class Colour(str, Enum):  # noqa: UP042 - its text is not its value

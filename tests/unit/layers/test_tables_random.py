@@ -17,8 +17,8 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from streamydb.client import Client, ConstraintViolatedError, SqlResult
-from streamydb.layers.tables import ConstraintViolationError, Tables
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import ConstraintViolationError, Tables
 from tests.support.interleaving import interleave
 from tests.support.seeds import seeds
 from tests.support.tables import Drawn, Pair

@@ -10,15 +10,15 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import (
+from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables import (
     SqlError,
     StatementInvalidError,
     StatementUnsupportedError,
     Tables,
     TransactionConflictError,
 )
-from streamydb.layers.tables.reading import VIEWS_DEEP_MAX
-from streamydb.testing.clients import MemoryHost
+from streamydb_layers.tables.reading import VIEWS_DEEP_MAX
 from tests.support.counting import Counting, make_people
 from tests.unit.layers.test_tables import refused, state
 

@@ -10,8 +10,8 @@ pytest.importorskip("duckdb")
 
 import duckdb
 
-from streamydb.layers.tables import StatementInvalidError, Tables, workbench
-from streamydb.layers.tables.workbench import Workbench
+from streamydb_layers.tables import StatementInvalidError, Tables, workbench
+from streamydb_layers.tables.workbench import Workbench
 
 
 class Invalidated:
