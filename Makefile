@@ -108,14 +108,14 @@ ROUNDS ?= 10
 test-random: kernels ## Run Hypothesis' tests ROUNDS=10 times with examples that were never drawn
 	for round in $$(seq $(ROUNDS)); do \
 		STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -n $(WORKERS) -m "hypothesis and not long" \
-			--hypothesis-profile=drawn tests/unit || exit; \
+			--hypothesis-profile=drawn tests/unit tests/layers || exit; \
 	done
 
 .PHONY: proof
 proof: kernels ## Run the randomized tests; write what they execute into docs/proof.md
 	rm -f bench/results/proof.json
 	STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -n $(WORKERS) $(HANDED_OUT) -m "not (spark or kafka or long)" --record-modules \
-		tests/unit tests/simulation
+		tests/unit tests/simulation tests/layers
 
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon

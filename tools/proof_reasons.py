@@ -105,7 +105,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.spark.snapshots": _FRAMES,
     "streamydb.spark.submission": _FRAMES,
     "streamydb_layers.tables.process": (
-        "a process of its own; `tests/unit/layers/test_tables_random.py` drives it over REST"
+        "a process of its own; `tests/layers/unit/test_tables_random.py` drives it over REST"
     ),
     "streamydb.sql.child": (
         "bounds the process in which `unit/sql/test_sql_random.py` runs queries; not traced"

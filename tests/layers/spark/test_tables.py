@@ -11,7 +11,7 @@ import pytest
 
 import streamydb
 from streamydb_layers.tables import Tables
-from tests.spark.test_layers import command
+from tests.layers.spark.test_layers import command
 from tests.support.hermitage import SCHEDULES, filled
 from tests.support.interleaving import interleave
 from tests.support.layers import together

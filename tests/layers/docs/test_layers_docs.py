@@ -27,7 +27,7 @@ from streamydb_layers.queue import CLAIM_ITEMS_MAX, AsyncQueue, Queue
 from streamydb_layers.queue.core import ITEM_BYTES_MAX
 from tests.support.layers import with_modules
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "layers"
 ENTRY = (ROOT / "docs" / "layers.md").read_text("utf-8")
 PAGES = {name: (FOLDER / f"{name}.md").read_text("utf-8")

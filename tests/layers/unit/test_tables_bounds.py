@@ -21,7 +21,7 @@ from streamydb_layers.tables import (
     StatementUnsupportedError,
     Tables,
 )
-from tests.unit.layers.test_tables import refused
+from tests.layers.unit.test_tables import refused
 
 LONG = "x" * 600
 

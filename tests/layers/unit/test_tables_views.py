@@ -19,8 +19,8 @@ from streamydb_layers.tables import (
     TransactionConflictError,
 )
 from streamydb_layers.tables.reading import VIEWS_DEEP_MAX
+from tests.layers.unit.test_tables import refused, state
 from tests.support.counting import Counting, make_people
-from tests.unit.layers.test_tables import refused, state
 
 SCHEMA = (
     "create table t (id int primary key, n int, x text)",

@@ -10,7 +10,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from streamydb_layers.tables import StatementInvalidError, StatementUnsupportedError, Tables
-from tests.unit.layers.test_tables import refused, state
+from tests.layers.unit.test_tables import refused, state
 
 
 @pytest.fixture

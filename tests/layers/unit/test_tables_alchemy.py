@@ -31,8 +31,8 @@ from sqlalchemy.schema import CreateView
 from sqlalchemy.types import JSON, Numeric
 
 from streamydb_layers.tables.alchemy import TablesDialect
+from tests.support.sources import PYTHONPATH
 
-ROOT = Path(__file__).parents[3]
 REGISTER = """
 from sqlalchemy.dialects import registry
 for name in ("streamydb", "streamydb.rest"):
@@ -203,7 +203,7 @@ def test_sqlalchemys_own_suite_passes(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--dburi", "streamydb:///suite", "-k", LEFT_OUT],
         cwd=tmp_path, check=False, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout

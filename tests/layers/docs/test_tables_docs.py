@@ -24,7 +24,7 @@ from streamydb_layers.tables.errors import SqlError
 from streamydb_layers.tables.types import DECIMAL_DIGITS_MAX
 from tests.docs.test_rest import EXAMPLE, same, split
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "tables.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
