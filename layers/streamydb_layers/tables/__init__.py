@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from streamydb.errors import install
 
 if find_spec("sqlglot") is None:
-    raise ImportError(f"SQL tables need sqlglot and DuckDB: {install('sql')}")
+    raise ImportError(f"SQL tables need sqlglot and DuckDB: {install('sql', './layers')}")
 
 from streamydb_layers.tables.database import OpenTransaction, Tables, TablesView
 from streamydb_layers.tables.errors import (

@@ -21,6 +21,7 @@ __all__ = [
     "Row",
     "Table",
     "View",
+    "describe",
     "relation_of",
 ]
 
@@ -156,6 +157,28 @@ Relation: TypeAlias = Table | View
 def relation_of(stored: Any) -> Relation:
     """The table or view of a catalog's value."""
     return msgspec.convert(stored, View) if "query" in stored else msgspec.convert(stored, Table)
+
+
+def describe(relation: Relation) -> list[str]:
+    """Return the columns, keys and checks of a table, or the query of a view, in lines."""
+    lines = []
+    for column in relation.columns:
+        more = " not null" if column.not_null else ""
+        more += "" if column.default is None else f" default {column.default}"
+        lines.append(f"{column.name} {column.type.lower()}{more}")
+    if isinstance(relation, View):
+        return [*lines, f"view: {relation.query}"]
+    if relation.primary_key:
+        lines.append(f"primary key ({', '.join(relation.primary_key)})")
+    for index in relation.indexes:
+        kind = "unique index" if index.unique else "index"
+        lines.append(f"{kind} {index.name} ({', '.join(index.columns)})")
+    lines += [
+        f"foreign key {key.name} ({', '.join(key.columns)}) references {key.parent} "
+        f"({', '.join(key.parent_columns)})"
+        for key in relation.foreign_keys
+    ]
+    return lines + [f"check {check.name} ({check.expression})" for check in relation.checks]
 
 
 def _column(columns: Sequence[Column], name: str) -> Column | None:
