@@ -3,7 +3,7 @@
     make up
     python examples/tables.py [URL]
 
-The program needs sqlglot and DuckDB (the extra `sql`). It prints:
+The program needs streamydb-layers with its extra `sql`. It prints:
 
     20 buyers, 8 bought, 12 were told: check stock
     left: lamp 0, chair 0

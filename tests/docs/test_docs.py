@@ -23,6 +23,7 @@ PAGES = [
     *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
     ROOT / "clients" / "typescript" / "README.md",
+    ROOT / "layers" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]

@@ -5,6 +5,7 @@ code's; and layers need nothing from the engine.
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ ENTRY = (ROOT / "docs" / "layers.md").read_text("utf-8")
 PAGES = {name: (FOLDER / f"{name}.md").read_text("utf-8")
          for name in ("documents", "queue", "leaderboard", "leases")}  # fmt: skip
 LAYERS = ROOT / "layers" / "streamydb_layers"
-"""What the layers import of the package: nothing that runs in the pipeline."""
 EXAMPLES = [
     pytest.param(example, id=f"{name}-{number}")
     for name, page in {**PAGES, "layers": ENTRY}.items()
@@ -94,6 +94,14 @@ def test_the_table_has_every_layer_its_keys_its_example_and_its_limits() -> None
     assert f"scores of {SCORE_MAX.bit_length()} bits, {MEMBERS_MAX} members in one" in ENTRY
     assert f" {STANDINGS_MAX:,} standings in one answer |" in ENTRY
     assert f"| held for {TTL_MS_MAX // 3_600_000} hours at once," in ENTRY
+
+
+def test_the_public_modules_are_those_that_layers_may_import() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    contract = next(each for each in settings["contracts"] if each["name"].startswith("Layers "))
+    allowed = [line.partition(" -> ")[2] for line in contract["ignore_imports"]]
+    rows = re.findall(r"^\| (`streamydb\..*?`) \|", ENTRY, re.MULTILINE)
+    assert sorted(", ".join(rows).split(", ")) == sorted(f"`{module}`" for module in allowed)
 
 
 def test_named_errors_and_limits_are_those_of_the_code() -> None:
