@@ -108,14 +108,14 @@ ROUNDS ?= 10
 test-random: kernels ## Run Hypothesis' tests ROUNDS=10 times with examples that were never drawn
 	for round in $$(seq $(ROUNDS)); do \
 		STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -n $(WORKERS) -m "hypothesis and not long" \
-			--hypothesis-profile=drawn tests/unit || exit; \
+			--hypothesis-profile=drawn tests/unit tests/layers || exit; \
 	done
 
 .PHONY: proof
 proof: kernels ## Run the randomized tests; write what they execute into docs/proof.md
 	rm -f bench/results/proof.json
 	STREAMYDB_SIM_SEEDS=400 $(PYTEST) -q -n $(WORKERS) $(HANDED_OUT) -m "not (spark or kafka or long)" --record-modules \
-		tests/unit tests/simulation
+		tests/unit tests/simulation tests/layers
 
 .PHONY: test-docker
 test-docker: venv ## Build and start the images in a Docker daemon
@@ -178,10 +178,10 @@ sbom: $(READY) jars ## Write sbom.json: Python packages and jars, CycloneDX
 
 .PHONY: clean
 clean: ## Remove .venv and what tools leave behind; data and cached jars stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info layers/build layers/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): setup.cfg pyproject.toml constraints.txt
+$(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$(PYTHON) is older than Python 3.11, or missing. Name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -204,15 +204,15 @@ install-pyspark:
 install-first:
 	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
 install-others: install-first
-	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server test | grep -v '^pyspark')
+	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server sql alchemy test | grep -v '^pyspark')
 install-kernels: install-first
-	-@PYTHONPATH=. $(AFTER) $(SIMULATE)
-	-@PYTHONPATH=. $(AFTER) $(FOLLOW)
+	-@PYTHONPATH=.:layers $(AFTER) $(SIMULATE)
+	-@PYTHONPATH=.:layers $(AFTER) $(FOLLOW)
 install-jars: install-pyspark
 	-@PYTHONPATH=. $(BIN)/python -m streamydb.local.jars
 install-this: install-pyspark install-others
-	@$(PIP) -e '.[server]'
+	@$(PIP) -e '.[server,sql]' -e './layers[sql]'
 
 $(READY_DEV): $(READY)
-	@$(PIP) -e '.[server,test,dev]'
+	@$(PIP) -e '.[server,sql,test,dev]' -e './layers[sql,alchemy,test]'
 	@touch $@

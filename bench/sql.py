@@ -47,7 +47,7 @@ class SqlOptions:
 
 
 class _Store:
-    """Keys in memory for one thread; see `layers.tables.transaction.Store`."""
+    """Keys in memory for one thread; see `streamydb_layers.tables.transaction.Store`."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -57,7 +57,7 @@ class _Store:
         return self
 
     def run(self, function: Callable[[Any], _T]) -> _T:
-        from streamydb.layers.tables.transaction import Overlay
+        from streamydb_layers.tables.transaction import Overlay
 
         overlay = Overlay(self)
         value = function(overlay)
@@ -144,8 +144,8 @@ def sql(options: SqlOptions, phases: Phases) -> dict[str, Any]:
 
 def _batch(case: _Case, options: SqlOptions, best: _Best) -> None:
     """Execute some statements on new tables, and in SQLite."""
-    from streamydb.layers.tables import Tables
-    from streamydb.layers.tables.parsing import bind, parse
+    from streamydb_layers.tables import Tables
+    from streamydb_layers.tables.parsing import bind, parse
 
     count = max(1, round(options.statements * case.share))
     params = [case.params(number) for number in range(count)]

@@ -3,7 +3,7 @@
     make up
     python examples/alarms.py [URL]
 
-The program needs nothing but the client; the facade has the extra `sql`. It prints:
+The program needs nothing but the client; the facade has streamydb-layers[sql]. It prints:
 
     cellar rose from 12 to 31
     hall rose from 18 to 30

@@ -21,8 +21,8 @@ from typing import Any
 
 from common import clear, connect
 from streamydb.client import Client, View
-from streamydb.layers.documents import Collection
-from streamydb.layers.errors import UniqueViolationError
+from streamydb_layers.documents import Collection
+from streamydb_layers.errors import UniqueViolationError
 
 RECIPES = [
     ("pancakes", "main", 20, 2), ("omelette", "main", 25, 3), ("risotto", "main", 35, 0),

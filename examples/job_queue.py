@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from common import clear, connect, folder
 from streamydb.client import Client, View
-from streamydb.layers.errors import ClaimLostError
-from streamydb.layers.queue import Claim, Queue
+from streamydb_layers.errors import ClaimLostError
+from streamydb_layers.queue import Claim, Queue
 
 ORDERS, WORKERS = 20, 4
 

@@ -19,9 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
 from common import clear, connect
-from streamydb.client import CheckFailedError, Client
-from streamydb.client.transactions import Builder
-from streamydb.layers.leaderboard import Leaderboard, Standing
+from streamydb.client import Builder, CheckFailedError, Client
+from streamydb_layers.leaderboard import Leaderboard, Standing
 
 PLAYERS = ["ann", "bob", "cid", "dan", "eve", "flo", "gil", "hal"]
 POINTS = 10

@@ -18,8 +18,8 @@ import time
 
 from common import clear, connect
 from streamydb.client import CheckFailedError
-from streamydb.layers.errors import LeaseHeldError
-from streamydb.layers.leases import Lease, Leases
+from streamydb_layers.errors import LeaseHeldError
+from streamydb_layers.leases import Lease, Leases
 
 TTL_MS = 1_000
 

@@ -3,7 +3,7 @@
     make up
     python examples/tables.py [URL]
 
-The program needs sqlglot and DuckDB (the extra `sql`). It prints:
+The program needs streamydb-layers with its extra `sql`. It prints:
 
     20 buyers, 8 bought, 12 were told: check stock
     left: lamp 0, chair 0
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 from common import clear, connect
-from streamydb.layers.tables import ConstraintViolationError, Tables, TablesView
+from streamydb_layers.tables import ConstraintViolationError, Tables, TablesView
 
 NAME = "example"
 TABLES = """

@@ -104,9 +104,14 @@ ABORTED_CODES: Final[dict[str, str]] = {
 """Codes of results with status ``aborted``: executed, and nothing was written."""
 
 
-def install(extra: str) -> str:
-    """Return the command that installs an extra; streamy-db is in no package registry."""
-    return f"pip install '.[{extra}]' in a checkout of streamy-db, or the same of its wheel"
+def install(extra: str, folder: str = ".") -> str:
+    """Return the command that installs an extra; streamy-db is in no package registry.
+
+    Args:
+        extra: of the distribution.
+        folder: of the distribution in a checkout: streamydb, or ``./layers``.
+    """
+    return f"pip install '{folder}[{extra}]' in a checkout of streamy-db, or the same of its wheel"
 
 
 class StreamyError(Exception):

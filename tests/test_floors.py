@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
 
 import streamydb
 
 ROOT = Path(__file__).resolve().parents[1]
+LAYERS = ROOT / "layers"
 LINT = (
-    "import sys; from importlinter.cli import lint_imports; sys.path.insert(0, sys.argv[1]); "
+    "import sys; from importlinter.cli import lint_imports; sys.path[:0] = sys.argv[1:]; "
     "sys.exit(lint_imports(config_filename='pyproject.toml', no_cache=True))"
 )
 
 
-def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+def lint(folder: Path, *more: Path) -> subprocess.CompletedProcess[str]:
     """In a process of its own: import-linter's configuration of logging silences other loggers."""
-    command = [sys.executable, "-c", LINT, str(folder)]
+    command = [sys.executable, "-c", LINT, *map(str, (folder, *more))]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_no_room_imports_from_above() -> None:
-    done = lint(ROOT)
+    done = lint(ROOT, LAYERS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken" in done.stdout
 
@@ -44,8 +49,34 @@ def test_an_import_from_above_is_found(tmp_path: Path) -> None:
     assert "1 broken" in done.stdout
 
 
+PUBLIC = (
+    "client", "client.forks", "errors", "limits", "procedures", "procedures.folder", "sql",
+    "sql.child",
+)  # fmt: skip
+"""What layers may import; docs/layers.md lists the same."""
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"), [("", 0), ("import streamydb.records\n", 1), ("import streamydb\n", 1)]
+)
+def test_layers_may_import_public_modules_only(tmp_path: Path, text: str, broken: int) -> None:
+    layers = tmp_path / "streamydb_layers" / "made"
+    layers.mkdir(parents=True)
+    (layers.parent / "__init__.py").touch()
+    public = "".join(f"import streamydb.{module}\n" for module in PUBLIC)
+    (layers / "__init__.py").write_text(public + text)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    contract = next(each for each in settings["contracts"] if each["name"].startswith("Layers "))
+    lines = [f"{name} = {json.dumps(value)}" for name, value in contract.items()]
+    head = f"root_packages = {json.dumps(settings['root_packages'])}"
+    config = ["[tool.importlinter]", head, "[[tool.importlinter.contracts]]", *lines]
+    (tmp_path / "pyproject.toml").write_text("\n".join(config) + "\n")
+    done = lint(tmp_path, ROOT)
+    assert f" {broken} broken" in done.stdout, done.stdout + done.stderr
+
+
 def test_no_room_hides_a_public_name() -> None:
     """Importing `streamydb.x` sets the attribute `x`, so a function of that name would be gone."""
     rooms = {path.stem for path in (ROOT / "streamydb").iterdir()}
     assert not rooms & set(streamydb.__all__)
-    assert len([room for room in rooms if not room.startswith("_") and room != "py"]) <= 24
+    assert len([room for room in rooms if not room.startswith("_") and room != "py"]) <= 23

@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PACKAGE: Final = ROOT / "streamydb"
+PACKAGES: Final = (ROOT / "streamydb", ROOT / "layers" / "streamydb_layers")
 RESULTS: Final = ROOT / "bench" / "results" / "proof.json"
 PAGE: Final = ROOT / "docs" / "proof.md"
 BEGIN, END = "<!-- proof -->", "<!-- /proof -->"
@@ -65,7 +65,8 @@ def is_randomized(item: Any) -> bool:
     drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     seeded = "seed" in getattr(getattr(item, "callspec", None), "params", {})
     marked = "randomized" in item.keywords
-    return path[:2] == ("tests", "simulation") or drawn or seeded or marked
+    simulated = path[0] == "tests" and "simulation" in path[1:3]
+    return simulated or drawn or seeded or marked
 
 
 def name_of(node: str) -> str:
@@ -76,21 +77,25 @@ def name_of(node: str) -> str:
 def modules(files: Iterable[Path]) -> set[str]:
     """The production modules that some files are."""
     return {
-        ".".join(("streamydb", *path.relative_to(PACKAGE).with_suffix("").parts))
+        ".".join(path.relative_to(package.parent).with_suffix("").parts)
         for path in files
-        if path.is_relative_to(PACKAGE) and path.name != "__init__.py"
+        for package in PACKAGES
+        if path.is_relative_to(package) and path.name != "__init__.py"
     }
 
 
 def every() -> list[str]:
     """All production modules that hold code of their own."""
-    return sorted(modules(PACKAGE.rglob("*.py")))
+    return sorted(modules(path for package in PACKAGES for path in package.rglob("*.py")))
 
 
 def functions_of(module: str) -> frozenset[str]:
     """The functions of a module; none of one that is gone."""
-    file = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-    return functions(file) if file.is_file() else frozenset()
+    package, *rooms = module.split(".")
+    files = (
+        each.joinpath(*rooms).with_suffix(".py") for each in PACKAGES if each.name == package
+    )
+    return next((functions(file) for file in files if file.is_file()), frozenset())
 
 
 @cache

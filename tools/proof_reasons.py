@@ -52,11 +52,11 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.roles": "rights in Kafka; `tests/kafka/test_security.py` uses just them",
     "streamydb.kafka.topic_plans": _TOPICS,
     "streamydb.kafka.upkeep": _TOPICS,
-    "streamydb.layers.documents.clients": "hands calls to `layers.documents.core`",
-    "streamydb.layers.leases.clients": "hands calls to `layers.leases.core`",
-    "streamydb.layers.tables.alchemy": "hands calls to `layers.tables.dbapi`; SQLAlchemy's suite",
-    "streamydb.layers.tables.dbapi": "hands calls to `layers.tables.database`",
-    "streamydb.layers.tables.migrations": "tells Alembic the words of the dialect; decides nothing",
+    "streamydb_layers.documents.clients": "hands calls to `documents.core`",
+    "streamydb_layers.leases.clients": "hands calls to `leases.core`",
+    "streamydb_layers.tables.alchemy": "hands calls to `tables.dbapi`; SQLAlchemy's suite",
+    "streamydb_layers.tables.dbapi": "hands calls to `tables.database`",
+    "streamydb_layers.tables.migrations": "tells Alembic the words of the dialect; decides nothing",
     "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",
     "streamydb.local.broker": _STARTS,
     "streamydb.local.class_data": _STARTS,
@@ -110,11 +110,12 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.spark.session": _FRAMES,
     "streamydb.spark.snapshots": _FRAMES,
     "streamydb.spark.submission": _FRAMES,
-    "streamydb.layers.tables.process": (
-        "a process of its own; `unit/layers/test_tables_random.py` drives it over REST"
+    "streamydb_layers.tables.process": (
+        "a process of its own; `tests/layers/unit/test_tables_random.py` drives it over REST"
     ),
-    "streamydb.sql.process": (
-        "begins the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
+    "streamydb.sql.tables": "hands calls to `streamydb_layers.tables`, which has rows of its own",
+    "streamydb.sql.child": (
+        "bounds the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
     ),
     "streamydb.testing.database": _STARTS,
     "streamydb.verify.whatif.parquet": "writes what others have found, whole or not at all",

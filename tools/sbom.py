@@ -35,7 +35,8 @@ from streamydb.local import jars
 __all__ = ["bill", "jar_components", "main", "python_components"]
 
 ROOT = "streamydb"
-SETUP = Path(__file__).resolve().parent.parent / "setup.cfg"
+TOP = Path(__file__).resolve().parent.parent
+SETUPS = (TOP / "setup.cfg", TOP / "layers" / "setup.cfg")
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "streamydb")
 
 
@@ -53,13 +54,17 @@ def python_components(extras: Sequence[str] = ()) -> list[Component]:
 
 
 def _own_requirements(extras: Sequence[str]) -> list[Requirement]:
-    """What setup.cfg asks for."""
-    setup = configparser.ConfigParser()
-    setup.read(SETUP, "utf-8")
-    wanted = [setup["options"]["install_requires"]]
-    wanted += [setup["options.extras_require"][extra] for extra in ("server", *extras)]
+    """What both distributions ask for, without themselves."""
+    wanted: list[str] = []
+    for file in SETUPS:
+        setup = configparser.ConfigParser()
+        setup.read(file, "utf-8")
+        offered = setup["options.extras_require"]
+        wanted.append(setup["options"]["install_requires"])
+        wanted += [offered[extra] for extra in ("server", *extras) if extra in offered]
     lines = (line.strip() for text in wanted for line in text.splitlines())
-    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+    needs = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return [need for need in needs if need.name != ROOT]
 
 
 def _needs(package: Requirement) -> list[Requirement]:

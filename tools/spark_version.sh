@@ -19,7 +19,7 @@ sed -i.old "s/\(name=\"spark-sql-kafka-0-10_2.13\" rev=\)\"[^\"]*\"/\1\"$connect
 other/bin/pip install --quiet --no-deps "pyspark==$pyspark"
 folder() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 folder "$python" > "$(folder other/bin/python)/environment.pth"
-export PYTHONPATH="$scratch" STREAMYDB_CACHE="$scratch/cache"  # Ivy's reports in a cache are of one manifest
+export PYTHONPATH="$scratch:$scratch/layers" STREAMYDB_CACHE="$scratch/cache"  # Ivy's reports in a cache are of one manifest
 other/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
 other/bin/python -m streamydb.local.jars --packages
 other/bin/python -m pytest -q -p no:cacheprovider "$test"

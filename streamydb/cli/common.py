@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from streamydb.errors import StreamyError
 from streamydb.local.disk import said_of
 from streamydb.local.signals import unwinding
 
@@ -99,7 +100,8 @@ def _code(error: Exception) -> int | None:
     module = type(error).__module__.partition(".")[0]
     if isinstance(error, typer.Exit) or "Exit" in type(error).__name__:
         return None
-    return EXIT_FAILED if module in {"streamydb", "confluent_kafka", "cimpl"} else None
+    ours = isinstance(error, StreamyError) or module in {"streamydb", "confluent_kafka", "cimpl"}
+    return EXIT_FAILED if ours else None
 
 
 def open_what_is_closed() -> None:

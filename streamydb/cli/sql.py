@@ -20,8 +20,7 @@ from streamydb.cli.options import Json, Named
 from streamydb.cli.target import facade_of, find_target
 
 if TYPE_CHECKING:
-    from streamydb.layers.tables import Result
-    from streamydb.layers.tables.dbapi import Connection
+    from streamydb.sql.tables import Connection, Result
 
 
 def sql(
@@ -39,12 +38,13 @@ def sql(
     json: Json = False,
 ) -> None:
     """Execute SQL on tables, one transaction a statement; BEGIN and COMMIT make one of several."""
+    from streamydb.sql.tables import TablesMissingError, connect, require
+
     try:
-        from streamydb.layers.tables import dbapi
-    except ImportError as error:
+        require()
+    except TablesMissingError as error:
         fail(str(error), EXIT_USAGE)
-    address = facade_of(find_target(named), url)
-    connection = dbapi.connect(address, tables, token=token, autocommit=True)
+    connection = connect(facade_of(find_target(named), url), tables, token)
     try:
         if statements is None and sys.stdin.isatty():
             _prompt(connection, json=json)
@@ -74,11 +74,11 @@ def _execute(connection: Connection, text: str, *, json: bool) -> None:
     Raises:
         UnicodeEncodeError: the text is no UTF-8; DuckDB has no words for that.
     """
-    from streamydb.layers.tables.parsing import parse
+    from streamydb.sql.tables import execute
 
     text.encode()
-    for statement in parse(text):
-        show(connection.run(statement), json=json)
+    for result in execute(connection, text):
+        show(result, json=json)
 
 
 def _prompt(connection: Connection, *, json: bool) -> None:

@@ -15,8 +15,7 @@ import typer
 from streamydb.local.signals import Terminated
 
 if TYPE_CHECKING:
-    from streamydb.layers.tables.dbapi import Connection
-    from streamydb.layers.tables.schema import Relation
+    from streamydb.sql.tables import Connection, Relation
 
 __all__ = ["HISTORY", "Prompt"]
 
@@ -52,16 +51,16 @@ class Prompt:
             self._end()
 
     def _statements(self) -> Iterator[str]:
-        from streamydb.layers.tables.parsing import TypedLines
+        from streamydb.sql.tables import typed_lines
 
-        typed = TypedLines()
+        typed = typed_lines()
         while True:
             try:
                 line = self._ask("...> " if typed.lines else "sql> ")
             except Terminated:
                 raise
             except KeyboardInterrupt:
-                typed = TypedLines()
+                typed = typed_lines()
                 typer.echo()
                 continue
             except EOFError:
@@ -73,7 +72,7 @@ class Prompt:
                 continue
             if (typed.lines or line.strip()) and typed.take(line):
                 yield "\n".join(typed.lines)
-                typed = TypedLines()
+                typed = typed_lines()
 
     def complete(self, word: str) -> list[str]:
         """The words that begin with this one: of SQL, tables, views, and their columns."""
@@ -83,6 +82,8 @@ class Prompt:
         )
 
     def _command(self, line: str) -> None:
+        from streamydb.sql.tables import describe
+
         word, _, name = line.partition(" ")
         if word != "\\d":
             typer.echo(_HELP)
@@ -95,7 +96,7 @@ class Prompt:
         wanted = name.strip().rstrip(";").strip('"').lower()
         named = [table for table in found if table.name.lower() == wanted]
         for table in named:
-            _describe(table)
+            typer.echo("\n".join(describe(table)))
         if not named:
             typer.echo(f"There is no table or view {name.strip()}.")
 
@@ -134,27 +135,3 @@ class Prompt:
 
 def _columns(table: Relation) -> list[str]:
     return [column.name for column in table.columns]
-
-
-def _describe(table: Relation) -> None:
-    from streamydb.layers.tables.schema import View
-
-    for column in table.columns:
-        more = " not null" if column.not_null else ""
-        more += "" if column.default is None else f" default {column.default}"
-        typer.echo(f"{column.name} {column.type.lower()}{more}")
-    if isinstance(table, View):
-        typer.echo(f"view: {table.query}")
-        return
-    if table.primary_key:
-        typer.echo(f"primary key ({', '.join(table.primary_key)})")
-    for index in table.indexes:
-        kind = "unique index" if index.unique else "index"
-        typer.echo(f"{kind} {index.name} ({', '.join(index.columns)})")
-    for key in table.foreign_keys:
-        typer.echo(
-            f"foreign key {key.name} ({', '.join(key.columns)}) references {key.parent} "
-            f"({', '.join(key.parent_columns)})"
-        )
-    for check in table.checks:
-        typer.echo(f"check {check.name} ({check.expression})")

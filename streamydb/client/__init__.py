@@ -47,9 +47,11 @@ from streamydb.client.aborts import (
     ValueTooLargeError,
 )
 from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.awaiting.driving import drive as drive_async
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.awaiting.watches import AsyncWatch
 from streamydb.client.blocking.client import Client
+from streamydb.client.blocking.driving import drive
 from streamydb.client.blocking.views import Atomic, View
 from streamydb.client.blocking.watches import Watch
 from streamydb.client.connector import connect, connect_async
@@ -102,15 +104,18 @@ from streamydb.client.problems import (
     VerdictUnknownError,
 )
 from streamydb.client.requests import Change, Consistency, Entry
-from streamydb.client.session import Options, Session
+from streamydb.client.session import Options, Session, new_id
 from streamydb.client.snapshots import Snapshot
 from streamydb.client.statements import SqlResult
-from streamydb.client.transactions import Committed, Prepared, RangeEntry
+from streamydb.client.transactions import Builder, Committed, Prepared, RangeEntry, prepare
 from streamydb.records.emission import Emitted
-from streamydb.records.ranges import Range
+from streamydb.records.formats import UNREADABLE
+from streamydb.records.ranges import Range, first_behind
 from streamydb.records.table import Table
+from streamydb.records.values import canonical, decode_value
 
 __all__ = [
+    "UNREADABLE",
     "AbortedError",
     "AnswerTooLargeError",
     "AsyncAtomic",
@@ -123,6 +128,7 @@ __all__ = [
     "BodyTimeoutError",
     "BoundViolatedError",
     "BudgetExceededError",
+    "Builder",
     "Change",
     "CheckFailedError",
     "Client",
@@ -202,6 +208,13 @@ __all__ = [
     "VerdictUnknownError",
     "View",
     "Watch",
+    "canonical",
     "connect",
     "connect_async",
+    "decode_value",
+    "drive",
+    "drive_async",
+    "first_behind",
+    "new_id",
+    "prepare",
 ]

@@ -1,6 +1,6 @@
 """Run transactions of SQL on tables, for a facade or for a client without one.
 
-The statements are executed in a process of their own (`streamydb.layers.tables.process`), which
+The statements are executed in a process of their own (`sql.tables`), which
 asks for what it reads of one snapshot. What it wants to write becomes one transaction, which
 commits if all that was read still holds, as a function under `run` of the client.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from streamydb.errors import CHECK_FAILED, install
+from streamydb.errors import CHECK_FAILED
 from streamydb.facade.auth import Caller
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import Snapshot
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from streamydb.sql.dialogues import DialoguePool
 
 __all__ = ["SqlTransaction", "StatementRunner"]
-
-_MODULE: Final = "streamydb.layers.tables.process"
-"""Executes statements; it is a layer's, so that it is named here and not imported."""
 
 _PAGE_ENTRIES: Final = 1_000
 _ATTEMPTS_MAX: Final = 30
@@ -168,16 +165,15 @@ class StatementRunner:
             await pool.close()
 
     def _started(self) -> DialoguePool:
-        from importlib.util import find_spec
-
+        from streamydb.sql import tables
         from streamydb.sql.dialogues import DialoguePool
 
         self._queries.must_run()
-        if find_spec("sqlglot") is None:
-            detail = f"This facade has no sqlglot; install it there: {install('sql')}."
+        if (package := tables.missing()) is not None:
+            detail = f"This facade has no {package}; install it there: {tables.INSTALL}."
             raise ProblemError("queries-off", detail)
         if self._pool is None:
-            self._pool = DialoguePool(_MODULE, self._settings.queries_max)
+            self._pool = DialoguePool(tables.PROCESS, self._settings.queries_max)
         return self._pool
 
     async def _executed(

@@ -23,6 +23,7 @@ from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
 from streamydb.procedures.weigher import LIST, instrument
 from streamydb.procedures.workspaces import Workspace, Workspaces, keeps_nothing
+from streamydb.records.decoder import module_key
 
 __all__ = [
     "NO_MODULES",
@@ -68,6 +69,11 @@ class Module(NamedTuple):
     workspaces: Workspaces
     graph: WorkflowGraph | None = None
     text: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """Return the key that says which version of the module is current."""
+        return module_key(self.name)
 
     @property
     def record(self) -> dict[str, Any]:

@@ -16,6 +16,28 @@ batches, `engine` makes connections, `answers` turns results into bounded JSON.
 from __future__ import annotations
 
 from streamydb.records.table import Table
-from streamydb.sql.engine import Sql, SqlMissingError, open_read_model, open_snapshot
+from streamydb.sql.answers import UnheldValueError, fetched, json_value, python_value
+from streamydb.sql.engine import (
+    Sql,
+    SqlMissingError,
+    connect,
+    lock,
+    message_of,
+    open_read_model,
+    open_snapshot,
+)
 
-__all__ = ["Sql", "SqlMissingError", "Table", "open_read_model", "open_snapshot"]
+__all__ = [
+    "Sql",
+    "SqlMissingError",
+    "Table",
+    "UnheldValueError",
+    "connect",
+    "fetched",
+    "json_value",
+    "lock",
+    "message_of",
+    "open_read_model",
+    "open_snapshot",
+    "python_value",
+]

@@ -19,19 +19,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from streamydb.records.formats import UNREADABLE
+from streamydb.sql.child import READY
 
 if TYPE_CHECKING:
     from streamydb.sql.worker import Job, QueryOutcome
 
-__all__ = ["READY", "QueryPool", "Spare", "end", "installed"]
+__all__ = ["QueryPool", "Spare", "end", "installed"]
 
-_SOURCES: Final = Path(__file__).resolve().parents[2]
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
 _OUTPUT_MARGIN_BYTES: Final = 65_536
 _START_S: Final = 60.0
-
-READY: Final = b"\n"
-"""What a process writes when it can take a query."""
 
 
 def installed() -> bool:
@@ -126,7 +123,7 @@ async def _start(module: str) -> Process:
     """A process that has loaded everything: what follows is the work's own time."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", module,
-        stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(), start_new_session=True,
+        stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(module), start_new_session=True,
     )  # fmt: skip
     try:
         async with asyncio.timeout(_START_S):
@@ -140,13 +137,27 @@ async def _start(module: str) -> Process:
     return process
 
 
-def _environment() -> dict[str, str]:
+def _environment(module: str) -> dict[str, str]:
     """Return the variables that a process needs to start, and no setting or secret of this one."""
+    path = dict.fromkeys(map(_folder, (__name__, module)))
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
-        **kept, "PYTHONPATH": str(_SOURCES), "HOME": os.devnull, "LC_ALL": "C.UTF-8",
+        **kept, "PYTHONPATH": os.pathsep.join(path), "HOME": os.devnull, "LC_ALL": "C.UTF-8",
         "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others reserve a gigabyte at once
     }  # fmt: skip
+
+
+def _folder(module: str) -> str:
+    """The folder in which this process has found the package of a module.
+
+    Raises:
+        OSError: it is not installed.
+    """
+    name = module.partition(".")[0]
+    package = importlib.util.find_spec(name)
+    if package is None or package.origin is None:
+        raise OSError(f"the package {name} is not installed")
+    return str(Path(package.origin).resolve().parents[1])
 
 
 async def _exchange(process: Process, job: bytes, bytes_max: int) -> bytes | None:

@@ -8,8 +8,6 @@ only as good as the program in it. `process` begins it.
 from __future__ import annotations
 
 import os
-import re
-import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,20 +20,14 @@ import msgspec
 from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
 from streamydb.read_model.ports import Scannable
 from streamydb.sql.answers import AnswerTooLargeError, UnheldValueError, answer
+from streamydb.sql.child import READY, hold
 from streamydb.sql.engine import connect, lock, message_of, show
-from streamydb.sql.pool import READY
 
-__all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "hold", "main", "run"]
+__all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "main", "run"]
 
 Kind = Literal["done", "invalid", "costly", "large", "gone"]
 
 _MESSAGE_CHARACTERS_MAX: Final = 1_000
-_MARGIN_BYTES: Final = 256 << 20
-"""Memory that a query may take beside what DuckDB counts: stacks, Arrow's batches."""
-
-_STATUS: Final = Path("/proc/self/status")
-_DATA: Final = re.compile(rb"^VmData:\s+(\d+) kB$", re.MULTILINE)
-
 _REFUSED: Final = "Send one SELECT."
 
 
@@ -222,22 +214,3 @@ def _snapshot(job: Job) -> Iterator[tuple[Scannable, int]]:
     ):
         snapshot.scan(limit=1)  # loads what it needs, as long as the process may write files
         yield snapshot, snapshot.seq
-
-
-def hold(memory_bytes: int | None, cpu_s: int, *, for_good: bool = True) -> None:
-    """Hold this process to so much more memory, to processor time in all, and to no new files.
-
-    Args:
-        memory_bytes: None: what was said before.
-        cpu_s: since the process began.
-        for_good: it cannot be given more later.
-    """
-    limits = {resource.RLIMIT_CPU: cpu_s, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
-    used = _DATA.search(_STATUS.read_bytes()) if _STATUS.exists() else None
-    if used is not None and memory_bytes is not None:
-        # Linux; what the libraries have reserved so far counts too
-        limits[resource.RLIMIT_DATA] = 1024 * int(used[1]) + memory_bytes + _MARGIN_BYTES
-    for what, most in limits.items():
-        _, hard = resource.getrlimit(what)
-        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (wanted, wanted if for_good else hard))

@@ -23,6 +23,7 @@ PAGES = [
     *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
     ROOT / "clients" / "typescript" / "README.md",
+    ROOT / "layers" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
@@ -56,10 +57,12 @@ SETTINGS = [
 ]
 CODE = [
     file
-    for folder in ("bench", "jobs", "simulator", "streamydb", "tools")
+    for folder in ("bench", "jobs", "layers", "simulator", "streamydb", "tools")
     for file in (ROOT / folder).rglob("*.py")
 ]
-OWN_FILE = re.compile(r"\b(?:bench|docs|simulator|streamydb|tests|tools)/[\w/]+\.(?:py|md|sh)\b")
+OWN_FILE = re.compile(
+    r"\b(?:bench|docs|layers|simulator|streamydb|tests|tools)/[\w/]+\.(?:py|md|sh)\b"
+)
 CALL = re.compile(r"(?:^|[\s/`])streamydb ([a-z-]+)((?: [^`|\n]*)?)")
 SHORT_CALL = re.compile(r"`([a-z-]+)((?: --[^`\n]*)+)`")
 

@@ -17,6 +17,7 @@ from streamydb.kafka import TopicNames, create
 from streamydb.read_model import ReadModel
 from streamydb.settings import Settings
 from streamydb.verify.oracle.core import Oracle
+from tests.support.sources import PYTHONPATH
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +63,7 @@ def test_all_that_write_at_one_instant_get_their_own_verdicts(
         done = subprocess.run(
             [sys.executable, "-m", "tests.support.forked", "direct", url], cwd=ROOT, text=True,
             capture_output=True, timeout=200, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []

@@ -26,13 +26,13 @@ from streamydb.backup.start import begin
 from streamydb.cli.sql_prompt import Prompt
 from streamydb.client.verification import verify
 from streamydb.kafka.presence import heard
-from streamydb.layers.tables import Tables, dbapi
 from streamydb.local.folder import DatabaseFolder
 from streamydb.pipeline.standby.handover import Standbys
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause
 from streamydb.records.control import Beat, Following
 from streamydb.testing.clients import MemoryHost
 from streamydb.verify.oracle.core import Oracle
+from streamydb_layers.tables import Tables, dbapi
 from tests.support.commands import run
 from tests.support.executed_log import ExecutedLog
 from tests.support.grown import DATABASE, LARGE, NAMES, Grown, encoded

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from streamydb.layers.tables import Tables
-from streamydb.layers.tables.memory import MemoryStore
+from streamydb_layers.tables import Tables
+from streamydb_layers.tables.memory import MemoryStore
 
 
 class Counting(MemoryStore):

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.support.sources import PYTHONPATH
+
 __all__ = ["FOLDER", "NAMES", "assert_prints_what_it_says", "promised", "run"]
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "examples"
@@ -31,7 +33,7 @@ def run(
     return subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), *arguments],
         capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, "PYTHONPATH": str(FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1",
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONDONTWRITEBYTECODE": "1",
              **variables},
     )  # fmt: skip
 

@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import streamydb
 from streamydb.client import AsyncClient, Client
-from streamydb.layers.documents import Collection
-from streamydb.layers.leases import Leases
+from streamydb_layers.documents import Collection
+from streamydb_layers.leases import Leases
 from tests.support.inherited import foreign, modules
 
 __all__ = ["KINDS", "forked"]
@@ -156,7 +156,7 @@ async def _ask_awaiting(client: AsyncClient, number: int) -> None:
 def dbapi(url: str) -> list[str]:
     """A connection by PEP 249, idle at the fork; and one with a transaction, which is the parent's.
     """
-    from streamydb.layers.tables import dbapi as api
+    from streamydb_layers.tables import dbapi as api
 
     connection, opened = api.connect(url, "bank"), api.connect(url, "shop")
     for each in (connection, opened):
@@ -238,8 +238,8 @@ def layers(url: str) -> list[str]:
 
 def remains(url: str) -> list[str]:
     """All that is reachable in a child, of whatever kind of client: none of it is the parent's."""
-    from streamydb.layers.tables import Tables
-    from streamydb.layers.tables import dbapi as api
+    from streamydb_layers.tables import Tables
+    from streamydb_layers.tables import dbapi as api
 
     client, awaited = streamydb.connect(url), streamydb.connect_async(url)
     _stocked(client)

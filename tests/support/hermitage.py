@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamydb.layers.tables import OpenTransaction, Tables, TransactionConflictError
+from streamydb_layers.tables import OpenTransaction, Tables, TransactionConflictError
 
 __all__ = ["SCHEDULES", "Schedule", "filled"]
 

@@ -47,7 +47,7 @@ def foreign(*roots: object) -> list[str]:
 
 def modules() -> list[object]:
     """The values of all names in the modules of the client and the layers."""
-    rooms = ("streamydb.client", "streamydb.layers")
+    rooms = ("streamydb.client", "streamydb_layers")
     return [
         value
         for name, module in tuple(sys.modules.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from streamydb.layers.tables import OpenTransaction, Tables, TransactionConflictError
+from streamydb_layers.tables import OpenTransaction, Tables, TransactionConflictError
 from tests.support.tables import Drawn, Pair
 
 __all__ = ["committed", "interleave"]

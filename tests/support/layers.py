@@ -8,13 +8,13 @@ from itertools import count
 from typing import Any
 
 from streamydb.client import Options
-from streamydb.layers.deployment import module_files
-from streamydb.layers.documents import AsyncCollection, Collection
-from streamydb.layers.leaderboard import AsyncLeaderboard, Leaderboard
-from streamydb.layers.leases import AsyncLeases, Leases
-from streamydb.layers.queue import AsyncQueue, Queue
-from streamydb.layers.steps import Flow, Step
 from streamydb.testing.clients import Awaited, MemoryHost
+from streamydb_layers.deployment import module_files
+from streamydb_layers.documents import AsyncCollection, Collection
+from streamydb_layers.leaderboard import AsyncLeaderboard, Leaderboard
+from streamydb_layers.leases import AsyncLeases, Leases
+from streamydb_layers.queue import AsyncQueue, Queue
+from streamydb_layers.steps import Flow, Step
 
 DRIVERS = ["blocking", "awaiting"]
 QUICK = Options(backoff_s=0.001, backoff_max_s=0.01, conflicts_max=200)

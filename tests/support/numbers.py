@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from streamydb.layers.tables import ConstraintViolationError, DataRefusedError
+from streamydb_layers.tables import ConstraintViolationError, DataRefusedError
 
 __all__ = ["DEFAULT", "MOST", "REFUSED", "SCHEMA", "Insert", "Model", "Update", "answer", "drawn"]
 

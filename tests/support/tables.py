@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamydb.layers.tables import ConstraintViolationError, Tables, TablesView
+from streamydb_layers.tables import ConstraintViolationError, Tables, TablesView
 
 __all__ = ["Drawn", "Pair"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.layers.deployment import FOLDER
+from streamydb_layers.deployment import FOLDER
 from tools import proof
 from tools.functions import Function, called
 

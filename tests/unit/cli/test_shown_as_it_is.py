@@ -23,11 +23,11 @@ from streamydb.cli.txn import _show
 from streamydb.cli.watch import WatchTarget
 from streamydb.cli.watch import _show as show_message
 from streamydb.client.verification import VerificationReport, Violation
-from streamydb.layers.tables import Result as Rows
 from streamydb.local.folder import PipelineStatus
 from streamydb.records import CONSTRAINTS_KEY, canonical, decode_result
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
+from streamydb_layers.tables import Result as Rows
 
 EMOJI = "user:key:1"
 """Between the colons stands the name of an emoji."""

@@ -14,8 +14,8 @@ pytest.importorskip("sqlglot")
 
 from streamydb.cli import app
 from streamydb.cli.sql_prompt import Prompt
-from streamydb.layers.tables import Tables, dbapi
 from streamydb.local.signals import Terminated
+from streamydb_layers.tables import Tables, dbapi
 
 MAKE = "create table t (id int primary key, name text unique default 'x', check (id > 0));"
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from streamydb import connect, connect_async
 from streamydb.client import ClientConfigurationError, ClientError, environment
 from streamydb.errors import ConfigurationError
-from streamydb.layers.tables import dbapi
+from streamydb_layers.tables import dbapi
 from tests.support.served import Served, serving
 
 PROXIES = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]

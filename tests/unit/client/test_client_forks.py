@@ -35,6 +35,7 @@ from streamydb.testing.clients import MemoryHost
 from tests.support.forked import KINDS
 from tests.support.inherited import foreign
 from tests.support.served import Served, serving
+from tests.support.sources import PYTHONPATH
 from tests.unit.client.test_client_http import blocking
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,7 +51,7 @@ def program(kind: str, url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.forked", kind, url], cwd=ROOT, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from streamydb.client import CheckFailedError, Client
-from streamydb.layers.errors import LeaseHeldError, LeaseLostError
-from streamydb.layers.leases import Leases
 from streamydb.testing.clients import MemoryHost
+from streamydb_layers.errors import LeaseHeldError, LeaseLostError
+from streamydb_layers.leases import Leases
 
 TTL_MS = 1_000
 

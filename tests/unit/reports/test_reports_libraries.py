@@ -42,8 +42,6 @@ from sqlalchemy.types import TypeEngine
 
 from streamydb.client import InvalidKeyError
 from streamydb.facade import create_app
-from streamydb.layers.tables import DataRefusedError, StatementInvalidError, Tables
-from streamydb.layers.tables.alchemy import TablesDialect
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import canonical
 from streamydb.spark.payloads import fault_of
@@ -52,6 +50,8 @@ from streamydb.sql.engine import Sql, connect
 from streamydb.testing.clients import MemoryHost
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
+from streamydb_layers.tables import DataRefusedError, StatementInvalidError, Tables
+from streamydb_layers.tables.alchemy import TablesDialect
 from tests.support.seeds import seeds
 
 WIDE = "9" * 38

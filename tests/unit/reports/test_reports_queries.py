@@ -14,7 +14,11 @@ pytest.importorskip("sqlglot")
 import duckdb
 
 from streamydb.facade import create_app
-from streamydb.layers.tables import (
+from streamydb.sql.engine import connect, lock, message_of
+from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
+from streamydb.testing.in_process import InProcess, scenario
+from streamydb.testing.memory import MemoryDatabase
+from streamydb_layers.tables import (
     ConstraintViolationError,
     DataRefusedError,
     SqlError,
@@ -22,10 +26,6 @@ from streamydb.layers.tables import (
     Tables,
     TablesView,
 )
-from streamydb.sql.engine import connect, lock, message_of
-from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
-from streamydb.testing.in_process import InProcess, scenario
-from streamydb.testing.memory import MemoryDatabase
 
 ADVICE = ("SET ", "INSTALL ", "LOAD ", "auto-install")
 FAULTS = (

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from streamydb.layers.tables import SqlError, Tables
+from streamydb_layers.tables import SqlError, Tables
 
 INNER = (
     "(select k from t)", "(select k from t limit 2)",

@@ -1,1 +1,0 @@
-"""Stored procedures that come with the layers; `python -m streamydb.layers` prints their files."""
