@@ -16,6 +16,7 @@ from bench.keeping import keep, require_place
 from bench.workload import DISTRIBUTIONS
 from streamydb.cli.common import EXIT_NO, stdout
 from streamydb.cli.phases import Phases
+from streamydb.local.broker import CLUSTER_BROKERS
 
 __all__ = ["deliver", "named"]
 
@@ -49,6 +50,15 @@ WarmUpSeconds = Annotated[
 CountedSeconds = Annotated[float, typer.Option("--seconds", min=1, help="Seconds that count.")]
 Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")]
 CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
+Replication = Annotated[
+    int,
+    typer.Option(
+        "--replication", help=f"Copies of each topic: 1, or {CLUSTER_BROKERS} on as many brokers."
+    ),
+]
+Synced = Annotated[
+    bool, typer.Option("--sync", help="Brokers flush each append to the disk before they answer.")
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactions.")]
 Folder = Annotated[
     Path | None,

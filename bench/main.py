@@ -24,8 +24,10 @@ from bench.command import (
     Plan,
     Rate,
     Repetitions,
+    Replication,
     Seed,
     Shards,
+    Synced,
     Theta,
     Transactions,
     WarmUp,
@@ -33,10 +35,14 @@ from bench.command import (
     deliver,
     named,
 )
+from bench.copies import copies_of
 from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
 from bench.floor import show as show_floor
 from bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
+from bench.peer import POSTGRESQL, PeerOptions
+from bench.peer import beside as run_peer
+from bench.peer import show as show_peer
 from bench.recovery import GEAR_KINDS, RecoveryOptions
 from bench.recovery import KINDS as RECOVERY_KINDS
 from bench.recovery import recovery as run_recovery
@@ -120,6 +126,18 @@ def bank(
             "comes last, at the largest.",
         ),
     ] = None,
+    sync: Synced = False,
+    replication: Replication = 1,
+    beside: Annotated[
+        str | None,
+        typer.Option("--beside", help=f"Then the same transfers in {POSTGRESQL}, on this machine."),
+    ] = None,
+    connections: Annotated[
+        str, typer.Option("--connections", help="Clients of both, with --beside.")
+    ] = "1,4,16,64",
+    beside_seconds: Annotated[
+        float, typer.Option("--beside-seconds", min=0.5, help="Of each number of clients.")
+    ] = 5.0,
     copy_limit: CopyLimit = True,
     seed: Seed = 1,
     folder: Folder = None,
@@ -132,7 +150,10 @@ def bank(
         warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
         distributions=named(distribution, DISTRIBUTIONS), max_offsets=_most(max_offsets, shards),
         latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
+        copies=copies_of(replication, sync=sync),
     )  # fmt: skip
+    if beside is not None and (keys_series or sustain):
+        raise typer.BadParameter("--beside measures neither --keys-series nor --sustain")
     if keys_series is not None:
         sizes = _numbers(keys_series, "numbers of accounts like 1000,100000", 2)
         then = None if sustain is None else (sustain, load)
@@ -145,6 +166,11 @@ def bank(
             lambda phases: bank_runs.sustained(options, sustain, load, phases, interval),
             show, output, json=json,
         )  # fmt: skip
+    elif beside is not None:
+        named(beside, (POSTGRESQL,))
+        clients = tuple(_numbers(connections, "numbers of clients like 1,4,16,64", 1))
+        both = PeerOptions(bank=options, clients=clients, seconds=beside_seconds)
+        deliver(lambda phases: run_peer(both, phases), show_peer, output, json=json)
     else:
         deliver(lambda phases: bank_runs.bank(options, phases), show, output, json=json)
 
@@ -161,6 +187,11 @@ def latency(
     transactions: Transactions = 200_000,
     plan: Plan = None,
     max_offsets: MaxOffsets = None,
+    sync: Synced = False,
+    replication: Replication = 1,
+    gear: Annotated[
+        str, typer.Option("--gear", help="both: while the real-time gear leads.")
+    ] = "micro-batch",
     copy_limit: CopyLimit = True,
     beside: Annotated[
         int | None,
@@ -179,12 +210,16 @@ def latency(
 
     A backlog and the copy limit are measured afterwards.
     """
+    gears = named(gear, ("micro-batch", "both")) == ("both",)
+    if gears and (shards > 1 or beside is not None):
+        raise typer.BadParameter("--gear both: of one shard, and without --beside")
+    copies = copies_of(replication, sync=sync)
     if beside is not None:
         both = BesideOptions(
             shards=shards, beside=beside, turns=turns, latency_rate=rate, warm_up_s=warm_up,
             latency_s=seconds, accounts=accounts, seed=seed, parent=folder,
             distributions=named(distribution, DISTRIBUTIONS), plan_limit=plan,
-            max_offsets=max_offsets or 0,
+            max_offsets=max_offsets or 0, copies=copies,
         )  # fmt: skip
         deliver(lambda phases: run_beside(both, phases), show_beside, output, json=json)
         return
@@ -192,7 +227,7 @@ def latency(
         shards=shards, latency_rate=rate, warm_up_s=warm_up, latency_s=seconds, accounts=accounts,
         distributions=named(distribution, DISTRIBUTIONS), transactions=transactions, repetitions=1,
         plan_limit=plan, max_offsets=_most(max_offsets, shards), copy_limit=copy_limit, seed=seed,
-        parent=folder,
+        parent=folder, copies=copies, gears=gears,
     )  # fmt: skip
     deliver(lambda phases: others.latency(options, phases), show, output, json=json)
 

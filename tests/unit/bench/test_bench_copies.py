@@ -1,0 +1,91 @@
+"""How the topics of a bench are kept, and what the parts of the system take of the processors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from bench import main
+from bench.common import cost_facts
+from bench.copies import ONE_COPY, TopicCopies, copies_of, copies_text, kept_copies
+from bench.costs import Used
+from bench.engine import cores
+from bench.throughput import Rate
+from streamydb.local.broker.cluster import member_properties
+
+
+@pytest.mark.parametrize(
+    ("replication", "sync", "min_insync", "text"),
+    [
+        (1, False, 1, "1 copy, not synced"),
+        (1, True, 1, "1 copy, synced"),
+        (3, False, 2, "3 copies (2 must have a record), not synced"),
+        (3, True, 2, "3 copies (2 must have a record), synced"),
+    ],
+)
+def test_copies_are_told_and_read_back(
+    replication: int, sync: bool, min_insync: int, text: str
+) -> None:
+    copies = copies_of(replication, sync=sync)
+    assert copies.facts() == {"copies": replication, "min_insync": min_insync, "sync": sync}
+    assert kept_copies(copies.facts()) == copies
+    assert copies_text(copies) == text
+
+
+@pytest.mark.parametrize("replication", [-1, 0, 2, 4])
+def test_other_numbers_of_copies_are_refused(replication: int) -> None:
+    with pytest.raises(typer.BadParameter, match=f"not {replication}"):
+        copies_of(replication, sync=True)
+
+
+def test_an_older_answer_has_one_copy() -> None:
+    assert kept_copies({"benchmark": "bank"}) == ONE_COPY
+
+
+@pytest.mark.parametrize(("command", "run"), [("bank", "bank_runs.bank"), ("latency", "others")])
+def test_the_options_reach_the_measurement(
+    command: str, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    seen: list[TopicCopies] = []
+
+    def measure(options: Any, _phases: Any) -> dict[str, Any]:
+        seen.append(options.copies)
+        return {}
+
+    where = main.bank_runs if run.startswith("bank") else main.others
+    monkeypatch.setattr(where, command, measure)
+    done = CliRunner().invoke(
+        main.app, [command, "--sync", "--replication", "3", "--json"], catch_exceptions=False
+    )
+    assert done.exit_code == 0
+    assert seen == [TopicCopies(3, sync=True)]
+
+
+def test_costs_are_of_all_repetitions_together() -> None:
+    rates = [
+        Rate(100, 1.0, (), 0.5, Used(0.0, 1.0, 2.0), Used(4.0, 1.0, 0.0)),
+        Rate(100, 3.0, (), 0.5, Used(0.0, 1.0, 2.0), Used(4.0, 3.0, 0.0)),
+    ]
+    found = cost_facts(rates)
+    assert found["append_per_s"] == 200.0
+    assert found["append_cpu_us"] == {"pipeline": 0.0, "brokers": 10_000.0, "client": 20_000.0}
+    assert found["cpu_us"] == {"pipeline": 40_000.0, "brokers": 20_000.0, "client": 0.0}
+    assert found["brokers_share"] == round(4.0 / (4.0 * cores()), 4)
+    assert cost_facts([Rate(100, 1.0)]) == {}
+
+
+def test_members_of_a_cluster_know_each_other() -> None:
+    ports = {1: (11, 12), 2: (21, 22), 3: (31, 32)}
+    members = {number: member_properties(number, ports) for number in ports}
+    assert {each["controller.quorum.voters"] for each in members.values()} == {
+        "1@127.0.0.1:12,2@127.0.0.1:22,3@127.0.0.1:32"
+    }
+    assert [each["node.id"] for each in members.values()] == ["1", "2", "3"]
+    assert members[2]["listeners"] == "BROKER://127.0.0.1:21,CONTROLLER://127.0.0.1:22"
+    for each in members.values():
+        assert each["offsets.topic.replication.factor"] == "3"
+        assert each["transaction.state.log.min.isr"] == "2"
