@@ -12,12 +12,15 @@ from bench.copies import TopicCopies, kept_copies
 from bench.sections import markdown
 
 __all__ = [
-    "CONTENTION", "FIGURES_KEPT", "copies_rows", "cost_lines", "costs_of", "machine_lines",
-    "peer_lines", "rate_ratio",
+    "CONTENTION", "FIGURES_KEPT", "GEAR_KEPT", "PEER_KEPT", "copies_rows", "cost_lines", "costs_of",
+    "gear_lines", "latency_kept", "machine_lines", "peer_lines", "rate_ratio",
 ]  # fmt: skip
 
 FIGURES_KEPT: Final = ("copies-1", "copies-1-sync", "copies-3", "copies-3-sync")
 """Names of kept answers, the plain one first."""
+
+PEER_KEPT: Final = "beside-postgresql"
+GEAR_KEPT: Final = "latency-gear-copies-1-sync"
 
 CONTENTION: Final = {
     "uniform": "uniform", "zipf": "Zipf 0.99", "hotpair": "one hot pair",
@@ -26,14 +29,20 @@ CONTENTION: Final = {
 Answer = dict[str, Any]
 
 
+def latency_kept(name: str) -> str:
+    """Return the name of the kept latency beside the kept rates of this name."""
+    return f"latency-{name}"
+
+
 def machine_lines(answer: Answer) -> list[str]:
     """Say where it was measured."""
     machine = answer["machine"]
-    return [
+    told = (
         f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gb']:g} GB, "
         f"load {machine['load']} at the end, PySpark {machine['pyspark']}. Everything runs on this "
         "machine: all brokers, the pipeline, and the load."
-    ]
+    )
+    return [told]
 
 
 def rate_ratio(answer: Answer, plain: Answer, distribution: str = "uniform") -> float:
@@ -130,6 +139,16 @@ def peer_lines(answer: Answer) -> list[str]:
         "PostgreSQL, off", "PostgreSQL's tries again for each, on / off",
     ]  # fmt: skip
     return [told, "", *markdown(head, rows)]
+
+
+def gear_lines(answer: Answer) -> list[str]:
+    """Return the latency while the real-time gear leads."""
+    late, copies = answer["latency_ms"], kept_copies(answer)
+    told = (
+        f"While the real-time gear leads ({_named(copies)}): p50 {_ms(late['p50'])}, p90 "
+        f"{_ms(late['p90'])}, p99 {_ms(late['p99'])} ms at {answer['offered_per_s']:,.0f}/s."
+    )
+    return [told]
 
 
 def _peer_row(peer: Answer, distribution: str, clients: int, *, sync: bool) -> Answer:

@@ -13,11 +13,15 @@ from bench.beside import beside as run_beside
 from bench.beside import show as show_beside
 from bench.command import (
     Accounts,
+    BesidePeer,
+    BesideSeconds,
+    Connections,
     CopyLimit,
     CountedSeconds,
     Distribution,
     Folder,
     Json,
+    KeysSeries,
     LatencySeconds,
     MaxOffsets,
     Output,
@@ -27,6 +31,9 @@ from bench.command import (
     Replication,
     Seed,
     Shards,
+    Sustain,
+    SustainedInterval,
+    SustainedLoad,
     Synced,
     Theta,
     Transactions,
@@ -109,35 +116,15 @@ def bank(
     max_offsets: MaxOffsets = None,
     rate: Rate = 500.0,
     seconds: LatencySeconds = 20.0,
-    sustain: Annotated[
-        float | None, typer.Option("--sustain", min=1, help="Offer a constant load for so long.")
-    ] = None,
-    load: Annotated[
-        float, typer.Option("--load", min=0.01, help="That load, as a multiple of the capacity.")
-    ] = 1.5,
-    interval: Annotated[
-        float, typer.Option("--interval", min=1, help="Seconds of one row of its report.")
-    ] = 10.0,
-    keys_series: Annotated[
-        str | None,
-        typer.Option(
-            "--keys-series",
-            help="Cost of a transfer at each size: 1000,100000,3000000. With --sustain that load "
-            "comes last, at the largest.",
-        ),
-    ] = None,
+    sustain: Sustain = None,
+    load: SustainedLoad = 1.5,
+    interval: SustainedInterval = 10.0,
+    keys_series: KeysSeries = None,
     sync: Synced = False,
     replication: Replication = 1,
-    beside: Annotated[
-        str | None,
-        typer.Option("--beside", help=f"Then the same transfers in {POSTGRESQL}, on this machine."),
-    ] = None,
-    connections: Annotated[
-        str, typer.Option("--connections", help="Clients of both, with --beside.")
-    ] = "1,4,16,64",
-    beside_seconds: Annotated[
-        float, typer.Option("--beside-seconds", min=0.5, help="Of each number of clients.")
-    ] = 5.0,
+    beside: BesidePeer = None,
+    connections: Connections = "1,4,16,64",
+    beside_seconds: BesideSeconds = 5.0,
     copy_limit: CopyLimit = True,
     seed: Seed = 1,
     folder: Folder = None,

@@ -1,7 +1,8 @@
 """PostgreSQL's wire protocol, as far as a load of prepared calls needs it (pure).
 
-A driver would take as much processor time as the server does (asyncpg: some 60 µs a call), and the
-load shares the machine with it. The format is that of PostgreSQL's documentation, "Message
+The load shares the machine with the server, so what it takes the server lacks. asyncpg, the fastest
+driver for Python, took twice as much processor time (28 µs a call against 14, 16 connections), and
+the server did 0.55 of the transfers. The format is that of PostgreSQL's documentation, "Message
 Formats", protocol 3.0.
 """
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 import httpx
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
-from streamydb.kafka import TopicNames, create, grow
-from streamydb.local.broker import EmbeddedBroker, free_port
-from streamydb.settings import Settings
+from streamydb.kafka import TopicNames, grow
+from streamydb.local.broker import free_port
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.clustered import Clustered, another_leads

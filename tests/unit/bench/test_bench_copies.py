@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from bench import main
+from bench import bank, others
 from bench.common import cost_facts
 from bench.copies import ONE_COPY, TopicCopies, copies_of, copies_text, kept_copies
 from bench.costs import Used
 from bench.engine import cores
+from bench.main import app
 from bench.throughput import Rate
 from streamydb.local.broker.cluster import member_properties
 
@@ -26,7 +29,7 @@ from streamydb.local.broker.cluster import member_properties
     ],
 )
 def test_copies_are_told_and_read_back(
-    replication: int, sync: bool, min_insync: int, text: str
+    replication: int, *, sync: bool, min_insync: int, text: str
 ) -> None:
     copies = copies_of(replication, sync=sync)
     assert copies.facts() == {"copies": replication, "min_insync": min_insync, "sync": sync}
@@ -44,22 +47,19 @@ def test_an_older_answer_has_one_copy() -> None:
     assert kept_copies({"benchmark": "bank"}) == ONE_COPY
 
 
-@pytest.mark.parametrize(("command", "run"), [("bank", "bank_runs.bank"), ("latency", "others")])
+@pytest.mark.parametrize(("command", "module"), [("bank", bank), ("latency", others)])
 def test_the_options_reach_the_measurement(
-    command: str, run: str, monkeypatch: pytest.MonkeyPatch
+    command: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from typer.testing import CliRunner
-
     seen: list[TopicCopies] = []
 
     def measure(options: Any, _phases: Any) -> dict[str, Any]:
         seen.append(options.copies)
         return {}
 
-    where = main.bank_runs if run.startswith("bank") else main.others
-    monkeypatch.setattr(where, command, measure)
+    monkeypatch.setattr(module, command, measure)
     done = CliRunner().invoke(
-        main.app, [command, "--sync", "--replication", "3", "--json"], catch_exceptions=False
+        app, [command, "--sync", "--replication", "3", "--json"], catch_exceptions=False
     )
     assert done.exit_code == 0
     assert seen == [TopicCopies(3, sync=True)]
