@@ -105,8 +105,18 @@ def main(
     parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__)
     parser.add_argument("--parts", type=Path, default=_PARTS, help="where answers are kept so far")
     parser.add_argument("--quick", action="store_true", help="small sizes; keeps nothing")
+    parser.add_argument("--list", action="store_true", help="print the names of the parts")
+    parser.add_argument("--only", metavar="PART", help="measure this part; writes no tables")
     given = parser.parse_args(arguments)
     wanted = parts(quick=given.quick)
+    if given.list:
+        sys.stdout.writelines(f"{part.name}\n" for part in wanted)
+        return 0
+    if given.only is not None:
+        chosen = [part for part in wanted if part.name == given.only]
+        if not chosen:
+            parser.error(f"no part is named {given.only}; --list names them")
+        return 1 if measure(chosen, given.parts, run) else 0
     failed = measure(wanted, given.parts, run)
     if failed:
         sys.stdout.write(f"failed: {', '.join(failed)}; run it again to measure only these\n")

@@ -72,7 +72,7 @@ def lose_and_compare(
     51, "power loss of one broker of three, the log's leader and then another, under load",
     "every verdict that was acknowledged is there, without --sync; equal to the serial replay",
 )  # fmt: skip
-def test_no_acknowledged_verdict_is_lost(
+def test_one_of_three_brokers_loses_its_power(
     tmp_path: Path, injected: Callable[..., None]
 ) -> None:
     lose_and_compare(tmp_path, 2, 1, injected)
@@ -84,7 +84,7 @@ def test_no_acknowledged_verdict_is_lost(
     51, "power loss of one broker of three, 20 times at random moments, under load",
     "every verdict that was acknowledged is there, without --sync; equal to the serial replay",
 )  # fmt: skip
-def test_no_acknowledged_verdict_is_lost_in_twenty_losses(
+def test_one_of_three_brokers_loses_its_power_twenty_times(
     tmp_path: Path, injected: Callable[..., None]
 ) -> None:
     lose_and_compare(tmp_path, 20, 2, injected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench import bank, others
+from bench import bank, engine, others
 from bench.common import cost_facts
 from bench.copies import ONE_COPY, TopicCopies, copies_of, copies_text, kept_copies
 from bench.costs import Used
@@ -63,6 +64,22 @@ def test_the_options_reach_the_measurement(
     )
     assert done.exit_code == 0
     assert seen == [TopicCopies(3, sync=True)]
+
+
+@pytest.mark.parametrize("copies", [TopicCopies(), TopicCopies(3), TopicCopies(3, sync=True)])
+def test_topics_are_made_as_asked(
+    copies: TopicCopies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    synced: list[bool] = []
+    monkeypatch.setattr(engine, "create", lambda *_, **given: made.append(given))
+    monkeypatch.setattr(engine, "set_sync", lambda *_, on: synced.append(on))
+    monkeypatch.setattr(engine, "Ends", lambda *_: None)
+    engine.Engine(engine.EngineOptions(copies=copies), tmp_path, "nowhere:1", (1,))
+    assert made == [
+        {"shards": 1, "replication": copies.replication, "min_insync": copies.min_insync}
+    ]
+    assert synced == [True] * copies.sync
 
 
 def test_costs_are_of_all_repetitions_together() -> None:

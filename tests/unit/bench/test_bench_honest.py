@@ -150,3 +150,25 @@ def test_a_run_that_was_ended_goes_on_and_writes_when_all_is_there(
     assert ran == [*names, PEER_KEPT]
     assert written == [True]
     assert {path.stem for path in kept.iterdir()} == set(names)
+
+
+def test_a_part_alone_writes_no_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table, "RESULTS", tmp_path / "nowhere")
+    ran: list[Sequence[str]] = []
+
+    def run(command: Sequence[str]) -> int:
+        ran.append(command)
+        return len(ran) - 1
+
+    where = ["--parts", str(tmp_path)]
+    assert figures.main([*where, "--only", GEAR_KEPT], run) == 0
+    assert figures.main([*where, "--only", GEAR_KEPT], run) == 1
+    assert [Path(command[-1]).stem for command in ran] == [GEAR_KEPT] * 2
+    with pytest.raises(SystemExit):
+        figures.main([*where, "--only", "nothing"], run)
+    assert "--list" in capsys.readouterr().err
+    assert figures.main(["--list"], run) == 0
+    assert capsys.readouterr().out.split() == [part.name for part in figures.parts()]
+    assert len(ran) == 2
