@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from bench import bank, engine, others
@@ -16,6 +18,7 @@ from bench.copies import ONE_COPY, TopicCopies, copies_of, copies_text, kept_cop
 from bench.costs import Used
 from bench.engine import cores
 from bench.main import app
+from bench.report import show
 from bench.throughput import Rate
 from streamydb.local.broker.cluster import member_properties
 
@@ -106,3 +109,30 @@ def test_members_of_a_cluster_know_each_other() -> None:
     for each in members.values():
         assert each["offsets.topic.replication.factor"] == "3"
         assert each["transaction.state.log.min.isr"] == "2"
+
+
+def test_a_report_says_machine_copies_and_sync() -> None:
+    row = {
+        "txn_per_s": 5.0, "us_per_transaction": 2.0, "runs": [5.0], "brokers_share": 0.25,
+        "cpu_us": {"pipeline": 8.5, "brokers": 4.25, "client": 0.5},
+    }  # fmt: skip
+    answer: dict[str, Any] = {
+        "benchmark": "bank", "txn_per_s": 5.0, "copy_limit_txn_per_s": None, "aborted": 0,
+        "ratio_to_copy_limit": None, "latency_ms": None, "shards": 1, "cores": 2,
+        "peak_rss_mb": 12.0, "distributions": {"uniform": row, "zipf": row},
+        "proof": {"results": 7, "accounts": 2, "balances": 20},
+        **TopicCopies(3, sync=True).facts(),
+        "machine": {"processor": "a fast one", "memory_gb": 8, "load": 0.5},
+    }  # fmt: skip
+    out = io.StringIO()
+    show(answer, Console(file=out, width=200))
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert lines[0].split()[:5] == ["transactions/s", "µs", "each", "copies", "sync"]
+    for name, line in zip(("uniform", "zipf"), lines[1:], strict=False):
+        assert line == f"{name} 5 2 3 yes 5"
+    text = "\n".join(lines)
+    for told in (
+        "pipeline 8.5, brokers 4.25", "processor time 25%", "a fast one, 8 GB, load 0.5",
+        "copies 3 copies (2 must have a record), synced",
+    ):  # fmt: skip
+        assert told in text
