@@ -61,6 +61,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
     "serving": (("serving",), serving_lines),
 }
 """More sections of docs/performance.md, by the name of their marks: of which answers, and how."""
+FIGURES_MARKS = ("machine", "copies", "costs", "postgresql")
+"""The sections of docs/figures.md, in their order."""
 SERVERS = ("streamydb", "postgresql", "constant")
 ASKED = {
     "live": "nothing (a constant)", "get": "1 key", "strong": "1 key, strong", "read": "16 keys",
@@ -90,40 +92,46 @@ def table() -> str:
         "measures the latency.",
         "",
         *bank_rows(one, several, late),
-        "",
         *copies_section(),
         END,
     ]
     return "\n".join(lines)
 
 
+def figures_kept() -> bool:
+    """Whether all answers of docs/figures.md are there; `python -m bench.figures` keeps them."""
+    names = (*FIGURES_KEPT, *map(latency_kept, FIGURES_KEPT), PEER_KEPT, GEAR_KEPT)
+    return all((RESULTS / f"{name}.json").exists() for name in names)
+
+
 def copies_section() -> list[str]:
-    """How the rates depend on copies and sync; of README and docs/figures.md."""
+    """How the rates depend on copies and sync; of the README. Empty unless all was kept."""
+    if not figures_kept():
+        return []
     answers = [load(name) for name in FIGURES_KEPT]
     latencies = [load(latency_kept(name)) for name in FIGURES_KEPT]
     return [
+        "",
         "That is one copy, which the broker acknowledges from memory. One shard with copies on",
         "three brokers (two must have a record), and with each append flushed to the disk before",
         "it is acknowledged (`--replication 3`, `--sync`), all on the same machine, by turns:",
         "",
         *copies_rows(answers, latencies),
-        "",
-        "[Figures, honestly](docs/figures.md) says what each row promises, and where PostgreSQL is",
-        "the better choice.",
     ]
 
 
 def figures_sections() -> dict[tuple[str, str], str]:
-    """The sections of docs/figures.md, by their marks."""
-    answers = [load(name) for name in FIGURES_KEPT]
-    latencies = [load(latency_kept(name)) for name in FIGURES_KEPT]
-    beside = load(PEER_KEPT)
-    found = {
-        "machine": machine_lines(answers[0]),
-        "copies": [*copies_rows(answers, latencies), "", *gear_lines(load(GEAR_KEPT))],
-        "costs": cost_lines(answers, beside),
-        "postgresql": peer_lines(beside),
-    }
+    """The sections of docs/figures.md, by their marks; a line to say so if not all was kept."""
+    found = {mark: ["Not measured yet: `make figures`."] for mark in FIGURES_MARKS}
+    if figures_kept():
+        answers = [load(name) for name in FIGURES_KEPT]
+        latencies = [load(latency_kept(name)) for name in FIGURES_KEPT]
+        beside = load(PEER_KEPT)
+        copies = [*copies_rows(answers, latencies), "", *gear_lines(load(GEAR_KEPT))]
+        tables = (
+            machine_lines(answers[0]), copies, cost_lines(answers, beside), peer_lines(beside),
+        )  # fmt: skip
+        found = dict(zip(FIGURES_MARKS, tables, strict=True))
     sections = {}
     for mark, lines in found.items():
         begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,44 @@ def test_a_part_alone_writes_no_tables(
     assert figures.main(["--list"], run) == 0
     assert capsys.readouterr().out.split() == [part.name for part in figures.parts()]
     assert len(ran) == 2
+
+
+def kept(folder: Path) -> None:
+    """Keep answers of all parts, as a run does."""
+    machine = {
+        "cores": 2, "processor": "a fast one", "memory_gb": 8, "load": 0.5, "pyspark": "4.3.0",
+    }  # fmt: skip
+    for name in FIGURES_KEPT:
+        copies, sync = int(name.split("-")[1]), name.endswith("sync")
+        found = answer(1000.0 * copies + sync, copies, sync=sync, machine=machine)
+        (folder / f"{name}.json").write_text(json.dumps(found))
+        (folder / f"{latency_kept(name)}.json").write_text(json.dumps(late(50.0)))
+    beside = {**peer_answer(), "machine": machine}
+    (folder / f"{PEER_KEPT}.json").write_text(json.dumps(beside))
+    (folder / f"{GEAR_KEPT}.json").write_text(json.dumps(late(9.0)))
+
+
+def test_readme_and_page_get_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("README", "PERFORMANCE", "FIGURES"):
+        copy = tmp_path / f"{name}.md"
+        shutil.copyfile(getattr(table, name), copy)
+        monkeypatch.setattr(table, name, copy)
+    results = tmp_path / "results"
+    shutil.copytree(table.RESULTS, results)
+    monkeypatch.setattr(table, "RESULTS", results)
+    for path in results.glob("*copies*"):
+        path.unlink()
+    table.write_all()
+    assert "three brokers" not in table.README.read_text()
+    assert table.FIGURES.read_text().count("Not measured yet") == len(table.FIGURES_MARKS)
+    kept(results)
+    table.write_all()
+    readme, page = table.README.read_text(), table.FIGURES.read_text()
+    assert "| 3 | yes | 3,001/s |" in readme
+    assert "| 3 | yes | 3,001/s |" in page
+    for told in ("a fast one", "p50 9.0, p90", "streamy-db, 3 copies, synced", "PostgreSQL 15.1"):
+        assert told in page
+    assert "Not measured yet" not in page
+    assert readme.count("copies on\nthree brokers") == 1
