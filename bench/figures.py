@@ -1,6 +1,6 @@
 """Measure all of docs/figures.md again: `python -m bench.figures [--parts FOLDER] [--quick]`.
 
-Each part is a command of `streamydb bench`, whose answer is kept in the folder of parts. A part
+Each part is a command of `streamydb bench`, whose answer is kept in a folder. A part
 that is there already is not measured again. With all of them there, their answers are put into
 bench/results, and the tables are written.
 """
@@ -49,22 +49,22 @@ class Part:
 def parts(*, quick: bool = False) -> list[Part]:
     """Return what is measured, in the order of measurement; ``quick``: small sizes, no figures."""
     bank = ["bank", "--no-copy-limit", "--seconds", "0"]
-    late = ["latency", "--no-copy-limit", "--transactions", "100000"]
+    late = ["latency", "--no-copy-limit", "--transactions", "50000"]
     beside = ["bank", "--no-copy-limit", "--beside", "postgresql", "--sync", "--repetitions", "1"]
     if quick:
         bank += ["--transactions", "30000", "--repetitions", "1", "--accounts", "1000"]
         late += ["--warm-up", "2", "--seconds", "2", "--accounts", "1000"]
         beside += ["--transactions", "30000", "--accounts", "1000", "--beside-seconds", "0.5"]
     else:
-        bank += ["--transactions", "400000", "--warm-up-transactions", "800000"]
-        late += ["--warm-up", "30", "--seconds", "20"]
-        beside += ["--transactions", "400000", "--beside-seconds", "4"]
+        bank += ["--transactions", "300000", "--warm-up-transactions", "600000"]
+        late += ["--warm-up", "35", "--seconds", "15"]
+        beside += ["--transactions", "300000", "--beside-seconds", "3"]
     found = [Part(name, (*bank, *_options(copies))) for name, copies in _COPIES.items()]
     found.append(Part(PEER_KEPT, tuple(beside)))
     found += [
         Part(latency_kept(name), (*late, *_options(copies))) for name, copies in _COPIES.items()
     ]
-    gear = (*late, "--gear", "both", "--sync")
+    gear = (*late, "--gear", "both", "--sync", "--rate", "100")
     return [*found, Part(GEAR_KEPT, gear)]
 
 

@@ -54,7 +54,7 @@ update needs no new entry of the index. Keys are integers, which are cheaper tha
 
 _USER: Final = "bench"
 _SYNCS: Final = ("on", "off")
-_WARM_UP_S: Final = 2.0
+_WARM_UP_S: Final = 1.0
 _DRAWN: Final = 200_000
 
 
