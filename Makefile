@@ -161,6 +161,10 @@ bench-literature: venv jars ## Run the five benchmarks of the literature; keep t
 	$(BIN)/streamydb bench literature --results bench/results
 	$(BIN)/python -m bench.table --write
 
+.PHONY: figures
+figures: venv jars ## Measure docs/figures.md again, beside PostgreSQL, in 20 minutes; keep the answers, write the tables
+	$(BIN)/python -m bench.figures
+
 .PHONY: lint
 lint: $(READY_DEV) ## Check style, types, imports and sizes: ruff, mypy, import-linter, tests/test_tidy.py
 	$(BIN)/ruff check .

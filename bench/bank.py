@@ -41,6 +41,7 @@ def bank(options: BankOptions, phases: Phases) -> dict[str, Any]:
         run.warm_up(leading)
         first = run.appender.appended
         rates = run.throughput({name: options.workload(name) for name in options.distributions})
+        memory = run.memory_mb()
         warm_up_s = options.latency_s  # the JVM first compiles what small micro-batches need
         latency = run.latency(leading, options.latency_rate, warm_up_s, options.latency_s)
         run.stop()
@@ -54,6 +55,7 @@ def bank(options: BankOptions, phases: Phases) -> dict[str, Any]:
             "aborted": proof.get("aborted", 0),
             "zipf_to_uniform": _ratio(medians, "zipf"),
             "hotpair_to_uniform": _ratio(medians, "hotpair"),
+            "memory_mb": memory,
             "accounts": options.accounts,
             "distributions": {name: rate_facts(found) for name, found in rates.items()},
             "proof": proof,

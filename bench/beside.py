@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.common import Run, running
+from bench.copies import copies_text, kept_copies
 from bench.engine import cores
 from bench.errors import BenchError
 from bench.latency import Floats, summary
@@ -89,6 +90,7 @@ def _answer(options: BesideOptions, latencies: dict[int, list[Floats]]) -> dict[
         "offered_per_s": options.latency_rate,
         "warm_up_s": options.warm_up_s, "seconds": options.latency_s, "turns": options.turns,
         "accounts": options.accounts, "distribution": options.distributions[0],
+        **options.copies.facts(),
         "cores": cores(), "seed": options.seed, "version": __version__, "machine": machine(),
     }  # fmt: skip
 
@@ -105,3 +107,5 @@ def show(answer: dict[str, Any], console: Console) -> None:
         f"p50 with {one} shards is {answer['ratio']:.2f} times that with {other}"
         f"{spread(answer, 'turns')}."
     )
+    machine = answer["machine"]
+    console.print(f"{copies_text(kept_copies(answer))}; {machine['processor']}.")

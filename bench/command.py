@@ -13,9 +13,11 @@ from rich.console import Console
 
 from bench.ending import ending_in_order
 from bench.keeping import keep, require_place
+from bench.rest.cases import POSTGRESQL
 from bench.workload import DISTRIBUTIONS
 from streamydb.cli.common import EXIT_NO, stdout
 from streamydb.cli.phases import Phases
+from streamydb.local.broker import CLUSTER_BROKERS
 
 __all__ = ["deliver", "named"]
 
@@ -49,6 +51,42 @@ WarmUpSeconds = Annotated[
 CountedSeconds = Annotated[float, typer.Option("--seconds", min=1, help="Seconds that count.")]
 Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")]
 CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
+Replication = Annotated[
+    int,
+    typer.Option(
+        "--replication", help=f"Copies of each topic: 1, or {CLUSTER_BROKERS} on as many brokers."
+    ),
+]
+Synced = Annotated[
+    bool, typer.Option("--sync", help="Brokers flush each append to the disk before they answer.")
+]
+Sustain = Annotated[
+    float | None, typer.Option("--sustain", min=1, help="Offer a constant load for so long.")
+]
+SustainedLoad = Annotated[
+    float, typer.Option("--load", min=0.01, help="That load, as a multiple of the capacity.")
+]
+SustainedInterval = Annotated[
+    float, typer.Option("--interval", min=1, help="Seconds of one row of its report.")
+]
+KeysSeries = Annotated[
+    str | None,
+    typer.Option(
+        "--keys-series",
+        help="Cost of a transfer at each size: 1000,100000,3000000. With --sustain that load "
+        "comes last, at the largest.",
+    ),
+]
+BesidePeer = Annotated[
+    str | None,
+    typer.Option("--beside", help=f"Then the same transfers in {POSTGRESQL}, on this machine."),
+]
+Connections = Annotated[
+    str, typer.Option("--connections", help="Clients of both, with --beside.")
+]
+BesideSeconds = Annotated[
+    float, typer.Option("--beside-seconds", min=0.5, help="Of each number of clients.")
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactions.")]
 Folder = Annotated[
     Path | None,

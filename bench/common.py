@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from bench import workload as w
 from bench.appending import Appender
+from bench.copies import ONE_COPY, TopicCopies
+from bench.costs import Used, pss_mb
 from bench.engine import Engine, EngineOptions, cores, fresh_engine
 from bench.errors import BenchError
 from bench.latency import Floats, open_loop, summary
@@ -22,8 +26,9 @@ from bench.throughput import Rate, backlog, drain, median_rate
 from bench.waiting import settle
 from streamydb import __version__
 from streamydb.cli.phases import Phases
+from streamydb.records.gears import REAL_TIME
 
-__all__ = ["CommonOptions", "Run", "rate_facts", "running"]
+__all__ = ["CommonOptions", "Run", "cost_facts", "rate_facts", "running"]
 
 _SETTLE_S: Final = 10.0
 _LOADED_MAX: Final = 2_000_000
@@ -32,7 +37,10 @@ _LOADED_MAX: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """Options of every benchmark; `transactions` is the size of one backlog."""
+    """Options of every benchmark; `transactions` is the size of one backlog.
+
+    ``gears``: the pipeline also has the real-time gear.
+    """
 
     shards: int = 1
     transactions: int = 600_000
@@ -43,6 +51,8 @@ class CommonOptions:
     latency_rate: float = 500.0
     latency_s: float = 20.0
     copy_limit: bool = True
+    copies: TopicCopies = ONE_COPY
+    gears: bool = False
     seed: int = 1
     parent: Path | None = None
 
@@ -79,6 +89,15 @@ class Run:
             payloads = w.funding(0, keys, value, first_id=first, key_prefix="user/")
             self.appender.append_all(payloads)
             drain(self.engine, self.appender, phase.note)
+
+    def await_real_time(self) -> None:
+        """Wait until the real-time gear leads.
+
+        Raises:
+            BenchError: the pipeline ended, or it does not take the lead.
+        """
+        with self.phases.phase("Waiting for the real-time gear"):
+            self.engine.await_gear(REAL_TIME)
 
     def warm_up(self, workload: w.Workload) -> None:
         """Work off backlogs that do not count, so that the JVM has compiled what is hot."""
@@ -153,6 +172,14 @@ class Run:
         drained = {"transactions": left, "seconds": round(drain_s, 1)}
         return {"offered_per_s": round(rate, 1), "drain": drained, **found}
 
+    def memory_mb(self) -> dict[str, float]:
+        """Memory of the pipeline and of the brokers now, in MB; shared pages count once."""
+        brokers = [psutil.Process(pid) for pid in self.engine.brokers if psutil.pid_exists(pid)]
+        return {
+            "pipeline": round(pss_mb(self.engine.processes()), 1),
+            "brokers": round(pss_mb(brokers), 1),
+        }
+
     def idle_cpu(self, seconds: float = 10.0) -> float:
         """Processor time of the idle pipeline, in percent of one core."""
         with self.phases.phase("Idle") as phase:
@@ -226,6 +253,7 @@ class Run:
             "peak_rss_mb": round(self.engine.memory.peak_mb, 1),
             "state_mb": round(self.engine.state_mb(), 1),
             "shards": options.shards,
+            **options.copies.facts(),
             "cores": cores(),
             "transactions": options.transactions,
             "repetitions": options.repetitions,
@@ -241,8 +269,9 @@ class Run:
 def running(options: CommonOptions, phases: Phases) -> Iterator[Run]:
     """Start an engine for a benchmark; everything has ended after the block."""
     wanted = EngineOptions(
-        shards=options.shards, max_offsets=options.max_offsets, plan_limit=options.plan_limit
-    )
+        shards=options.shards, max_offsets=options.max_offsets, plan_limit=options.plan_limit,
+        copies=options.copies, extra=("--gear", "both") if options.gears else (),
+    )  # fmt: skip
     with fresh_engine(wanted, options.parent, phases) as engine:
         yield Run(options, engine, phases)
 
@@ -257,4 +286,25 @@ def rate_facts(rates: list[Rate]) -> dict[str, Any]:
         "batches": len(batches),
         "records_a_batch": round(sum(b.records for b in batches) / max(1, len(batches))),
         "ms_a_batch": round(sum(b.ms for b in batches) / max(1, len(batches)), 1),
+        **cost_facts(rates),
+    }
+
+
+def cost_facts(rates: list[Rate]) -> dict[str, Any]:
+    """Processor time of a transfer by part, in µs, and what share of all the brokers take.
+
+    Nothing if it was not measured.
+    """
+    count = sum(rate.transactions for rate in rates)
+    appending = sum((rate.appending for rate in rates), Used())
+    executing = sum((rate.executing for rate in rates), Used())
+    append_s = sum(rate.append_s for rate in rates)
+    if append_s <= 0 or executing == Used():
+        return {}
+    whole_s = cores() * sum(rate.seconds for rate in rates)
+    return {
+        "append_per_s": round(count / append_s, 1),
+        "append_cpu_us": appending.us_each(count),
+        "cpu_us": executing.us_each(count),
+        "brokers_share": round(executing.brokers / whole_s, 4),
     }

@@ -7,8 +7,9 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,21 +17,27 @@ from typing import Any, Final
 import msgspec
 import psutil
 
+from bench.copies import CLUSTER_HEAP_MB, ONE_COPY, TopicCopies
+from bench.costs import Used, cpu_of
 from bench.errors import BenchError
 from bench.memory import MemorySampler
 from bench.waiting import Ends, wait_until
 from streamydb.cli.phases import Phases
 from streamydb.kafka import TopicNames, create
+from streamydb.kafka.upkeep import set_sync
 from streamydb.local import processes
-from streamydb.local.broker import EmbeddedBroker
+from streamydb.local.broker import EmbeddedBroker, EmbeddedCluster
 from streamydb.local.folder import PipelineStatus
 from streamydb.local.logs import end_of_log
 
-__all__ = ["Batch", "Engine", "EngineOptions", "cores", "fresh_broker", "fresh_engine"]
+__all__ = [
+    "Batch", "Engine", "EngineOptions", "cores", "fresh_broker", "fresh_brokers", "fresh_engine",
+]  # fmt: skip
 
 _PIPELINE: Final = "pipeline"
 _START_S_MAX: Final = 240.0
 _STOP_S_MAX: Final = 70.0
+_LEADS_S_MAX: Final = 180.0
 _BATCH: Final = re.compile(rb"batch (\d+): (\d+) records in (\d+) ms")
 
 
@@ -41,13 +48,17 @@ def cores() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """What is measured: a database's name, its shards, records a micro-batch and a plan take."""
+    """What is measured: a database's name, its shards, records a micro-batch and a plan take.
+
+    ``copies``: how its topics are kept.
+    """
 
     database: str = "bank"
     shards: int = 1
     max_offsets: int = 200_000
     plan_limit: int | None = None
     cores: int = field(default_factory=cores)
+    copies: TopicCopies = ONE_COPY
     extra: tuple[str, ...] = ()
 
 
@@ -69,9 +80,12 @@ class Engine:
         results: counts results since the engine was made.
         home: the broker's folder.
         memory: samples the memory of the pipeline's processes.
+        brokers: the processes of the brokers, as far as they are measured.
     """
 
-    def __init__(self, options: EngineOptions, folder: Path, bootstrap: str) -> None:
+    def __init__(
+        self, options: EngineOptions, folder: Path, bootstrap: str, brokers: Sequence[int] = ()
+    ) -> None:
         """Create the topics; the pipeline is not started."""
         self.options = options
         self.folder = folder
@@ -79,7 +93,14 @@ class Engine:
         self.bootstrap = bootstrap
         self.connection = {"bootstrap.servers": bootstrap}
         self.names = TopicNames(options.database)
-        create(self.connection, options.database, shards=options.shards)
+        self.brokers = tuple(brokers)
+        copies = options.copies
+        create(
+            self.connection, options.database, shards=options.shards,
+            replication=copies.replication, min_insync=copies.min_insync,
+        )  # fmt: skip
+        if copies.sync:
+            set_sync(self.connection, options.database, on=True)
         self.results = Ends(self.connection, self.names.results)
         self.memory = MemorySampler(self.processes)
 
@@ -164,6 +185,11 @@ class Engine:
         """Processor time that the pipeline's processes have used, in seconds."""
         return self._total(lambda process: sum(process.cpu_times()[:2]))
 
+    def used(self) -> Used:
+        """Processor time so far of the pipeline, of the brokers and of this process."""
+        own = time.process_time()
+        return Used(self.cpu_s(), sum(map(cpu_of, self.brokers)), own)
+
     def handles(self) -> int:
         """Open file descriptors of the pipeline's processes, sockets included."""
         return int(self._total(lambda process: process.num_fds()))
@@ -200,6 +226,19 @@ class Engine:
         """
         wait_until(condition, what, timeout_s, check=self.check)
 
+    def await_gear(self, gear: str) -> None:
+        """Wait until a gear leads.
+
+        Raises:
+            BenchError: it did not, or the pipeline has ended.
+        """
+
+        def leads() -> bool:
+            found = self.status().gear
+            return found is not None and found.gear == gear
+
+        self.wait_for(leads, f"the {gear} gear led", _LEADS_S_MAX)
+
     def check(self) -> None:
         """Raise BenchError if the pipeline has ended."""
         if processes.find(self.folder, _PIPELINE) is None:
@@ -232,13 +271,42 @@ def fresh_broker(parent: Path | None, phases: Phases) -> Iterator[EmbeddedBroker
     Raises:
         BrokerError: it did not start.
     """
-    folder = Path(tempfile.mkdtemp(prefix="streamydb-bench-", dir=parent))
-    try:
+    with _fresh_folder(parent) as folder:
         broker = EmbeddedBroker(folder / "home")
         with phases.phase("Starting a Kafka broker"):
             broker.start()
         with broker:
             yield broker
+
+
+@contextmanager
+def fresh_brokers(
+    copies: TopicCopies, parent: Path | None, phases: Phases
+) -> Iterator[tuple[EmbeddedBroker | EmbeddedCluster, tuple[int, ...]]]:
+    """Run as many brokers as there are copies; yield them and their processes.
+
+    Raises:
+        BrokerError: one did not start.
+    """
+    if copies.replication == 1:
+        with fresh_broker(parent, phases) as broker:
+            yield broker, (broker.record.pid,)
+        return
+    with _fresh_folder(parent) as folder:
+        cluster = EmbeddedCluster(folder / "home", heap_mb=CLUSTER_HEAP_MB)
+        with phases.phase(f"Starting {copies.replication} Kafka brokers"), ExitStack() as started:
+            started.enter_context(cluster)
+            running = started.pop_all()
+        with running:
+            yield cluster, cluster.pids
+
+
+@contextmanager
+def _fresh_folder(parent: Path | None) -> Iterator[Path]:
+    """Make a folder (under `parent`), which is deleted with the block."""
+    folder = Path(tempfile.mkdtemp(prefix="streamydb-bench-", dir=parent))
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -253,8 +321,8 @@ def fresh_engine(
         BenchError: the pipeline did not start.
         BrokerError: the broker did not start.
     """
-    with fresh_broker(parent, phases) as broker:
-        engine = Engine(options, broker.home.parent, broker.bootstrap)
+    with fresh_brokers(options.copies, parent, phases) as (broker, processes):
+        engine = Engine(options, broker.home.parent, broker.bootstrap, processes)
         with engine.running(phases):
             yield engine
 

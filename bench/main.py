@@ -13,19 +13,28 @@ from bench.beside import beside as run_beside
 from bench.beside import show as show_beside
 from bench.command import (
     Accounts,
+    BesidePeer,
+    BesideSeconds,
+    Connections,
     CopyLimit,
     CountedSeconds,
     Distribution,
     Folder,
     Json,
+    KeysSeries,
     LatencySeconds,
     MaxOffsets,
     Output,
     Plan,
     Rate,
     Repetitions,
+    Replication,
     Seed,
     Shards,
+    Sustain,
+    SustainedInterval,
+    SustainedLoad,
+    Synced,
     Theta,
     Transactions,
     WarmUp,
@@ -33,10 +42,14 @@ from bench.command import (
     deliver,
     named,
 )
+from bench.copies import copies_of
 from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
 from bench.floor import show as show_floor
 from bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
+from bench.peer import POSTGRESQL, PeerOptions
+from bench.peer import beside as run_peer
+from bench.peer import show as show_peer
 from bench.recovery import GEAR_KINDS, RecoveryOptions
 from bench.recovery import KINDS as RECOVERY_KINDS
 from bench.recovery import recovery as run_recovery
@@ -103,23 +116,15 @@ def bank(
     max_offsets: MaxOffsets = None,
     rate: Rate = 500.0,
     seconds: LatencySeconds = 20.0,
-    sustain: Annotated[
-        float | None, typer.Option("--sustain", min=1, help="Offer a constant load for so long.")
-    ] = None,
-    load: Annotated[
-        float, typer.Option("--load", min=0.01, help="That load, as a multiple of the capacity.")
-    ] = 1.5,
-    interval: Annotated[
-        float, typer.Option("--interval", min=1, help="Seconds of one row of its report.")
-    ] = 10.0,
-    keys_series: Annotated[
-        str | None,
-        typer.Option(
-            "--keys-series",
-            help="Cost of a transfer at each size: 1000,100000,3000000. With --sustain that load "
-            "comes last, at the largest.",
-        ),
-    ] = None,
+    sustain: Sustain = None,
+    load: SustainedLoad = 1.5,
+    interval: SustainedInterval = 10.0,
+    keys_series: KeysSeries = None,
+    sync: Synced = False,
+    replication: Replication = 1,
+    beside: BesidePeer = None,
+    connections: Connections = "1,4,16,64",
+    beside_seconds: BesideSeconds = 5.0,
     copy_limit: CopyLimit = True,
     seed: Seed = 1,
     folder: Folder = None,
@@ -132,7 +137,10 @@ def bank(
         warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
         distributions=named(distribution, DISTRIBUTIONS), max_offsets=_most(max_offsets, shards),
         latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
+        copies=copies_of(replication, sync=sync),
     )  # fmt: skip
+    if beside is not None and (keys_series or sustain):
+        raise typer.BadParameter("--beside measures neither --keys-series nor --sustain")
     if keys_series is not None:
         sizes = _numbers(keys_series, "numbers of accounts like 1000,100000", 2)
         then = None if sustain is None else (sustain, load)
@@ -145,6 +153,11 @@ def bank(
             lambda phases: bank_runs.sustained(options, sustain, load, phases, interval),
             show, output, json=json,
         )  # fmt: skip
+    elif beside is not None:
+        named(beside, (POSTGRESQL,))
+        clients = tuple(_numbers(connections, "numbers of clients like 1,4,16,64", 1))
+        both = PeerOptions(bank=options, clients=clients, seconds=beside_seconds)
+        deliver(lambda phases: run_peer(both, phases), show_peer, output, json=json)
     else:
         deliver(lambda phases: bank_runs.bank(options, phases), show, output, json=json)
 
@@ -161,6 +174,11 @@ def latency(
     transactions: Transactions = 200_000,
     plan: Plan = None,
     max_offsets: MaxOffsets = None,
+    sync: Synced = False,
+    replication: Replication = 1,
+    gear: Annotated[
+        str, typer.Option("--gear", help="both: while the real-time gear leads.")
+    ] = "micro-batch",
     copy_limit: CopyLimit = True,
     beside: Annotated[
         int | None,
@@ -179,12 +197,16 @@ def latency(
 
     A backlog and the copy limit are measured afterwards.
     """
+    gears = named(gear, ("micro-batch", "both")) == ("both",)
+    if gears and (shards > 1 or beside is not None):
+        raise typer.BadParameter("--gear both: of one shard, and without --beside")
+    copies = copies_of(replication, sync=sync)
     if beside is not None:
         both = BesideOptions(
             shards=shards, beside=beside, turns=turns, latency_rate=rate, warm_up_s=warm_up,
             latency_s=seconds, accounts=accounts, seed=seed, parent=folder,
             distributions=named(distribution, DISTRIBUTIONS), plan_limit=plan,
-            max_offsets=max_offsets or 0,
+            max_offsets=max_offsets or 0, copies=copies,
         )  # fmt: skip
         deliver(lambda phases: run_beside(both, phases), show_beside, output, json=json)
         return
@@ -192,7 +214,7 @@ def latency(
         shards=shards, latency_rate=rate, warm_up_s=warm_up, latency_s=seconds, accounts=accounts,
         distributions=named(distribution, DISTRIBUTIONS), transactions=transactions, repetitions=1,
         plan_limit=plan, max_offsets=_most(max_offsets, shards), copy_limit=copy_limit, seed=seed,
-        parent=folder,
+        parent=folder, copies=copies, gears=gears,
     )  # fmt: skip
     deliver(lambda phases: others.latency(options, phases), show, output, json=json)
 

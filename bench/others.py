@@ -30,6 +30,8 @@ def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
     workload = options.workload(name)
     with running(options, phases) as run:
         run.load_accounts(options.accounts)
+        if options.gears:
+            run.await_real_time()
         latency_ms = run.latency(
             workload, options.latency_rate, options.warm_up_s, options.latency_s
         )
@@ -42,6 +44,7 @@ def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
         limit = run.copy_limit(first, workload.changes_each)
         return {
             "benchmark": "latency",
+            "gears": "both" if options.gears else "micro-batch",
             **run.facts(limit, median_rate(rates)),
             "latency_ms": latency_ms,
             "offered_per_s": options.latency_rate,

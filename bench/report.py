@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.copies import copies_text, kept_copies
+
 __all__ = ["show"]
 
 _COLUMNS = {
@@ -14,6 +16,8 @@ _COLUMNS = {
     "us_per_transaction": "µs each",
     "records_a_batch": "records a batch",
     "ms_a_batch": "ms a batch",
+    "copies": "copies",
+    "sync": "sync",
     "runs": "repetitions",
 }
 _INTERVAL = {
@@ -43,13 +47,15 @@ def show(answer: dict[str, Any], console: Console) -> None:
         if name in answer:
             rates = {answer["benchmark"]: answer[name]}
     if rates:
+        kept = {name: answer[name] for name in ("copies", "sync") if name in answer}
+        rates = {name: {**row, **kept} for name, row in rates.items()}
         console.print(_rows("", _COLUMNS, rates))
     if "sustained" in answer:
         found = answer["sustained"]
         console.print(_rows("", _INTERVAL, dict(enumerate(found["intervals"], 1))))
         minutes = {"first minute": found["first_minute"], "last minute": found["last_minute"]}
         console.print(_rows("", dict(list(_INTERVAL.items())[1:]), minutes))
-    console.print(_summary(answer))
+    console.print(_summary(answer, rates))
 
 
 def _rows(corner: str, columns: dict[str, str], rows: dict[Any, dict[str, Any]]) -> Table:
@@ -62,7 +68,7 @@ def _rows(corner: str, columns: dict[str, str], rows: dict[Any, dict[str, Any]])
     return table
 
 
-def _summary(answer: dict[str, Any]) -> Table:
+def _summary(answer: dict[str, Any], rates: dict[Any, dict[str, Any]]) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     late = answer["latency_ms"] or {}
     late_text = f"p50 {_text(late.get('p50'))}, p99 {_text(late.get('p99'))}"
@@ -85,12 +91,35 @@ def _summary(answer: dict[str, Any]) -> Table:
         ("idle processor, % of a core", answer.get("idle_cpu_percent")),
         ("aborted", answer["aborted"]),
         ("peak memory, MB", answer["peak_rss_mb"]),
+        *_costs(rates),
         ("shards, cores", f"{answer['shards']}, {answer['cores']}"),
+        ("copies", copies_text(kept_copies(answer)) if "copies" in answer else None),
+        ("machine", _machine(answer)),
         ("proof", _proof(answer["proof"])),
     ):
         if value is not None:
             table.add_row(name, _text(value))
     return table
+
+
+def _costs(rates: dict[Any, dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Return what the parts took of the processors, in the first row that says it."""
+    found = next((row for row in rates.values() if "brokers_share" in row), None)
+    if found is None:
+        return []
+    used = found["cpu_us"]
+    each = f"pipeline {_text(used['pipeline'])}, brokers {_text(used['brokers'])}"
+    return [
+        ("processor time of a transfer, µs", each),
+        ("brokers, of all processor time", f"{found['brokers_share']:.0%}"),
+    ]
+
+
+def _machine(answer: dict[str, Any]) -> str | None:
+    if "machine" not in answer:
+        return None
+    machine = answer["machine"]
+    return f"{machine['processor']}, {machine['memory_gb']} GB, load {machine['load']} at the end"
 
 
 def _serving(answer: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -118,6 +147,8 @@ def _proof(proof: dict[str, Any]) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list):
         return " ".join(_text(part) for part in value)
     if isinstance(value, float):

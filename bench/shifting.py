@@ -20,7 +20,7 @@ from rich.table import Table
 from bench.appending import Appender
 from bench.bank import BankOptions
 from bench.common import Run
-from bench.engine import Engine, EngineOptions, fresh_engine
+from bench.engine import EngineOptions, fresh_engine
 from bench.errors import BenchError
 from bench.latency import Arrivals, summary
 from bench.load_profile import FORMS, Floats, LoadProfile
@@ -40,7 +40,6 @@ __all__ = ["FORMS", "LEVELS", "Lead", "ShiftingOptions", "offer", "parts_of", "s
 LEVELS: Final = (500.0, 2_000.0, 20_000.0, 100_000.0)
 """Transactions a second of the plateaus."""
 
-_LEADS_S_MAX: Final = 180.0
 _DRAIN_S_MAX: Final = 240.0
 _TICK_S: Final = 0.002
 _SEND_MAX: Final = 5_000
@@ -100,8 +99,7 @@ def shifting(options: ShiftingOptions, phases: Phases) -> dict[str, Any]:
         run = Run(options, engine, phases)
         run.load_accounts(options.accounts)
         run.warm_up(options.workload("uniform"))
-        with phases.phase("Waiting for the real-time gear"):
-            await_gear(engine, REAL_TIME)
+        run.await_real_time()
         rate = options.levels[0]
         title = f"Warming the real-time gear up at {rate:,.0f}/s"
         run.latencies(options.workload("uniform"), rate, 0.0, options.warm_up_s, title)
@@ -123,20 +121,6 @@ def shifting(options: ShiftingOptions, phases: Phases) -> dict[str, Any]:
             "peak_rss_mb": round(engine.memory.peak_mb, 1),
             **_told(options.profile(), load, leads), "proof": proof, "machine": machine(),
         }  # fmt: skip
-
-
-def await_gear(engine: Engine, gear: str) -> None:
-    """Wait until a gear leads.
-
-    Raises:
-        BenchError: it did not, or the pipeline has ended.
-    """
-
-    def leads() -> bool:
-        found = engine.status().gear
-        return found is not None and found.gear == gear
-
-    engine.wait_for(leads, f"the {gear} gear led", _LEADS_S_MAX)
 
 
 def _offered(run: Run, options: ShiftingOptions) -> _Load:

@@ -12,6 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.honest import (
+    FIGURES_KEPT,
+    GEAR_KEPT,
+    PEER_KEPT,
+    copies_rows,
+    cost_lines,
+    gear_lines,
+    latency_kept,
+    machine_lines,
+    peer_lines,
+)
 from bench.sections import (
     bank_lines,
     bank_rows,
@@ -27,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
+FIGURES = ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 REST_BEGIN, REST_END = "<!-- rest -->", "<!-- /rest -->"
 LITERATURE_BEGIN, LITERATURE_END = "<!-- literature -->", "<!-- /literature -->"
@@ -49,6 +61,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
     "serving": (("serving",), serving_lines),
 }
 """More sections of docs/performance.md, by the name of their marks: of which answers, and how."""
+FIGURES_MARKS = ("machine", "copies", "costs", "postgresql")
+"""The sections of docs/figures.md, in their order."""
 SERVERS = ("streamydb", "postgresql", "constant")
 ASKED = {
     "live": "nothing (a constant)", "get": "1 key", "strong": "1 key, strong", "read": "16 keys",
@@ -78,9 +92,51 @@ def table() -> str:
         "measures the latency.",
         "",
         *bank_rows(one, several, late),
+        *copies_section(),
         END,
     ]
     return "\n".join(lines)
+
+
+def figures_kept() -> bool:
+    """Whether all answers of docs/figures.md are there; `python -m bench.figures` keeps them."""
+    names = (*FIGURES_KEPT, *map(latency_kept, FIGURES_KEPT), PEER_KEPT, GEAR_KEPT)
+    return all((RESULTS / f"{name}.json").exists() for name in names)
+
+
+def copies_section() -> list[str]:
+    """How the rates depend on copies and sync; of the README. Empty unless all was kept."""
+    if not figures_kept():
+        return []
+    answers = [load(name) for name in FIGURES_KEPT]
+    latencies = [load(latency_kept(name)) for name in FIGURES_KEPT]
+    return [
+        "",
+        "That is one copy, which the broker acknowledges from memory. One shard with copies on",
+        "three brokers (two must have a record), and with each append flushed to the disk before",
+        "it is acknowledged (`--replication 3`, `--sync`), all on the same machine, by turns:",
+        "",
+        *copies_rows(answers, latencies),
+    ]
+
+
+def figures_sections() -> dict[tuple[str, str], str]:
+    """The sections of docs/figures.md, by their marks; a line to say so if not all was kept."""
+    found = {mark: ["Not measured yet: `make figures`."] for mark in FIGURES_MARKS}
+    if figures_kept():
+        answers = [load(name) for name in FIGURES_KEPT]
+        latencies = [load(latency_kept(name)) for name in FIGURES_KEPT]
+        beside = load(PEER_KEPT)
+        copies = [*copies_rows(answers, latencies), "", *gear_lines(load(GEAR_KEPT))]
+        tables = (
+            machine_lines(answers[0]), copies, cost_lines(answers, beside), peer_lines(beside),
+        )  # fmt: skip
+        found = dict(zip(FIGURES_MARKS, tables, strict=True))
+    sections = {}
+    for mark, lines in found.items():
+        begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+        sections[begin, end] = "\n".join([begin, *lines, end])
+    return sections
 
 
 def cell(row: dict[str, Any] | None) -> str:
@@ -254,12 +310,19 @@ def sections() -> dict[tuple[str, str], str]:
 def main() -> int:
     """Print the sections, or put them into README and docs."""
     if "--write" not in sys.argv[1:]:
-        sys.stdout.write("\n\n".join([table(), *sections().values()]) + "\n")
+        found = [table(), *sections().values(), *figures_sections().values()]
+        sys.stdout.write("\n\n".join(found) + "\n")
         return 0
-    write(README, (BEGIN, END), table())
-    for marks, section in sections().items():
-        write(PERFORMANCE, marks, section)
+    write_all()
     return 0
+
+
+def write_all() -> None:
+    """Put the sections into README and docs."""
+    write(README, (BEGIN, END), table())
+    for page, sections_of_page in ((PERFORMANCE, sections()), (FIGURES, figures_sections())):
+        for marks, section in sections_of_page.items():
+            write(page, marks, section)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from bench.appending import Appender
+from bench.costs import Used
 from bench.engine import Batch, Engine
 from bench.errors import BenchError
 from bench.waiting import POLL_S, wait_until
@@ -28,11 +29,21 @@ Note = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A backlog's measurement."""
+    """A backlog's measurement.
+
+    Attributes:
+        seconds: from the release of the pipeline to the last result.
+        append_s: how long it took to write the backlog, before that.
+        appending: the processor time that was used meanwhile.
+        executing: the processor time that was used within `seconds`.
+    """
 
     transactions: int
     seconds: float
     batches: tuple[Batch, ...] = ()
+    append_s: float = 0.0
+    appending: Used = field(default_factory=Used)
+    executing: Used = field(default_factory=Used)
 
     @property
     def per_s(self) -> float:
@@ -54,14 +65,18 @@ def backlog(
     drain(engine, appender, lambda _: None)
     before = len(engine.batches())
     engine.pause()
+    unwritten, writing = engine.used(), time.monotonic()
     try:
         appender.append(workload, count, lambda done: note(f"writing the backlog, {done:,}"))
+        append_s, written = time.monotonic() - writing, engine.used()
     finally:
         begun = time.monotonic()
         engine.resume()
     drain(engine, appender, note, poll_s)
     seconds = time.monotonic() - begun
-    return Rate(count, seconds, _batches(engine, before, count))
+    executing = engine.used() - written
+    batches = _batches(engine, before, count)
+    return Rate(count, seconds, batches, append_s, written - unwritten, executing)
 
 
 def _batches(engine: Engine, before: int, count: int) -> tuple[Batch, ...]:

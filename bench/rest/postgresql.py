@@ -112,7 +112,8 @@ def _initialise(programs: Path, folder: Path) -> None:
     )
     if done.returncode:
         said = done.stderr.strip()[-500:]
-        raise BenchError(f"initdb failed: {said}\n`--no-peers` leaves PostgreSQL out")
+        hint = "`bench rest --no-peers`, or `bench bank` without --beside, leaves PostgreSQL out"
+        raise BenchError(f"initdb failed: {said}\n{hint}")
 
 
 @contextmanager

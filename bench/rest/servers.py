@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import psutil
 
+from bench.costs import cpu_of, tree_cpu_s
 from bench.engine import Engine
 from bench.errors import BenchError
 from bench.rest import postgresql
@@ -54,15 +55,13 @@ class Server:
 
     def cpu_s(self) -> float:
         """Processor time that the serving process has used, in seconds."""
-        return _cpu_s(self.process)
+        return cpu_of(self.process.pid)
 
     def store_cpu_s(self) -> float:
         """Processor time that the store's processes have used, in seconds, ended ones included."""
         if self.store is None:
             return 0.0
-        times = self.store.cpu_times()
-        ended = float(times.children_user + times.children_system)
-        return ended + sum(map(_cpu_s, (self.store, *self.store.children())))
+        return tree_cpu_s(self.store)
 
 
 @contextmanager
@@ -178,14 +177,6 @@ def wait_for(process: LocalProcess, port: int) -> None:
         process.wait_until(lambda: _answers(port, "/health/live"), _READY_S_MAX)
     except ProcessError as error:
         raise BenchError(str(error)) from error
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return float(times.user + times.system)
 
 
 def _start(engine: Engine, name: str, *more: str) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 import httpx
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
-from streamydb.kafka import TopicNames, create, grow
-from streamydb.local.broker import EmbeddedBroker, free_port
-from streamydb.settings import Settings
+from streamydb.kafka import TopicNames, grow
+from streamydb.local.broker import free_port
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
+from tests.support.clustered import Clustered, another_leads
 from tests.support.faulty import load, progressed, results_of
 from tests.support.machine import Clock, has_compiler
 
@@ -37,61 +34,6 @@ def test_clean_restarts_of_the_broker(tmp_path: Path, injected: Callable[..., No
         progressed(db, 100)
         assert db.assert_serial().ok
         assert db.processes()[0].pid == driver
-
-
-class Clustered(Database):
-    """A database on three brokers with every topic on all of them; two have to be there."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        ports = {number: (free_port(), free_port()) for number in (1, 2, 3)}
-        voters = ",".join(f"{n}@127.0.0.1:{control}" for n, (_, control) in ports.items())
-        self.brokers = {
-            number: EmbeddedBroker(
-                folder / f"broker-{number}", port=port, heap_mb=384, identity=b"three-brokers-of",
-                properties={
-                    "node.id": str(number), "controller.quorum.voters": voters,
-                    "listeners": f"BROKER://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
-                    "offsets.topic.replication.factor": "3",
-                    "transaction.state.log.replication.factor": "3",
-                },
-            )
-            for number, (port, control) in ports.items()
-        }  # fmt: skip
-        self.broker = self.brokers[1]
-        self.options = ["--bootstrap", self.settings.bootstrap or ""]
-
-    def __enter__(self) -> Self:
-        self.start_brokers()
-        create(self.settings.client_config(), self.name, replication=3, min_insync=2)
-        self.start_pipeline()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill_pipeline()
-        for broker in self.brokers.values():
-            broker.kill()
-
-    @property
-    def settings(self) -> Settings:
-        bootstrap = ",".join(broker.bootstrap for broker in self.brokers.values())
-        return Settings(database=self.name, bootstrap=bootstrap, home=self.folder / "home")
-
-    def start_brokers(self) -> None:
-        """Start all that do not run: none answers before there is a majority."""
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(EmbeddedBroker.start, self.brokers.values()))
-
-    def leader(self) -> int:
-        """Who leads the log; less than one: nobody."""
-        topic = TopicNames(self.name).transactions
-        admin = AdminClient({**self.settings.client_config()})
-        return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
-
-
-def another_leads(db: Clustered, leader: int) -> None:
-    """Wait until somebody leads who has not led before."""
-    wait_for(lambda: db.leader() not in (leader, -1), "a new leader")
 
 
 @pytest.mark.fault(

@@ -14,6 +14,7 @@ import pytest
 
 from bench.floor import FORM_NAMES
 from bench.floor_job import FORMS, REAL_TIME_FORMS
+from bench.rest import postgresql
 
 _TIMEOUT_S: Final = 280
 _SMALL: Final = (
@@ -71,6 +72,42 @@ def test_bank_answers_with_all_fields_and_proves_the_balances(tmp_path: Path, li
     assert proof["balances"] == proof["expected"]
     assert proof["accounts"] == 500
     assert proof["changes"] == 500 + 2 * (proof["committed"] - 10)
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.long
+def test_bank_on_three_brokers_that_sync(tmp_path: Path) -> None:
+    options = (*_SMALL, "--distribution", "uniform", "--seconds", "0", "--no-copy-limit", "--json")
+    kept = ("--replication", "3", "--sync")
+    answer = answer_of(command(tmp_path, "bench", "bank", *options, *kept))
+    assert (answer["copies"], answer["min_insync"], answer["sync"]) == (3, 2, True)
+    row = answer["distributions"]["uniform"]
+    assert 0 < row["brokers_share"] < 1
+    assert all(used > 0 for used in row["cpu_us"].values())
+    assert answer["memory_mb"]["brokers"] > 0
+    assert answer["proof"]["balances"] == answer["proof"]["expected"]
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.long
+def test_bank_beside_postgresql_proves_both(tmp_path: Path) -> None:
+    few = ("--connections", "1,3", "--beside-seconds", "1", "--no-copy-limit", "--json")
+    peer = ("--beside", "postgresql", "--distribution", "uniform,hotpair")
+    asked = command(tmp_path, "bench", "bank", *_SMALL, *few, *peer)
+    lacking = postgresql.missing()
+    if lacking is not None:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode != 0
+        assert lacking in done.stderr
+        return
+    answer = answer_of(asked)
+    rows = answer["peer"]["rows"]
+    asked_for = {("uniform", "hotpair"), (True, False), (1, 3)}
+    fields = ("distribution", "sync", "clients")
+    assert {tuple(dict.fromkeys(row[name] for row in rows)) for name in fields} == asked_for
+    assert all(row["txn_per_s"] > 0 for row in [*rows, *answer["closed"]])
+    for proof in (answer["proof"], answer["peer"]["proof"]):
+        assert (proof["accounts"], proof["balances"]) == (500, proof["expected"])
     assert_nothing_left(tmp_path)
 
 
