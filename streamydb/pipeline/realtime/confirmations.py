@@ -2,7 +2,8 @@
 
 Spark's sink does not say when Kafka has taken a record. So the driver reads the outputs back and
 compares them with what the worker says it has handed to Spark, by hashes. A group is confirmed when
-all its outputs, and those of the groups before it, were seen.
+all its outputs, and those of the groups before it, were seen. `ResolvedGroups` is the driver's rule
+of what it announces.
 
 No two outputs have the same bytes, except tombstones: a key that was deleted twice has two. So the
 hash of a tombstone is made of that of the change before it.
@@ -24,7 +25,8 @@ from streamydb.pipeline.realtime.messages import Executed
 from streamydb.txn_processor.outputs import CHANGES, DIGESTS, Records
 
 __all__ = [
-    "Confirmations", "SeenOutputs", "group_hashes", "output_hashes", "tombstone_hash",
+    "Confirmations", "ResolvedGroups", "SeenOutputs", "group_hashes", "output_hashes",
+    "tombstone_hash",
 ]  # fmt: skip
 
 Hashes = npt.NDArray[np.uint64]
@@ -169,3 +171,30 @@ class Confirmations:
         while self._groups and not self._groups[0].left:
             found.append(self._groups.popleft().said)
         return found
+
+
+class ResolvedGroups:
+    """The driver's rule: up to which group all outputs are written, and what it announces.
+
+    Attributes:
+        last: the last group that is confirmed; None: there is none.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is written yet."""
+        self.last: Executed | None = None
+        self._confirmations = Confirmations()
+
+    def add(self, said: Executed) -> Executed | None:
+        """Note a group; return the one whose resolved record is to be appended now, if any."""
+        return self._resolved(self._confirmations.add(said))
+
+    def see(self, outputs: Iterable[int]) -> Executed | None:
+        """Note outputs that are in Kafka, by their hashes; return as `add` does."""
+        return self._resolved(self._confirmations.see(outputs))
+
+    def _resolved(self, confirmed: Sequence[Executed]) -> Executed | None:
+        """Return the newest of these groups that has a resolved record."""
+        if confirmed:
+            self.last = confirmed[-1]
+        return next((said for said in reversed(confirmed) if said.resolved is not None), None)

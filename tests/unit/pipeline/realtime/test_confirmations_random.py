@@ -13,6 +13,7 @@ from streamydb.columns.table import Ragged
 from streamydb.pipeline.realtime import confirmations
 from streamydb.pipeline.realtime.confirmations import (
     Confirmations,
+    ResolvedGroups,
     SeenOutputs,
     output_hashes,
 )
@@ -20,14 +21,12 @@ from streamydb.pipeline.realtime.messages import Executed
 from streamydb.txn_processor.outputs import CHANGES
 
 
-def _group(seq: int, outputs: list[int]) -> Executed:
-    return Executed(seq, seq, 0, np.array(outputs, np.uint64).tobytes(), b"resolved %d" % seq)
+def _group(seq: int, outputs: list[int], resolved: bytes | None = b"all") -> Executed:
+    return Executed(seq, seq, 0, np.array(outputs, np.uint64).tobytes(), resolved)
 
 
-@pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(80))
-def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) -> None:
-    dice = random.Random(seed)
+def _drawn(dice: random.Random) -> tuple[list[list[int]], list[tuple[str, int]]]:
+    """Draw the outputs of groups, and when each group is told of and each output is seen."""
     groups = [
         [dice.randrange(1, 12) for _ in range(dice.choice([0, 0, 1, 3]))] for _ in range(12)
     ]
@@ -35,6 +34,13 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
     seen = [output for outputs in groups for output in outputs]
     for output in dice.sample(seen, len(seen)):
         events.insert(dice.randint(0, len(events)), ("seen", output))
+    return groups, events
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(80))
+def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) -> None:
+    groups, events = _drawn(random.Random(seed))
     said = iter(range(len(groups)))  # the worker's messages come in order
     counted, confirmed = Confirmations(), []
     told: list[int] = []
@@ -49,6 +55,36 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
             confirmed += counted.see([output])
         assert [group.seq for group in confirmed] == _expected(groups[: len(told)], come)
     assert len(counted) == 0
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(80))
+def test_what_is_announced_is_the_newest_confirmed_group_that_resolves(seed: int) -> None:
+    """It is announced as soon as it is confirmed, and once; where a group resolves nothing, what
+    was announced before stands.
+    """
+    dice = random.Random(seed)
+    groups, events = _drawn(dice)
+    resolves = [dice.random() < 0.5 for _ in groups]
+    said = iter(range(len(groups)))
+    rule, told, come = ResolvedGroups(), 0, list[int]()
+    announced: list[int] = []
+    for kind, output in events:
+        before = announced[-1:]
+        if kind == "said":
+            number = next(said)
+            told = number + 1
+            value = b"%d" % number if resolves[number] else None
+            due = rule.add(_group(number, groups[number], value))
+        else:
+            come.append(output)
+            due = rule.see([output])
+        confirmed = _expected(groups[:told], come)
+        newest = [number for number in confirmed if resolves[number]][-1:]
+        assert ([] if due is None else [due.seq]) == ([] if newest == before else newest)
+        assert due is None or due.resolved == b"%d" % due.seq
+        announced += newest if newest != before else []
+        assert ([] if rule.last is None else [rule.last.seq]) == confirmed[-1:]
 
 
 def _expected(groups: list[list[int]], come: list[int]) -> list[int]:
