@@ -18,7 +18,8 @@ from streamydb.pipeline.realtime.confirmations import (
     output_hashes,
 )
 from streamydb.pipeline.realtime.messages import Executed
-from streamydb.txn_processor.outputs import CHANGES
+from streamydb.records.names import FOLLOW_UP_MARK
+from streamydb.txn_processor.outputs import CHANGES, FOLLOW_UPS
 
 
 def _group(seq: int, outputs: list[int], resolved: bytes | None = b"all") -> Executed:
@@ -95,6 +96,43 @@ def _expected(groups: list[list[int]], come: list[int]) -> list[int]:
         if min(left.values(), default=0) < 0:
             return list(range(number))
     return list(range(len(groups)))
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_others_write_all_groups_are_confirmed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs of others are dropped when they are many; of this gear's none is, however many.
+
+    Up to half of what is kept lies between an output and the worker's message about it.
+    """
+    kept = 20
+    monkeypatch.setattr(confirmations, "_EARLY_MAX", kept)
+    dice, counted = random.Random(seed), Confirmations()
+    others = iter(range(1_000_000, 2_000_000))
+    confirmed: list[int] = []
+    for seq in range(100):
+        outputs = [10 * seq + number for number in range(dice.choice([0, 1, 1, 3]))]
+        early = [output for output in outputs if dice.random() < 0.5]
+        between = dice.randint(0, kept // 2 - len(early))
+        for output in (*early, *(next(others) for _ in range(between))):
+            confirmed += [group.seq for group in counted.see([output])]
+        confirmed += [group.seq for group in counted.add(_group(seq, outputs))]
+        confirmed += [
+            group.seq for group in counted.see(each for each in outputs if each not in early)
+        ]
+    assert confirmed == list(range(100))
+
+
+def test_transactions_of_clients_are_no_outputs_though_they_are_in_the_log() -> None:
+    seen = SeenOutputs()
+    flow = FOLLOW_UP_MARK + b'7/1","ops":[]}'
+    values = [b'{"id":"a","ops":[]}', flow, b"", b"{", b'{"epoch":1}']
+    keys = [b"a", b"$flow/7/1", b"", b"", b""]
+    expected = output_hashes(FOLLOW_UPS, Ragged.of([keys[1]]), Ragged.of([flow])).tolist()
+    assert seen.hashes(FOLLOW_UPS, keys, values) == expected
+    assert seen.hashes(FOLLOW_UPS, [b"a"], [values[0]]) == []
 
 
 def test_an_output_has_one_hash_in_each_process_and_another_in_each_topic() -> None:
