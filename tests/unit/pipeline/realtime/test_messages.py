@@ -14,6 +14,7 @@ from streamydb.pipeline.realtime.messages import (
     Executed,
     FromWorker,
     Left,
+    Ping,
     Play,
 )
 
@@ -22,7 +23,7 @@ from streamydb.pipeline.realtime.messages import (
     "message",
     [
         Play(leads=True, covered=7), Began(3, 4, 99), Executed(9, 12, 3, b"\0" * 16, b"{}"),
-        Executed(9, 12, 3, b""), Left("repeated-id", "why"),
+        Executed(9, 12, 3, b""), Left("repeated-id", "why"), Ping(3),
     ],
 )
 def test_a_message_arrives_as_it_was_sent(message: Play | FromWorker) -> None:
