@@ -33,7 +33,7 @@ from streamydb.pipeline.realtime.core import (
 )
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.inbox import Inbox, LogColumns
-from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Ping, Play
+from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
 from streamydb.pipeline.realtime.rows import record_columns
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
@@ -61,7 +61,7 @@ class _End:
     error: BaseException | None = None
 
 
-_Message: TypeAlias = Play | Ping | _End
+_Message: TypeAlias = Play | _End
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class _Worker:
         self._inbox.say(_End(of_driver=False, error=error))
 
     def _read_driver(self) -> None:
-        while isinstance(message := self._channel.receive(), Play | Ping):
+        while isinstance(message := self._channel.receive(), Play):
             self._inbox.say(message)
         self._inbox.say(_End(of_driver=True))
 
@@ -182,9 +182,6 @@ class _Worker:
                     if item.of_driver:
                         return
                     raise NotForThisGear("ended", "Spark's batch has ended") from item.error
-                if isinstance(item, Ping):
-                    self._channel.send(item)
-                    continue
                 yield from self._given(shard, shard.play(leads=item.leads, covered=item.covered))
             if records:
                 yield from self._given(shard, shard.take(records))

@@ -28,9 +28,8 @@ from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime.confirmations import ResolvedGroups
 from streamydb.pipeline.realtime.host import RealTimeHost
-from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Ping, Play
+from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
 from streamydb.pipeline.realtime.packing import Packing
-from streamydb.pipeline.realtime.pulse import SILENT_S_MAX, Pulse
 from streamydb.pipeline.realtime.query import start_query
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.pipeline.run import RunningQuery
@@ -131,7 +130,6 @@ class GearLife:
         self._groups = ResolvedGroups()
         self._lock = threading.Lock()
         self._noted_s = 0.0
-        self._pulse = Pulse(time.monotonic())
         self._folder = Path(tempfile.mkdtemp(prefix="sdb-gear-"))
         named = gear_of(start.shard.incarnation, uuid.uuid4().hex[:16])
         self._config = msgspec.structs.replace(start.shard, incarnation=named, name=GEAR_NAME)
@@ -179,9 +177,7 @@ class GearLife:
                 )
             )
             self._channel = self._accepted(listener)
-        self._channel.wait_at_most(_BEGIN_S)
         began = self._channel.receive()
-        self._channel.wait_at_most(None)
         if isinstance(began, Left):
             raise GearEnded(began.reason, began.what)
         if not isinstance(began, Began):
@@ -233,8 +229,6 @@ class GearLife:
                 with self._lock:
                     self.executed = said
                     self._announce(self._groups.add(said))
-            elif isinstance(said, Ping):
-                self._pulse.heard(said.number)
             else:
                 what = said.what if isinstance(said, Left) else "its worker is gone"
                 reason = said.reason if isinstance(said, Left) else "fault"
@@ -268,7 +262,6 @@ class GearLife:
         Raises:
             GearEnded: it does not.
         """
-        self._ask()
         if self._ended is not None:
             raise self._ended
         coordinator = self._coordinator
@@ -278,17 +271,6 @@ class GearLife:
             raise GearEnded("rulings", "there are new rulings on faults of ours")
         if self._query is None or not self._query.beats():
             raise GearEnded("fault", f"the real-time query has ended: {self._why()}")
-
-    def _ask(self) -> None:
-        """Ask the worker whether it goes on; one that does not answer has ended."""
-        now_s, channel = time.monotonic(), self._channel
-        number = self._pulse.due(now_s)
-        if number is not None and channel is not None:
-            with suppress(OSError):  # its worker is gone: `_listen` says so
-                channel.send(Ping(number))
-        if self._ended is None and self._pulse.is_lost(now_s):
-            what = f"its worker has not answered for {SILENT_S_MAX:.0f} s"
-            self._ended = GearEnded("fault", what)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something has happened."""

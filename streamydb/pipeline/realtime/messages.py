@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -15,7 +14,7 @@ import msgspec
 
 from streamydb.errors import InvariantViolation
 
-__all__ = ["Began", "Channel", "Executed", "FromWorker", "Left", "Ping", "Play"]
+__all__ = ["Began", "Channel", "Executed", "FromWorker", "Left", "Play"]
 
 FRAME_BYTES_MAX: Final = 64 << 20
 _HEAD: Final = struct.Struct("<I")
@@ -29,15 +28,6 @@ class Play(msgspec.Struct, frozen=True, tag="play"):
 
     leads: bool
     covered: int
-
-
-class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """The driver asks whether the worker goes on; the worker answers with the same message.
-
-    It does when it has executed what it was given before.
-    """
-
-    number: int
 
 
 class Began(msgspec.Struct, frozen=True, tag="began"):
@@ -77,10 +67,10 @@ class Left(msgspec.Struct, frozen=True, tag="left"):
     what: str
 
 
-FromWorker: TypeAlias = Began | Executed | Left | Ping
+FromWorker: TypeAlias = Began | Executed | Left
 
 _encode: Final = msgspec.msgpack.encode
-_decode: Final = msgspec.msgpack.Decoder(Play | Ping | Began | Executed | Left).decode
+_decode: Final = msgspec.msgpack.Decoder(Play | Began | Executed | Left).decode
 
 
 class Channel:
@@ -89,21 +79,15 @@ class Channel:
     def __init__(self, connected: socket.socket) -> None:
         """Take a connected socket."""
         self._socket = connected
-        self._sending = threading.Lock()
 
     def send(self, message: Play | FromWorker) -> None:
-        """Send a message; threads take turns.
+        """Send a message.
 
         Raises:
             OSError: the other end is gone.
         """
         data = _encode(message)
-        with self._sending:
-            self._socket.sendall(_HEAD.pack(len(data)) + data)
-
-    def wait_at_most(self, timeout_s: float | None) -> None:
-        """Take the other end for gone when nothing comes in so long; None: wait for ever."""
-        self._socket.settimeout(timeout_s)
+        self._socket.sendall(_HEAD.pack(len(data)) + data)
 
     def receive(self) -> Play | FromWorker | None:
         """Wait for a message; None when the other end is gone."""

@@ -14,7 +14,6 @@ from streamydb.pipeline.realtime.messages import (
     Executed,
     FromWorker,
     Left,
-    Ping,
     Play,
 )
 
@@ -23,7 +22,7 @@ from streamydb.pipeline.realtime.messages import (
     "message",
     [
         Play(leads=True, covered=7), Began(3, 4, 99), Executed(9, 12, 3, b"\0" * 16, b"{}"),
-        Executed(9, 12, 3, b""), Left("repeated-id", "why"), Ping(3),
+        Executed(9, 12, 3, b""), Left("repeated-id", "why"),
     ],
 )
 def test_a_message_arrives_as_it_was_sent(message: Play | FromWorker) -> None:
