@@ -14,7 +14,7 @@ from simulator.value_mutations import together
 from streamydb.columns.scans import first_name
 from streamydb.key_processor import base
 from streamydb.pipeline.realtime import core
-from streamydb.pipeline.realtime.confirmations import Confirmations
+from streamydb.pipeline.realtime.confirmations import Confirmations, ResolvedGroups
 from streamydb.pipeline.realtime.core import Group, OpenBase, RealTimeShard
 from streamydb.pipeline.realtime.messages import Executed
 from streamydb.pipeline.realtime.overlay import OverlayValues
@@ -160,6 +160,35 @@ def _count_out_of_order() -> Any:
     return mock.patch.object(Confirmations, "_confirmed", confirmed)
 
 
+def _announce_what_waits() -> Any:
+    """The driver announces the newest group that it has heard of, when one before is confirmed."""
+    add, resolved = ResolvedGroups.add, ResolvedGroups._resolved  # noqa: SLF001 - the point
+
+    def note(self: Any, said: Executed) -> Executed | None:
+        self.newest = said
+        return add(self, said)
+
+    def newest(self: Any, confirmed: Sequence[Executed]) -> Executed | None:
+        return None if resolved(self, confirmed) is None else self.newest
+
+    return together(
+        mock.patch.object(ResolvedGroups, "add", note),
+        mock.patch.object(ResolvedGroups, "_resolved", newest),
+    )
+
+
+def _count_what_waits() -> Any:
+    """The driver says of the newest group that it has heard of that its outputs are written."""
+    hear = ResolvedGroups.add
+
+    def add(self: Any, said: Executed) -> Executed | None:
+        group = hear(self, said)
+        self.last = said
+        return group
+
+    return mock.patch.object(ResolvedGroups, "add", add)
+
+
 def _believe_the_exception() -> Any:
     """A fault of ours aborts its transaction at once, in the real-time gear alone."""
     run = RealTimeShard._run  # noqa: SLF001 - the point
@@ -209,6 +238,7 @@ def _begin_with_an_older_base() -> Any:
 
 
 GEAR_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
+    "announced": _announce_what_waits,
     "constraints": _forget_constraints,
     "covered": _write_covered,
     "digests": _forget_digests,
@@ -226,5 +256,6 @@ GEAR_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
     "time": _forget_the_time,
     "unseen": _count_unseen,
     "values": _read_below,
+    "written": _count_what_waits,
 }
 """By name; each gives a context in which the gear is broken."""

@@ -3,7 +3,7 @@
 What the worker has executed is under way: each partition of a topic takes its records in their
 order, but one partition does not wait for another. A kill loses what is under way, or some of it
 comes late. The driver hears from the worker, sees records in the topics, and by these alone it says
-what is written (the real `Confirmations`).
+what is written (the real `ResolvedGroups`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter, deque
+from collections.abc import Callable
+from typing import TypeVar
 
 from simulator.cluster import Cluster, WrittenRecord
-from streamydb.pipeline.realtime.confirmations import Confirmations, SeenOutputs, group_hashes
+from streamydb.pipeline.realtime.confirmations import ResolvedGroups, SeenOutputs, group_hashes
 from streamydb.pipeline.realtime.core import Group
 from streamydb.pipeline.realtime.messages import Executed
 from streamydb.txn_processor import outputs as o
@@ -22,6 +24,7 @@ __all__ = ["GearDriver", "GearSink"]
 
 _CHANGES_PARTITIONS = 2
 _Place = tuple[int, int]
+_T = TypeVar("_T")
 
 
 class GearSink:
@@ -85,7 +88,6 @@ class GearDriver:
     """The driver's knowledge of one start of the gear.
 
     Attributes:
-        written: up to this seq all outputs are in Kafka, as far as it knows.
         announced: up to this seq it has announced that.
     """
 
@@ -95,9 +97,14 @@ class GearDriver:
         self._events = events
         self._said: deque[Executed] = deque()
         self._read = len(cluster.written)
-        self._confirmations, self._seen = Confirmations(), SeenOutputs()
+        self._groups, self._seen = ResolvedGroups(), SeenOutputs()
         self._announced: tuple[int, bytes] | None = None
-        self.written = self.announced = 0
+        self.announced = 0
+
+    @property
+    def written(self) -> int:
+        """Return up to which seq all outputs are in Kafka, as far as it knows."""
+        return 0 if self._groups.last is None else self._groups.last.seq
 
     @property
     def waits(self) -> bool:
@@ -118,7 +125,7 @@ class GearDriver:
     def hear(self, count: int) -> None:
         """Take in so many messages of the worker."""
         for _ in range(min(count, len(self._said))):
-            self._take(self._confirmations.add(self._said.popleft()))
+            self._take(self._groups.add, self._said.popleft())
 
     def read(self, count: int) -> None:
         """Take in so many records of the output topics, whoever wrote them."""
@@ -127,7 +134,7 @@ class GearDriver:
             if record.topic != o.DIGESTS:
                 key, value = record.key or b"", record.value or b""
                 hashes = self._seen.hashes(record.topic, [key], [value])
-                self._take(self._confirmations.see(hashes))
+                self._take(self._groups.see, hashes)
 
     def announce(self, partitions: int = _CHANGES_PARTITIONS) -> None:
         """Append the newest resolved record to so many partitions; 0: Kafka refuses it."""
@@ -141,9 +148,10 @@ class GearDriver:
             WrittenRecord(o.CHANGES, None, value, batch) for _ in range(partitions)
         ]
 
-    def _take(self, confirmed: list[Executed]) -> None:
-        for said in confirmed:
-            self._events["group confirmed"] += 1
-            self.written = said.seq
-            if said.resolved is not None:
-                self._announced = said.seq, said.resolved
+    def _take(self, note: Callable[[_T], Executed | None], news: _T) -> None:
+        """Note news; keep the resolved record that is to be appended."""
+        before = self._groups.last
+        said = note(news)
+        self._events["group confirmed"] += self._groups.last is not before
+        if said is not None and said.resolved is not None:
+            self._announced = said.seq, said.resolved

@@ -35,6 +35,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.columns.shards": _ERRORS,
     "streamydb.facade.about": _SHOWS,
     "streamydb.facade.kafka_streams": _REAL,
+    "streamydb.facade.openapi": _DOCUMENT,
     "streamydb.facade.openapi_schemas": _DOCUMENT,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,

@@ -32,16 +32,26 @@ _SHUT: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
+    "secret_directory": "none",
     "enable_external_access": "false",
 }
-"""No files, no network, no extensions, no variables of this program, nothing on disk."""
+"""No files, no network, no extensions, no variables of this program, nothing on disk.
+
+The folder of secrets is shown as a setting; it would be in the home of this program's user.
+"""
 
 
-_OR_SET: Final = re.compile(r",? or SET \w+ ?=[^\n]*?(?=\.(?:\s|$))")
+_OR_SET: Final = re.compile(
+    r",? or SET \w+ ?=[^\n]*?(?=\.(?:\s|$))|"
+    r"(?<=unrecognized configuration parameter)( \"[^\n]*)\n+Did you mean: [^\n]*"
+)
+"""Other ways by a setting, and the settings whose names are like one that there is not."""
+_FOLDER: Final = re.compile(r'"[^"\n]*/\.duckdb/[^"\n]*"')
+"""A folder of DuckDB in the home of this program's user."""
 _SENTENCE: Final = re.compile(r"(?<=[.:;]) +")
 _ADVICE: Final = re.compile(
     r"(?:\* )?(?:Use \"?SET |SET \w|INSTALL \w|LOAD \w|Please try installing|"
-    r"Alternatively, consider enabling auto)"
+    r"Alternatively, consider enabling auto|Did you mean \"(?:enable|disable|force)_)"
 )
 """Sentences of DuckDB's messages that begin so tell of settings and extensions."""
 
@@ -190,11 +200,15 @@ def lock(connection: duckdb.DuckDBPyConnection) -> None:
 def message_of(error: Exception) -> str:
     """The message of an error of a locked connection, without the advice to change settings.
 
-    Nobody can take that: DuckDB tells of `SET`, `INSTALL` and `LOAD`.
+    Nobody can take that: DuckDB tells of `SET`, `INSTALL` and `LOAD`. A message with bytes that are
+    no text comes from DuckDB as a `UnicodeDecodeError`.
     """
-    told, line, shown = str(error).partition("\n\nLINE ")
+    text = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        text = error.object.decode(errors="backslashreplace")
+    told, line, shown = text.partition("\n\nLINE ")
     kept = []
-    for each in _OR_SET.sub("", told).split("\n"):
+    for each in _FOLDER.sub("of DuckDB", _OR_SET.sub(r"\1", told)).split("\n"):
         sentences = [one for one in _SENTENCE.split(each) if not _ADVICE.match(one)]
         if sentences or not each:
             kept.append(" ".join(sentences))

@@ -163,7 +163,7 @@ def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOu
         return QueryOutcome("costly")
     except (duckdb.InternalException, duckdb.FatalException):
         return QueryOutcome("invalid", message="DuckDB failed on this query.")
-    except (duckdb.Error, UnheldValueError) as fault:
+    except (duckdb.Error, UnheldValueError, UnicodeDecodeError) as fault:
         return QueryOutcome("invalid", message=message_of(fault)[:_MESSAGE_CHARACTERS_MAX])
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
         return QueryOutcome("invalid", message=str(fault)[:_MESSAGE_CHARACTERS_MAX])

@@ -28,7 +28,7 @@ from histories.campaign import files
 from histories.records import read_history
 from streamydb.testing.database import wait_for
 from tests.campaign.faults import FAULTS, Fault
-from tests.campaign.gears import shifts
+from tests.campaign.gears import real_time_leads, shifts
 from tests.campaign.rounds import tell
 from tests.campaign.world import World
 from tests.support.serving import Process
@@ -52,6 +52,7 @@ _KEYS: Final = {"rest": (12, 32), "run": (60, 300), "kafka": (12, 32)}
 
 _REST_S: Final = (4.0, 20.0)
 _HISTORY_S: Final = 3600.0
+_LEAD_S: Final = 180.0
 
 
 @dataclass
@@ -154,6 +155,9 @@ def run(folder: Path, asked: argparse.Namespace, counted: Counted) -> None:
     begun = time.monotonic()
     with ExitStack() as stack:
         stack.enter_context(world.opened(standby=False, disk=False))
+        if gears:  # clients send again, and such an id ends a gear that has not led yet
+            lead = "the lead of the real-time gear"
+            wait_for(lambda: real_time_leads(world) > 0, lead, _LEAD_S)
         under_way: list[Recorded] = []
         stack.callback(lambda: _end(under_way))
         for number in range(asked.histories):

@@ -6,9 +6,12 @@ Every test ends with a serial replay of the log.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from streamydb.pipeline.realtime.gear import ELSEWHERE
@@ -32,12 +35,17 @@ def wait_until_real_time(db: OnShared) -> None:
     wait_for(lambda: leading(db) == "real-time", "the lead of the real-time gear", 180)
 
 
-def kill_worker(db: OnShared) -> None:
-    """SIGKILL the worker of the real-time gear, which leads."""
+def worker_of(db: OnShared) -> int:
+    """Return the process of the worker of the real-time gear, which leads."""
     gear = db.status().gear
     assert gear is not None
     assert gear.worker is not None
-    os.kill(gear.worker, signal.SIGKILL)
+    return gear.worker
+
+
+def kill_worker(db: OnShared) -> None:
+    """SIGKILL that process."""
+    os.kill(worker_of(db), signal.SIGKILL)
 
 
 @pytest.mark.fault(
@@ -145,3 +153,81 @@ def test_a_restart_begins_with_the_base_of_the_run_before(
         assert at_once, "a kill between the values and what they are leaves no base, seldom"
         report = db.assert_serial()
         assert report.transactions >= 1_220
+
+
+@pytest.mark.fault(
+    47, "SIGSTOP of the worker of the real-time gear while it leads, and few transactions come",
+    "the micro-batch gear goes on; another worker leads again; nothing twice when it is let go",
+)  # fmt: skip
+@pytest.mark.long
+def test_the_other_gear_goes_on_when_the_worker_is_halted(
+    database_on_shared: Callable[..., OnShared], injected: Callable[..., None]
+) -> None:
+    with database_on_shared(options=BOTH) as db:
+        db.load(transfers(20, seed=1))
+        wait_until_real_time(db)
+        db.load(transfers(300, seed=2))
+        halted = psutil.Process(worker_of(db))
+        halted.suspend()
+        injected(1)
+        db.load(transfers(20, seed=3))  # the log is not too fast for it
+        wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
+        db.load(transfers(200, seed=4))
+        wait_until_real_time(db)
+        assert worker_of(db) != halted.pid
+        with suppress(psutil.NoSuchProcess):
+            halted.resume()
+        db.load(transfers(200, seed=5))
+        assert db.assert_serial().transactions >= 740
+        assert db.status().state == "running"
+
+
+@pytest.mark.fault(
+    47, "local files of an earlier time are put back while the real-time gear leads, then its "
+    "worker is killed", "both gears go on from where the log and the checkpoint are",
+)  # fmt: skip
+@pytest.mark.long
+def test_a_base_of_an_earlier_time_is_put_back_while_it_runs(
+    database_on_shared: Callable[..., OnShared], injected: Callable[..., None]
+) -> None:
+    with database_on_shared(options=BOTH) as db:
+        db.load(transfers(50, seed=1))
+        wait_until_real_time(db)
+        assert db.stop_pipeline() == 0
+        local, earlier = db.folder / "local", db.folder / "earlier"
+        shutil.copytree(local, earlier)
+        db.start_pipeline()
+        db.load(transfers(300, seed=2))
+        wait_until_real_time(db)
+        local.rename(db.folder / "later")
+        earlier.rename(local)
+        injected(1)
+        db.load(transfers(300, seed=3))
+        kill_worker(db)
+        wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
+        db.load(transfers(200, seed=4))
+        wait_until_real_time(db)
+        db.load(transfers(200, seed=5))
+        assert db.assert_serial().transactions >= 1_050
+
+
+@pytest.mark.fault(
+    47, "SIGKILL of the daemon that forks the workers of both gears, and of all its workers",
+    "the pipeline goes on; the real-time gear leads again",
+)  # fmt: skip
+@pytest.mark.long
+def test_both_gears_come_back_when_the_daemon_of_their_workers_is_killed(
+    database_on_shared: Callable[..., OnShared], injected: Callable[..., None]
+) -> None:
+    with database_on_shared(options=BOTH) as db:
+        db.load(transfers(20, seed=1))
+        wait_until_real_time(db)
+        db.load(transfers(300, seed=2))
+        assert db.kill_workers(daemons=True) >= 2
+        injected(1)
+        db.load(transfers(200, seed=3))
+        wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
+        wait_until_real_time(db)
+        db.load(transfers(200, seed=4))
+        assert db.assert_serial().transactions >= 720
+        assert db.status().state == "running"

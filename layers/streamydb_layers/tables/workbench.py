@@ -159,6 +159,8 @@ class Workbench:
             internal = isinstance(error, duckdb.InternalException | duckdb.FatalException)
             self.broken = self.broken or internal
             raise _refused(error, origin) from None
+        except UnicodeDecodeError as error:  # of DuckDB's message
+            raise _refused(error, origin) from None
         shown = done.description or []
         return Answer(
             tuple(column[0] for column in shown), tuple(str(column[1]) for column in shown), rows
@@ -270,14 +272,15 @@ def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
         raise DataRefusedError(str(error)) from None
 
 
-def _refused(error: duckdb.Error, origin: exp.Expr | None) -> SqlError:
+def _refused(error: duckdb.Error | UnicodeDecodeError, origin: exp.Expr | None) -> SqlError:
     """The error in the statement's own words, with the place of the name that it is about."""
     import duckdb
 
     first, *more = message_of(error).partition("\n\nLINE")[0].splitlines()
     message = first.partition("Error: ")[2] or first
     hints = [line.strip() for line in more if line.startswith(_HINTS) and _OWN not in line]
-    data = isinstance(error, duckdb.DataError | duckdb.InvalidInputException)
+    of_values = duckdb.DataError | duckdb.InvalidInputException | UnicodeDecodeError
+    data = isinstance(error, of_values)
     kind = DataRefusedError if data else StatementInvalidError
     return kind(" ".join([message, *hints]), place_of(_culprit(message, origin)))
 

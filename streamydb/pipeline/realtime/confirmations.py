@@ -2,7 +2,8 @@
 
 Spark's sink does not say when Kafka has taken a record. So the driver reads the outputs back and
 compares them with what the worker says it has handed to Spark, by hashes. A group is confirmed when
-all its outputs, and those of the groups before it, were seen.
+all its outputs, and those of the groups before it, were seen. `ResolvedGroups` is the driver's rule
+of what it announces.
 
 No two outputs have the same bytes, except tombstones: a key that was deleted twice has two. So the
 hash of a tombstone is made of that of the change before it.
@@ -21,10 +22,12 @@ import numpy.typing as npt
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.table import Ragged
 from streamydb.pipeline.realtime.messages import Executed
-from streamydb.txn_processor.outputs import CHANGES, DIGESTS, Records
+from streamydb.records.names import FOLLOW_UP_MARK
+from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, Records
 
 __all__ = [
-    "Confirmations", "SeenOutputs", "group_hashes", "output_hashes", "tombstone_hash",
+    "Confirmations", "ResolvedGroups", "SeenOutputs", "group_hashes", "output_hashes",
+    "tombstone_hash",
 ]  # fmt: skip
 
 Hashes = npt.NDArray[np.uint64]
@@ -36,8 +39,8 @@ _TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 _TOMBSTONE_FACTOR: Final = 0xD6E8_FEB8_6659_FD93
 _DELETE: Final = b'{"op":"d"'
 _DELETES_MAX: Final = 8
-_EARLY_MAX: Final = 1_000_000
-"""Outputs that are seen before the worker has told of them, at most."""
+_EARLY_MAX: Final = 100_000
+"""Outputs that are seen before the worker has told of them, at most; the newest are kept."""
 
 
 def output_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
@@ -86,7 +89,13 @@ class SeenOutputs:
         self._deletes: dict[bytes, list[int]] = {}
 
     def hashes(self, topic: int, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
-        """Return the hashes of the next outputs of a topic, as `output_hashes` has them."""
+        """Return the hashes of the next outputs of a topic, as `output_hashes` has them.
+
+        Most records of the log are transactions of clients; these are no outputs.
+        """
+        if topic == FOLLOW_UPS:
+            rows = [row for row, value in enumerate(values) if value.startswith(FOLLOW_UP_MARK)]
+            keys, values = [keys[row] for row in rows], [values[row] for row in rows]
         hashes: list[int] = _plain_hashes(topic, Ragged.of(keys), Ragged.of(values)).tolist()
         if topic != CHANGES:
             return hashes
@@ -116,6 +125,36 @@ class _Group:
     left: int
 
 
+class _EarlyOutputs:
+    """Outputs that were seen before the worker has told of them, the newest ones.
+
+    Most are written by others, and the worker never tells of them. So the older half is dropped
+    when there are too many; this gear's own wait here for some milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._newer: Counter[int] = Counter()
+        self._older: Counter[int] = Counter()
+        self._count = 0
+
+    def add(self, output: int) -> None:
+        """Add one of this hash."""
+        self._newer[output] += 1
+        self._count += 1
+        if self._count > _EARLY_MAX // 2:
+            self._older, self._newer, self._count = self._newer, Counter(), 0
+
+    def take(self, output: int) -> bool:
+        """Take one of this hash away; return False if there is none."""
+        for outputs in (self._older, self._newer):
+            if output in outputs:
+                outputs[output] -= 1
+                if not outputs[output]:
+                    del outputs[output]
+                return True
+        return False
+
+
 class Confirmations:
     """Groups that wait for their outputs to be seen, in order.
 
@@ -127,7 +166,7 @@ class Confirmations:
         """Nothing was handed to Spark yet."""
         self._groups: deque[_Group] = deque()
         self._waiting: dict[int, deque[_Group]] = {}
-        self._early: Counter[int] = Counter()
+        self._early = _EarlyOutputs()
 
     def __len__(self) -> int:
         """Return how many groups wait."""
@@ -137,9 +176,7 @@ class Confirmations:
         """Note a group; return the groups that are confirmed now."""
         group = _Group(said, 0)
         for output in np.frombuffer(said.outputs, np.uint64).tolist():
-            if self._early.get(output):
-                self._drop_early(output)
-            else:
+            if not self._early.take(output):
                 group.left += 1
                 self._waiting.setdefault(output, deque()).append(group)
         self._groups.append(group)
@@ -150,22 +187,42 @@ class Confirmations:
         for output in outputs:
             groups = self._waiting.get(output)
             if groups is None:
-                self._early[output] += 1
+                self._early.add(output)
                 continue
             groups.popleft().left -= 1
             if not groups:
                 del self._waiting[output]
-        if len(self._early) > _EARLY_MAX:
-            self._early.clear()  # of others: this gear follows
         return self._confirmed()
-
-    def _drop_early(self, output: int) -> None:
-        self._early[output] -= 1
-        if not self._early[output]:
-            del self._early[output]
 
     def _confirmed(self) -> list[Executed]:
         found: list[Executed] = []
         while self._groups and not self._groups[0].left:
             found.append(self._groups.popleft().said)
         return found
+
+
+class ResolvedGroups:
+    """The driver's rule: up to which group all outputs are written, and what it announces.
+
+    Attributes:
+        last: the last group that is confirmed; None: there is none.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is written yet."""
+        self.last: Executed | None = None
+        self._confirmations = Confirmations()
+
+    def add(self, said: Executed) -> Executed | None:
+        """Note a group; return the one whose resolved record is to be appended now, if any."""
+        return self._resolved(self._confirmations.add(said))
+
+    def see(self, outputs: Iterable[int]) -> Executed | None:
+        """Note outputs that are in Kafka, by their hashes; return as `add` does."""
+        return self._resolved(self._confirmations.see(outputs))
+
+    def _resolved(self, confirmed: Sequence[Executed]) -> Executed | None:
+        """Return the newest of these groups that has a resolved record."""
+        if confirmed:
+            self.last = confirmed[-1]
+        return next((said for said in reversed(confirmed) if said.resolved is not None), None)

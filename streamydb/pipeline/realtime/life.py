@@ -26,7 +26,7 @@ from streamydb.kafka.rulings import RulingTopic
 from streamydb.key_processor.base import Base
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.realtime.confirmations import Confirmations
+from streamydb.pipeline.realtime.confirmations import ResolvedGroups
 from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
 from streamydb.pipeline.realtime.packing import Packing
@@ -113,7 +113,6 @@ class GearLife:
 
     Attributes:
         executed: what the worker has said last; None: it has not begun.
-        confirmed: the last group whose outputs are all in Kafka.
         worker: the worker's process; 0: it has not begun.
         ready: it could take over at once.
     """
@@ -126,12 +125,11 @@ class GearLife:
         """
         self._start = start
         self.executed: Executed | None = None
-        self.confirmed: Executed | None = None
         self.worker = 0
         self.ready = False
         self._ended: GearEnded | None = None
         self._changed = threading.Event()
-        self._confirmations = Confirmations()
+        self._groups = ResolvedGroups()
         self._lock = threading.Lock()
         self._noted_s = 0.0
         self._folder = Path(tempfile.mkdtemp(prefix="sdb-gear-"))
@@ -233,7 +231,7 @@ class GearLife:
             if isinstance(said, Executed):
                 with self._lock:
                     self.executed = said
-                    self._take(self._confirmations.add(said))
+                    self._announce(self._groups.add(said))
             else:
                 what = said.what if isinstance(said, Left) else "its worker is gone"
                 reason = said.reason if isinstance(said, Left) else "fault"
@@ -243,20 +241,16 @@ class GearLife:
 
     def _see(self, hashes: Sequence[int]) -> None:
         with self._lock:
-            self._take(self._confirmations.see(hashes))
+            self._announce(self._groups.see(hashes))
 
-    def _take(self, confirmed: list[Executed]) -> None:
-        """Say what is resolved: all outputs of these groups are in Kafka."""
-        if not confirmed:
-            return
-        self.confirmed = confirmed[-1]
-        told = [said.resolved for said in confirmed if said.resolved is not None]
-        if told:
-            self._announcer.announce(told[-1].decode())
+    def _announce(self, group: Executed | None) -> None:
+        """Append the resolved record of a group."""
+        if group is not None and group.resolved is not None:
+            self._announcer.announce(group.resolved.decode())
 
     def note(self) -> None:
         """Tell the coordinator how far this gear is."""
-        confirmed, coordinator = self.confirmed, self._coordinator
+        confirmed, coordinator = self._groups.last, self._coordinator
         now_s = time.monotonic()
         if confirmed is None or coordinator is None or now_s - self._noted_s < _NOTE_S:
             return

@@ -92,7 +92,7 @@ def _function(session: SparkSession) -> Any:
     compiler.cook(text)
     classes: dict[str, bytes] = dict(compiler.getBytecodes())
     context: Any = session.sparkContext
-    jar = Path(SparkFiles.getRootDirectory()) / "packing" / "record-packing.jar"
+    jar = Path(SparkFiles.getRootDirectory()) / "packing" / f"{_CLASS}.jar"
     jar.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(jar, "w") as archive:
         for name, code in sorted(classes.items()):

@@ -13,21 +13,21 @@ from streamydb.columns.table import Ragged
 from streamydb.pipeline.realtime import confirmations
 from streamydb.pipeline.realtime.confirmations import (
     Confirmations,
+    ResolvedGroups,
     SeenOutputs,
     output_hashes,
 )
 from streamydb.pipeline.realtime.messages import Executed
-from streamydb.txn_processor.outputs import CHANGES
+from streamydb.records.names import FOLLOW_UP_MARK
+from streamydb.txn_processor.outputs import CHANGES, FOLLOW_UPS
 
 
-def _group(seq: int, outputs: list[int]) -> Executed:
-    return Executed(seq, seq, 0, np.array(outputs, np.uint64).tobytes(), b"resolved %d" % seq)
+def _group(seq: int, outputs: list[int], resolved: bytes | None = b"all") -> Executed:
+    return Executed(seq, seq, 0, np.array(outputs, np.uint64).tobytes(), resolved)
 
 
-@pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(80))
-def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) -> None:
-    dice = random.Random(seed)
+def _drawn(dice: random.Random) -> tuple[list[list[int]], list[tuple[str, int]]]:
+    """Draw the outputs of groups, and when each group is told of and each output is seen."""
     groups = [
         [dice.randrange(1, 12) for _ in range(dice.choice([0, 0, 1, 3]))] for _ in range(12)
     ]
@@ -35,6 +35,13 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
     seen = [output for outputs in groups for output in outputs]
     for output in dice.sample(seen, len(seen)):
         events.insert(dice.randint(0, len(events)), ("seen", output))
+    return groups, events
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(80))
+def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) -> None:
+    groups, events = _drawn(random.Random(seed))
     said = iter(range(len(groups)))  # the worker's messages come in order
     counted, confirmed = Confirmations(), []
     told: list[int] = []
@@ -51,6 +58,36 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
     assert len(counted) == 0
 
 
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(80))
+def test_what_is_announced_is_the_newest_confirmed_group_that_resolves(seed: int) -> None:
+    """It is announced as soon as it is confirmed, and once; where a group resolves nothing, what
+    was announced before stands.
+    """
+    dice = random.Random(seed)
+    groups, events = _drawn(dice)
+    resolves = [dice.random() < 0.5 for _ in groups]
+    said = iter(range(len(groups)))
+    rule, told, come = ResolvedGroups(), 0, list[int]()
+    announced: list[int] = []
+    for kind, output in events:
+        before = announced[-1:]
+        if kind == "said":
+            number = next(said)
+            told = number + 1
+            value = b"%d" % number if resolves[number] else None
+            due = rule.add(_group(number, groups[number], value))
+        else:
+            come.append(output)
+            due = rule.see([output])
+        confirmed = _expected(groups[:told], come)
+        newest = [number for number in confirmed if resolves[number]][-1:]
+        assert ([] if due is None else [due.seq]) == ([] if newest == before else newest)
+        assert due is None or due.resolved == b"%d" % due.seq
+        announced += newest if newest != before else []
+        assert ([] if rule.last is None else [rule.last.seq]) == confirmed[-1:]
+
+
 def _expected(groups: list[list[int]], come: list[int]) -> list[int]:
     """The first groups all of whose outputs have come; one that came counts once."""
     left = Counter(come)
@@ -59,6 +96,43 @@ def _expected(groups: list[list[int]], come: list[int]) -> list[int]:
         if min(left.values(), default=0) < 0:
             return list(range(number))
     return list(range(len(groups)))
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_others_write_all_groups_are_confirmed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs of others are dropped when they are many; of this gear's none is, however many.
+
+    Up to half of what is kept lies between an output and the worker's message about it.
+    """
+    kept = 20
+    monkeypatch.setattr(confirmations, "_EARLY_MAX", kept)
+    dice, counted = random.Random(seed), Confirmations()
+    others = iter(range(1_000_000, 2_000_000))
+    confirmed: list[int] = []
+    for seq in range(100):
+        outputs = [10 * seq + number for number in range(dice.choice([0, 1, 1, 3]))]
+        early = [output for output in outputs if dice.random() < 0.5]
+        between = dice.randint(0, kept // 2 - len(early))
+        for output in (*early, *(next(others) for _ in range(between))):
+            confirmed += [group.seq for group in counted.see([output])]
+        confirmed += [group.seq for group in counted.add(_group(seq, outputs))]
+        confirmed += [
+            group.seq for group in counted.see(each for each in outputs if each not in early)
+        ]
+    assert confirmed == list(range(100))
+
+
+def test_transactions_of_clients_are_no_outputs_though_they_are_in_the_log() -> None:
+    seen = SeenOutputs()
+    flow = FOLLOW_UP_MARK + b'7/1","ops":[]}'
+    values = [b'{"id":"a","ops":[]}', flow, b"", b"{", b'{"epoch":1}']
+    keys = [b"a", b"$flow/7/1", b"", b"", b""]
+    expected = output_hashes(FOLLOW_UPS, Ragged.of([keys[1]]), Ragged.of([flow])).tolist()
+    assert seen.hashes(FOLLOW_UPS, keys, values) == expected
+    assert seen.hashes(FOLLOW_UPS, [b"a"], [values[0]]) == []
 
 
 def test_an_output_has_one_hash_in_each_process_and_another_in_each_topic() -> None:
