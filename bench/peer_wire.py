@@ -2,8 +2,8 @@
 
 The load shares the machine with the server, so what it takes the server lacks. asyncpg, the fastest
 driver for Python, took twice as much processor time (28 µs a call against 14, 16 connections), and
-the server did 0.55 of the transfers. The format is that of PostgreSQL's documentation, "Message
-Formats", protocol 3.0.
+the server did 0.55 of the transfers (once, not by turns, on a busy machine). The format is that of
+PostgreSQL's documentation, "Message Formats", protocol 3.0.
 """
 
 from __future__ import annotations
