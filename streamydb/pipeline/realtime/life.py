@@ -149,6 +149,11 @@ class GearLife:
             raise
 
     @property
+    def confirmed(self) -> Executed | None:
+        """The last group whose outputs are all in Kafka."""
+        return self._groups.last
+
+    @property
     def leads(self) -> bool:
         """True if this gear leads."""
         return self._coordinator is not None and self._coordinator.leads

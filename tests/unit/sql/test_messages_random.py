@@ -20,9 +20,9 @@ pytest.importorskip("sqlglot")
 
 import duckdb
 
-from streamydb.layers.tables import SqlError, Tables
 from streamydb.sql.engine import connect, lock, message_of
 from streamydb.sql.worker import Job, StoredRow, run
+from streamydb_layers.tables import SqlError, Tables
 
 ATOMS = (
     "1", "0", "-1", "null", "'a'", "''", "1.5", "key", "value", "version", "ts", "[1, 2]",
