@@ -60,6 +60,7 @@ _AT_ONCE_S: Final = 30.0
 
 _BEHIND_MAX: Final = 5_000
 """Records that the micro-batch gear may be behind; it executes them in a tenth of a second."""
+_FAULT: Final = "fault"
 _HURRY_BYTES: Final = TAIL_BYTES_MAX // 4
 _END_S: Final = 5.0
 _REQUEST_S: Final = 5.0
@@ -218,7 +219,7 @@ class RealTimeGear(Background):
         except (StreamyError, ReadingError, KafkaException, PySparkException, Py4JError) as error:
             why = (str(error) or type(error).__name__).splitlines()[0]
             log.warning("the real-time gear could not go on: %s", why)
-            failed = self._end("fault", why)
+            failed = self._end(_FAULT, why)
         finally:
             self._pace.hurry()
             self._give_back()
@@ -229,13 +230,14 @@ class RealTimeGear(Background):
         return failed
 
     def _end(self, reason: str, why: str) -> bool:
-        """Report the end of a gear; return True if it had not led for long."""
+        """Report the end of a gear; return True if it failed before it had led for long."""
         self._count(reason)
         self._tell(MICRO_BATCH, why)
-        if self._led_s is None:
-            return True
-        self.shifting.shifted(_now_ms())
-        return time.monotonic() - self._led_s < _LED_S
+        if reason != _FAULT or self._led_s is not None:
+            self.shifting.shifted(_now_ms())
+        if reason != _FAULT:
+            return False  # it has left a record to the other gear, as it should
+        return self._led_s is None or time.monotonic() - self._led_s < _LED_S
 
     def _tell(self, gear: str, why: str, worker: int | None = None) -> None:
         self._show(GearStatus(gear, time.time_ns() // 1_000_000, why, worker))
