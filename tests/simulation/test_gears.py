@@ -72,5 +72,5 @@ _TRIED_FIRST = {
     "constraints": (9,), "ends": (18,), "ids": (8,), "order": (5,), "partitions": (235, 105),
     "tail": (25,),
 }
-_HAPPENS = (6, 10, 32, 40, 68)
+_HAPPENS = (6, 9, 10, 32, 40, 68)
 """Seeds that caught a mutation, and in which everything happened, when this was written."""
