@@ -32,6 +32,7 @@ from bench.sections import (
     recovery_lines,
     scale_lines,
     serving_lines,
+    shifting_lines,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,8 +58,10 @@ SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
     "keys": (("sizes-1-shard",), keys_lines),
     "latency": (("latency-1-shard", "latency-2-shards"), latency_lines),
     "recovery": (("recovery",), recovery_lines),
+    "recovery-gears": (("recovery-gears",), recovery_lines),
     "scale": (("scale",), scale_lines),
     "serving": (("serving",), serving_lines),
+    "shifting": (("shifting",), shifting_lines),
 }
 """More sections of docs/performance.md, by the name of their marks: of which answers, and how."""
 FIGURES_MARKS = ("machine", "copies", "costs", "postgresql")
