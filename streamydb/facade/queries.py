@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 from urllib.parse import parse_qsl
 
@@ -210,6 +211,10 @@ class ReadyQuery(msgspec.Struct, frozen=True):
     ] = msgspec.field(default="reads", name="for")
 
 
+_SHORT: Final = 64
+"""Bytes of a query string that is likely to come again, such as `consistency=strong`."""
+
+
 class _Field(NamedTuple):
     """A parameter: its field, its type, and the form of its text if it is a number."""
 
@@ -229,6 +234,7 @@ class QueryForm(Generic[_Query]):
         """Take strings apart for `kind`."""
         self.kind = kind
         self._none_given = kind()
+        self._again = lru_cache(maxsize=256)(self._decoded)
         self._fields = {
             field.encode_name: _Field(field.name, field.type, _form_of(field.type))
             for field in msgspec.structs.fields(kind)
@@ -244,6 +250,10 @@ class QueryForm(Generic[_Query]):
         """
         if not query:
             return self._none_given
+        return self._again(query) if len(query) <= _SHORT else self._decoded(query)
+
+    def _decoded(self, query: bytes) -> _Query:
+        """Decode a query string; see `read`, which keeps what short ones say."""
         pairs = _pairs(query.decode("latin-1"))
         given = dict(pairs)
         if not given.keys() <= self._fields.keys() or len(given) < len(pairs):
