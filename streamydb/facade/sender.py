@@ -105,13 +105,13 @@ _SEVERAL: Final = 2
 
 
 def _without(headers: Headers, wanted: bytes) -> Headers:
-    """The headers of other names."""
-    return [(name, value) for name, value in headers if name.lower() != wanted]
+    """The headers of other names; names are in small letters here."""
+    return [header for header in headers if header[0] != wanted]
 
 
 def _with_one(headers: Headers, wanted: bytes) -> Headers:
     """The headers; those of one name are joined in one, the last."""
-    values = [value for name, value in headers if name.lower() == wanted]
+    values = [value for name, value in headers if name == wanted]
     if len(values) < _SEVERAL:
         return headers
     return [*_without(headers, wanted), (wanted, b", ".join(values))]
