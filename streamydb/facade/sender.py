@@ -101,9 +101,6 @@ class Sender:
         return self._coding if self._coding in codings else codings[0]
 
 
-_SEVERAL: Final = 2
-
-
 def _without(headers: Headers, wanted: bytes) -> Headers:
     """The headers of other names; names are in small letters here."""
     return [header for header in headers if header[0] != wanted]
@@ -112,6 +109,5 @@ def _without(headers: Headers, wanted: bytes) -> Headers:
 def _with_one(headers: Headers, wanted: bytes) -> Headers:
     """The headers; those of one name are joined in one, the last."""
     values = [value for name, value in headers if name == wanted]
-    if len(values) < _SEVERAL:
-        return headers
-    return [*_without(headers, wanted), (wanted, b", ".join(values))]
+    several = len(values) > 1
+    return [*_without(headers, wanted), (wanted, b", ".join(values))] if several else headers
