@@ -97,7 +97,6 @@ class RealTimeGear(Background):
         self._at_once_s: float | None = None
         self._led_s: float | None = None
         self._why = ""
-        self._slow = False
         self._consumer = reader(start.client, SHARED)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
@@ -106,7 +105,6 @@ class RealTimeGear(Background):
         )
 
     def _run(self) -> None:
-        self._pace.hurry()
         self._tell(MICRO_BATCH, "the real-time gear has not begun")
         failures, may_begin = 0, self._may_begin_at_once()
         try:
@@ -130,16 +128,21 @@ class RealTimeGear(Background):
     def _is_over(self) -> bool:
         return self._stop.is_set() or self._ending.is_set()
 
+    def _base(self) -> Base | None:
+        """Return what the local files say of themselves; None if there is no base."""
+        opened = opened_base(Path(self._start.config.local), self._start.shard)
+        if opened is None:
+            return None
+        opened.values.close()
+        return opened.base
+
     def _may_begin_at_once(self) -> bool:
         """Look at the base that an earlier run has left; return True if the gear may begin with it.
         """
-        opened = opened_base(Path(self._start.config.local), self._start.shard)
-        if opened is None:
-            return False
-        opened.values.close()
-        if not self._other_leads():
-            return False  # another pipeline does, so there is nothing to hurry for
-        self._sample(opened.base.position)
+        base = self._base()
+        if base is None or not self._other_leads():
+            return False  # if another pipeline leads, there is nothing to hurry for
+        self._sample(base.position)
         if not self.shifting.may_begin_at_once():
             return False
         self._at_once_s = time.monotonic()
@@ -199,12 +202,10 @@ class RealTimeGear(Background):
 
         A gear fails if it ends of itself before it has led for a while.
         """
-        opened = opened_base(Path(self._start.config.local), self._start.shard)
-        if opened is None:
+        base = self._base()
+        if base is None:
             self._stop.wait(_BASE_S)  # the micro-batch gear is about to leave one
             return False
-        base = opened.base
-        opened.values.close()
         if not self._is_of_this_log(base):
             return False
         self._stage, self._position, self._led_s = "following", base.position, None
@@ -286,12 +287,10 @@ class RealTimeGear(Background):
 
         Unless it is to say what it knows, or is too far behind to take the lead soon.
         """
-        slow = not hurry and not self.shifting.is_doubtful(_now_ms())
-        if slow and not self._slow:
-            self._pace.slow_down()
-        elif self._slow and not slow:
+        if hurry or self.shifting.is_doubtful(_now_ms()):
             self._pace.hurry()
-        self._slow = slow
+        else:
+            self._pace.slow_down()
 
     def _turn_following(self, life: GearLife) -> bool:
         """Take the lead while the log is calm; return False if it is too fast for that."""
@@ -299,7 +298,6 @@ class RealTimeGear(Background):
             log.info("the real-time gear leads")
             self._stage, self._at_once_s, self._led_s = "leading", None, time.monotonic()
             self._tell(REAL_TIME, "the log is calm", life.worker)
-            self._slow = False
             self.shifting.shifted(_now_ms())
         elif not self._is_at_once() and self.shifting.wants_down(_now_ms()):
             return False

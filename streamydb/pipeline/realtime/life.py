@@ -112,7 +112,6 @@ class GearLife:
     """A start of the gear, from its query to its end.
 
     Attributes:
-        executed: what the worker has said last; None: it has not begun.
         worker: the worker's process; 0: it has not begun.
         ready: it could take over at once.
     """
@@ -124,7 +123,6 @@ class GearLife:
             GearEnded: it could not begin.
         """
         self._start = start
-        self.executed: Executed | None = None
         self.worker = 0
         self.ready = False
         self._ended: GearEnded | None = None
@@ -235,7 +233,6 @@ class GearLife:
             said = channel.receive()
             if isinstance(said, Executed):
                 with self._lock:
-                    self.executed = said
                     self._announce(self._groups.add(said))
             else:
                 what = said.what if isinstance(said, Left) else "its worker is gone"

@@ -21,20 +21,26 @@ _LOOK_S: Final = 0.02
 
 
 class Pace:
-    """The driver's side."""
+    """The driver's side; what is so already costs nothing."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder``: of the shard's local files."""
+        """Have no step wait; ``folder``: of the shard's local files."""
         self._path = folder / _FILE
+        self._slow = True
+        self.hurry()
 
     def slow_down(self) -> None:
         """Have each step wait from now on."""
-        with suppress(OSError):  # then it does not wait
-            self._path.touch()
+        if not self._slow:
+            with suppress(OSError):  # then it does not wait
+                self._path.touch()
+            self._slow = True
 
     def hurry(self) -> None:
         """Have no step wait, the one that does included."""
-        self._path.unlink(missing_ok=True)
+        if self._slow:
+            self._path.unlink(missing_ok=True)
+            self._slow = False
 
 
 def keep_pace(folder: Path) -> None:
