@@ -48,6 +48,14 @@ def kill_worker(db: OnShared) -> None:
     os.kill(worker_of(db), signal.SIGKILL)
 
 
+def goes_on(db: OnShared, seed: int) -> None:
+    """Wait until the micro-batch gear leads, and then the real-time gear; each executes 200."""
+    wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
+    db.load(transfers(200, seed=seed))
+    wait_until_real_time(db)
+    db.load(transfers(200, seed=seed + 1))
+
+
 @pytest.mark.fault(
     47, "SIGKILL of the worker of the real-time gear while it leads",
     "the micro-batch gear goes on; nothing lost, nothing twice; the real-time gear leads again",
@@ -108,10 +116,7 @@ def test_the_real_time_gear_comes_back_after_its_base_was_deleted(
         injected(1)
         db.load(transfers(200, seed=2))
         kill_worker(db)
-        wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
-        db.load(transfers(200, seed=3))
-        wait_until_real_time(db)
-        db.load(transfers(200, seed=4))
+        goes_on(db, seed=3)
         assert db.assert_serial().transactions >= 620
 
 
@@ -204,10 +209,7 @@ def test_a_base_of_an_earlier_time_is_put_back_while_it_runs(
         injected(1)
         db.load(transfers(300, seed=3))
         kill_worker(db)
-        wait_for(lambda: leading(db) == "micro-batch", "the lead of the micro-batch gear")
-        db.load(transfers(200, seed=4))
-        wait_until_real_time(db)
-        db.load(transfers(200, seed=5))
+        goes_on(db, seed=4)
         assert db.assert_serial().transactions >= 1_050
 
 
