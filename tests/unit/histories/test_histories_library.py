@@ -36,9 +36,9 @@ OPERATIONS = 60
 
 
 def record(
-    host: MemoryHost, kind: Kind, shape: Shape = SHAPE, *, faulty: bool = True
+    host: MemoryHost, kind: Kind, shape: Shape = SHAPE, *, lost: float = 0.2
 ) -> History:
-    """What clients do, under `run` over the facade or past it; ``faulty``: answers are lost."""
+    """What clients do, under `run` over the facade or past it; ``lost``: the chance of an answer."""
     lines: list[Line] = []
     ids = itertools.count()
     chance = random.Random(kind)
@@ -51,9 +51,8 @@ def record(
         recording = recorder(clients, rng, lines.append, shape)
         choices = HistoryClient(number, shape, rng, lambda: f"t{next(ids)}")
         for _ in range(OPERATIONS):
-            if faulty:
-                host.faults.lost += chance.random() < 0.2
-                host.faults.refused += chance.random() < 0.1
+            host.faults.lost += chance.random() < lost
+            host.faults.refused += chance.random() < lost / 2
             await recording.perform(choices, choices.next())
 
     async def all_of_them() -> None:
@@ -68,7 +67,7 @@ def record(
 def test_what_the_library_does_is_explained(kind: Kind) -> None:
     with MemoryHost() as host:
         host.database.tick_by_record(time.time_ns() // 1_000_000)
-        history = record(host, kind, msgspec.structs.replace(SHAPE, ttl_ms=60))
+        history = record(host, kind, msgspec.structs.replace(SHAPE, ttl_ms=60), lost=0.5)
     report = check_history(history)
     assert report.ok, report.text()
     kinds = {(type(op.request), op.outcome) for op in history.operations}
@@ -99,7 +98,7 @@ def anomalies(kind: Kind) -> set[str]:
     """What is found in a history over one small set; a lost answer would hide some of it."""
     shape = msgspec.structs.replace(SHAPE, sets=1, room=4, ending=0)
     with MemoryHost() as host:
-        report = check_history(record(host, kind, shape, faulty=False))
+        report = check_history(record(host, kind, shape, lost=0))
     return {one.anomaly for some in report.violations.values() for one in some}
 
 
