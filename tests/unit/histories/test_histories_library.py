@@ -38,7 +38,7 @@ OPERATIONS = 60
 def record(
     host: MemoryHost, kind: Kind, shape: Shape = SHAPE, *, lost: float = 0.2
 ) -> History:
-    """What clients do, under `run` over the facade or past it; ``lost``: the chance of an answer."""
+    """Return the history of some clients; this part of the answers is ``lost``."""
     lines: list[Line] = []
     ids = itertools.count()
     chance = random.Random(kind)
