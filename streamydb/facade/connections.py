@@ -20,6 +20,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamydb.facade.bounds import Limiter
+from streamydb.facade.exchange import Exchange
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.request_target import (
@@ -36,65 +37,6 @@ __all__ = ["Connection", "protocol_of"]
 
 _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
-
-
-_CONTINUE: Final = b"HTTP/1.1 100 "
-
-
-class _ToTheEnd(int):
-    """The length of an answer that ends with its connection: nothing is longer or shorter."""
-
-    def __lt__(self, other: object) -> bool:
-        """Bound nothing."""
-        return False
-
-    def __sub__(self, other: object) -> _ToTheEnd:
-        """Stay the same, whatever was sent of it."""
-        return self
-
-    def __ne__(self, other: object) -> bool:
-        """Await nothing more."""
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-_UNBOUNDED: Final = _ToTheEnd()
-
-
-class _AnswerTransport:
-    """The transport of one answer: it writes the head together with the first bytes behind it.
-
-    uvicorn writes them one after the other, and each write is a call of the operating system. Bytes
-    always follow at once: `Sender` holds the head until there are some.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        """Hold nothing yet."""
-        self._transport = transport
-        self._head: bytes | None = b""
-
-    def write(self, data: bytes) -> None:
-        """Write bytes, or hold them if they are the head of the answer."""
-        head = self._head
-        if head == b"" and not data.startswith(_CONTINUE):
-            self._head = data
-        elif head:
-            self._head = None
-            self._transport.write(head + data)
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close the connection behind what was written."""
-        if self._head:
-            self._transport.write(self._head)
-            self._head = None
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Tell whether the connection is closed or about to be."""
-        return self._transport.is_closing()
 
 
 class Connection(HttpToolsProtocol):
@@ -213,25 +155,34 @@ class Connection(HttpToolsProtocol):
         self._incomplete, self._in_head, self._begun = 0, False, False
         version = self.parser.get_http_version().encode()
         check_frame(version, self.headers)
-        target = dict[str, Any]()
-        if self._tunnel is None:
-            authority = place_target(target, self.parser.get_method(), self.url)
-        else:
-            authority = place_target(target, b"CONNECT", self._tunnel)
-            target["method"] = "CONNECT"
+        method, url = self.parser.get_method(), self.url
+        if self._tunnel is not None:
+            method, url = b"CONNECT", self._tunnel
+        target: dict[str, Any] = {"method": method.decode()}
+        authority = place_target(target, method, url)
         if self.parser.should_upgrade():
             return
         if authority is not None:
             self.headers[:] = with_host(self.headers, authority)
-        sent, self.url = self.url, b"/"  # uvicorn takes targets apart in another way
-        super().on_headers_complete()
-        self.url, self._tunnel = sent, None
-        if self.parser.get_method() != b"HEAD":  # nothing is written behind the head
-            self.cycle.transport = cast("asyncio.Transport", _AnswerTransport(self.transport))
-        cast("dict[str, Any]", self.scope).update(target)
-        if version == b"1.0":
-            self.cycle.chunked_encoding = False
-            self.cycle.expected_content_length = _UNBOUNDED
+        self._tunnel = None
+        cast("dict[str, Any]", self.scope).update(target, http_version=version.decode())
+        self._serve()
+
+    def _serve(self) -> None:
+        """Begin to answer a request, now or behind those before it."""
+        before, version = self.cycle, self.scope["http_version"]
+        self.cycle = exchange = Exchange(
+            self.scope, self.transport, self.flow, self.logger, self.access_logger, self.access_log,
+            self.server_state.default_headers, asyncio.Event(), self.expect_100_continue,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )  # fmt: skip
+        exchange.sized = version == "1.1"
+        if before is None or before.response_complete:
+            self._start_asgi_task(exchange, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
