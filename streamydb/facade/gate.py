@@ -93,10 +93,11 @@ class Gate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
         told = _told(scope["headers"])
-        sender = self._sender(told, send, without_body=method == "HEAD")
+        present = self._present()
+        sender = self._sender(told, send, present, without_body=method == "HEAD")
         route, began = _NOWHERE, time.perf_counter()
         try:
-            peer = self._check(scope, told)
+            peer = self._check(scope, told, present)
             if is_preflight(method, scope["headers"]) and self._is_guest(told.origin):
                 await _send_empty(sender, preflight(told.origin))
                 return
@@ -140,15 +141,16 @@ class Gate:
                 await self._router.answer(request, route)
                 span.set_attribute("http.response.status_code", request.sender.status)
 
-    def _sender(self, told: _Told, send: Send, *, without_body: bool) -> Sender:
+    def _sender(self, told: _Told, send: Send, present: str, *, without_body: bool) -> Sender:
         """Return what sends the answer to a request."""
         settings = self._settings
+        more = [(_GENERATION, said_as(present).encode())]
+        if told.request:
+            more += told.repeated()
+        if self._is_guest(told.origin):
+            more += shared(told.origin)
         return Sender(
-            send, settings.send_timeout_s, without_body=without_body,
-            more=[
-                *told.repeated(), *(shared(told.origin) if self._is_guest(told.origin) else []),
-                (_GENERATION, said_as(self._present()).encode()),
-            ],
+            send, settings.send_timeout_s, without_body=without_body, more=more,
             accepted=accepted_codings(told.accepted),
             compressed_from=settings.compressed_bytes_min,
         )  # fmt: skip
@@ -177,8 +179,11 @@ class Gate:
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
 
-    def _check(self, scope: Scope, told: _Told) -> Peer:
-        """Refuse what no endpoint needs to see; return who sends it."""
+    def _check(self, scope: Scope, told: _Told, present: str) -> Peer:
+        """Refuse what no endpoint needs to see; return who sends it.
+
+        ``present``: the generation of the database.
+        """
         if told.size > self._settings.header_bytes_max:
             limit = self._settings.header_bytes_max
             raise ProblemError("headers-too-large", f"Headers have at most {limit} bytes.")
@@ -197,7 +202,7 @@ class Gate:
         own = not origin or self._is_guest(origin) or told.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
-        require_said_in(scope["query_string"], told.generation, self._present())
+        require_said_in(scope["query_string"], told.generation, present)
         address = (scope.get("client") or ("unknown",))[0]
         return Peer(address, told.generation, foreign)
 

@@ -36,6 +36,7 @@ from streamydb.facade.ports import (
 )
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.within import within
 from streamydb.limits import INTEGER_MAX
 
 __all__ = [
@@ -236,14 +237,18 @@ class Reader:
 
         `name` is the parameter that `floor` was given by.
         """
+        in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
         with self.waiters.enter():
             try:
-                async with self._ending.timeout(timeout_s, WORK_LEFT_S):
-                    await self._must_come(floor, name)
-                    least = max(floor, await self._known()) if strong else floor
-                    await self._progress.until(lambda now: now.seq >= least)
+                await within(timeout_s, self._reach(floor, name, strong=strong), in_time)
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
+
+    async def _reach(self, floor: int, name: str, *, strong: bool) -> None:
+        """Wait as `_wait` does, however long it takes."""
+        await self._must_come(floor, name)
+        least = max(floor, await self._known()) if strong else floor
+        await self._progress.until(lambda now: now.seq >= least)
 
     async def _known(self) -> int:
         """Return the largest seq that anybody could know of at some time after this call."""
