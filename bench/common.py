@@ -270,7 +270,7 @@ def running(options: CommonOptions, phases: Phases) -> Iterator[Run]:
     """Start an engine for a benchmark; everything has ended after the block."""
     wanted = EngineOptions(
         shards=options.shards, max_offsets=options.max_offsets, plan_limit=options.plan_limit,
-        copies=options.copies, extra=("--gear", "both") if options.gears else (),
+        copies=options.copies, extra=("--gear", "both" if options.gears else "micro-batch"),
     )  # fmt: skip
     with fresh_engine(wanted, options.parent, phases) as engine:
         yield Run(options, engine, phases)

@@ -17,11 +17,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb import errors
+from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.errors import InvariantViolation
-from streamydb.limits import RESULT_BYTES_MAX, TRANSACTION_VALUES_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called
 from streamydb.procedures.follow_ups import NO_OUTPUTS
@@ -44,9 +43,6 @@ from streamydb.txn_processor.result import Position, committed_call, encode_verd
 from streamydb.txn_processor.run import Run
 
 __all__ = ["PlainCalls"]
-
-_KEYS_MAX: Final = TRANSACTION_VALUES_BYTES_MAX // VALUE_BYTES_MAX
-"""The values of more keys may be too many bytes."""
 
 _NOWHERE: Final = 1 << 63
 _FEW: Final = 8
@@ -99,6 +95,7 @@ class PlainCalls:
 
         """
         self._careful = careful
+        self._keys_max = limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
         self._run, self._modules, self._ending, self._rules = run, modules, ending, rules
         self._begins = begins
         self._rows: _Rows | None = None
@@ -178,7 +175,7 @@ class PlainCalls:
         if self._rows is None:
             self._rows = _Rows(run)
         raw, id_, own, position = self._rows.row(i)
-        if len(own) > _KEYS_MAX or not raw or (ending is not None and ending.sent[i]):
+        if len(own) > self._keys_max or not raw or (ending is not None and ending.sent[i]):
             return None
         txn = _decode(raw)
         call = txn.call
@@ -207,7 +204,7 @@ class PlainCalls:
             result = encode_verdict(id_, position, shown)
         else:
             result = committed_call(id_, position, called.returned)
-        if len(result) > RESULT_BYTES_MAX:
+        if len(result) > limits.RESULT_BYTES_MAX:
             return self._aborted(i, id_, position, Verdict(errors.RESULT_TOO_LARGE))
         run.special[i] = result
         made = len(result)
