@@ -18,8 +18,9 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
-from streamydb.columns.blocks import open_block, role_block
+from streamydb.columns.blocks import open_block
 from streamydb.columns.digest import StateDigest
+from streamydb.columns.messages import Role
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -117,7 +118,7 @@ class LogReplay:
         self._times: dict[int, int] = {}
         for name, data in () if start is None else start_blobs(start, self._config, 0):
             self._blobs.put(name, data)
-        role = role_block(_INCARNATION, leads=False, covered=until)
+        role = Role(_INCARNATION, leads=False, covered=until).block()
         self._inbox = [each.block for each in parse_feedback([role], self._config, [0])]
 
     def feed(self, piece: Piece) -> None:

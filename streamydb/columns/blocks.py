@@ -12,28 +12,22 @@ as a block. With `grouping=single` shards send ``single`` (payloads and grants),
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from streamydb.columns.encoding import Part, Stored, narrowed, pack, pack_narrowed, peel
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.plans import PlanName
+from streamydb.columns.protocol import FORMAT, require_format
 from streamydb.columns.table import Array, Columns, Ragged
-from streamydb.errors import InvariantViolation
-from streamydb.records.change import Resolved, encode_resolved
 
 __all__ = [
-    "FORMAT",
-    "READABLE",
-    "audit_block",
-    "digests_block",
     "empty_verdicts",
     "empty_writes",
     "feedback_block",
     "grant_block",
     "halves",
-    "notice_block",
     "open_block",
     "open_header",
     "open_home",
@@ -41,23 +35,8 @@ __all__ = [
     "parts_block",
     "records_blocks",
     "removals_block",
-    "require_format",
-    "resolved_block",
-    "resolved_value",
-    "results_block",
-    "role_block",
-    "sizes_block",
     "token_block",
 ]
-
-FORMAT: Final = 2
-"""Version of every block and state blob that is written. Since 2, feedback names its plan whole,
-and states record what shapes the next plan.
-"""
-
-READABLE: Final = frozenset({1, FORMAT})
-"""Versions that are read; another one is refused."""
-
 
 def records_blocks(
     table: Columns, homes: Iterable[tuple[Array, Columns]],
@@ -131,61 +110,9 @@ def grant_block(
     return pack(arrays, **header, kind="grant", format=FORMAT)
 
 
-def resolved_value(seq: int, ts_ms: int, offsets: Mapping[int, int]) -> bytes:
-    """The value of a resolved record; ``offsets``: first ones of the log that are not covered."""
-    shown = {str(number): offset for number, offset in sorted(offsets.items())}
-    return encode_resolved(Resolved(seq, ts_ms, shown))
-
-
-def notice_block() -> bytes:
-    """Nothing to execute: the row that carries it tells the driver something."""
-    return pack({}, kind="notice", format=FORMAT)
-
-
-def resolved_block(value: bytes, *, silent: bool = False) -> bytes:
-    """A resolved record to be written to every partition of the changes, unless ``silent``."""
-    array = np.frombuffer(value, np.uint8)
-    return pack({"value": array}, kind="resolved", format=FORMAT, silent=silent)
-
-
-def results_block(ids: Ragged, results: Ragged) -> bytes:
-    """Results of transactions that are not executed, to be written."""
-    texts = {"key": ids, "value": results}
-    return pack(Columns({}, texts).flatten(), kind="results", format=FORMAT)
-
-
 def removals_block(changes: Columns) -> bytes:
     """Changes that tell of keys that have ended, as rows that are still to be formatted."""
     return pack(changes.flatten(), kind="removals", format=FORMAT)
-
-
-def role_block(incarnation: str, *, leads: bool, covered: int) -> bytes:
-    """Tell the pipeline of a checkpoint, through its feedback, what to do from now on.
-
-    ``covered``: everything up to this seq has been written by some pipeline. One that follows
-    executes that far, silently; one that leads does, too, and writes what comes after.
-    """
-    header = {"incarnation": incarnation, "leads": leads, "covered": covered}
-    return pack({}, **header, kind="role", format=FORMAT)
-
-
-def sizes_block(header: Mapping[str, Any]) -> bytes:
-    """Encode a part of the sizes of a shard's values, for all others (`columns.sizes`).
-
-    The header names incarnation, shard, chunk, chunks and ``sizes``.
-    """
-    return pack({}, **header, kind="sizes", format=FORMAT)
-
-
-def audit_block(incarnation: str, reason: str) -> bytes:
-    """Have every shard of the pipeline of a checkpoint hold its state against its digest."""
-    return pack({}, incarnation=incarnation, reason=reason, kind="audit", format=FORMAT)
-
-
-def digests_block(rows: list[tuple[bytes, bytes]]) -> bytes:
-    """Digests (key, value) to be written."""
-    texts = {"key": Ragged.of([key for key, _ in rows]), "value": Ragged.of([v for _, v in rows])}
-    return pack(Columns({}, texts).flatten(), kind="digests", format=FORMAT)
 
 
 def feedback_block(header: Mapping[str, Any], writes: Columns, verdicts: Columns) -> bytes:
@@ -237,18 +164,6 @@ def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     """
     header, stored = open_header(block)
     return header, stored.arrays()
-
-
-def require_format(header: Mapping[str, Any]) -> None:
-    """Refuse a block of a format that this release does not read.
-
-    Raises:
-        InvariantViolation: its header names such a one.
-
-    """
-    if header.get("format") not in READABLE:
-        what = f"a block has format {header.get('format')}, this release reads {FORMAT}"
-        raise InvariantViolation(f"{what}; run the release that wrote it, or rebuild from the log")
 
 
 def empty_verdicts() -> Columns:

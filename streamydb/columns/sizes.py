@@ -11,7 +11,7 @@ With one shard there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.messages import ValueSizes
 from streamydb.columns.table import Array, Columns, Ragged, starts_of
 from streamydb.errors import InvariantViolation
 
@@ -101,15 +102,17 @@ class Sizes:
         self._table: npt.NDArray[np.uint8] | None = None
         self._changed: set[int] = set()
 
-    def announcement(self, values: Iterable[Columns]) -> Iterator[dict[str, Any]]:
-        """Yield the sizes of this shard's values while the table is not known: at first, and again
-        every few steps, because they may be lost.
+    def announcement(
+        self, values: Iterable[Columns], incarnation: str, shard: int
+    ) -> Iterator[ValueSizes]:
+        """Yield the sizes of the values of this shard while the table is not known: at first, and
+        again every few steps, because they may be lost.
         """
         self.state.unknown += 1
         if self.state.unknown % _STEPS == 1:
             parts = list(tells_of(values)) or [b""]
             for chunk, told in enumerate(parts):
-                yield {"chunk": chunk, "chunks": len(parts), "sizes": told}
+                yield ValueSizes(incarnation, shard, chunk, len(parts), told)
 
     def hear(self, told: bytes) -> None:
         """Take in the sizes of written values; repetitions change nothing."""
@@ -124,13 +127,13 @@ class Sizes:
                 np.maximum.at(table, buckets, classes)
                 self._changed.update(np.unique(rows // _PAGE).tolist())
 
-    def hear_from(self, header: Mapping[str, Any], shards: int) -> None:
+    def hear_from(self, part: ValueSizes, shards: int) -> None:
         """Take in a part of a shard's announcement of all its values."""
-        self.hear(header["sizes"])
+        self.hear(part.sizes)
         state = self.state
         if not state.known:
-            name = f"{header['shard']}/{header['chunk']}"
-            heard = state.heard = {**state.heard, name: header["chunks"]}
+            name = f"{part.shard}/{part.chunk}"
+            heard = state.heard = {**state.heard, name: part.chunks}
             state.known = all(
                 f"{shard}/{chunk}" in heard
                 for shard in range(shards)

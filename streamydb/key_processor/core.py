@@ -22,14 +22,18 @@ from streamydb.columns.blocks import (
     empty_verdicts,
     empty_writes,
     grant_block,
-    notice_block,
     open_block,
     open_header,
-    resolved_block,
-    resolved_value,
-    sizes_block,
 )
 from streamydb.columns.encoding import Stored
+from streamydb.columns.messages import (
+    Audit,
+    Notice,
+    ResolvedRecord,
+    Role,
+    ValueSizes,
+    resolved_value,
+)
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
@@ -127,7 +131,9 @@ class KeyTransactionProcessor:
 
     def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
-        told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": [], "sizes": []}
+        roles: list[Role] = []
+        audits: list[Audit] = []
+        sizes: list[ValueSizes] = []
         records: list[Stored] = []
         last: list[list[Any]] = []
         told_before = len(self._meta.tokens)
@@ -136,8 +142,12 @@ class KeyTransactionProcessor:
             if header["kind"] == "records":
                 records.append(stored)
                 last += header.get("last", [])
-            elif header["kind"] in told:
-                told[header["kind"]].append(header)
+            elif header["kind"] == Role.KIND:
+                roles.append(Role.opened(header, stored))
+            elif header["kind"] == Audit.KIND:
+                audits.append(Audit.opened(header, stored))
+            elif header["kind"] == ValueSizes.KIND:
+                sizes.append(ValueSizes.opened(header, stored))
             elif header["incarnation"] == self._meta.config.incarnation:
                 self._feedback.collect(header, block)
         plan, came = self._meta.open, len(self._meta.tokens) > told_before
@@ -145,14 +155,14 @@ class KeyTransactionProcessor:
         refuse_to_wait(self._meta.waits, self._meta.applied())
         self._sorter.add(LAST_RECORDS.of(records, self._meta.config.shards))
         self._sorter.note_last(last)
-        if self._meta.role.hear(told["role"]):
+        if self._meta.role.hear(roles):
             self._meta.resolved_offsets = {}
         yield from self._complete()
-        for header in told["audit"]:
-            self._digests.audit(header["reason"])
-        for header in told["sizes"]:
+        for audit in audits:
+            self._digests.audit(audit.reason)
+        for part in sizes:
             if self._sizes is not None:
-                self._sizes.hear_from(header, self._meta.config.shards)
+                self._sizes.hear_from(part, self._meta.config.shards)
         if self._meta.open is None:
             yield from self._plan()
             yield from self._notice()
@@ -229,9 +239,9 @@ class KeyTransactionProcessor:
         self._digests.add_plan(headers, verdicts)
         config = self._meta.config
         times = plan.digest_times(config.digest_interval)
-        block = self._digests.over(self._meta.seq, config.incarnation, times)
-        if block is not None:
-            yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
+        told = self._digests.over(self._meta.seq, config.incarnation, times)
+        if told is not None:
+            yield EmittedBlock(self._shard, told.block(), self._meta.seq, self._meta.ignored)
 
     def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[EmittedBlock]:
         """Publish that everything up to ``seq`` has been written."""
@@ -239,8 +249,8 @@ class KeyTransactionProcessor:
         self._meta.resolved_offsets = offsets
         if self._shard == 0:
             value = resolved_value(seq, ts, offsets)
-            block = resolved_block(value, silent=not self._meta.role.leads)
-            yield EmittedBlock(0, block, -seq, self._meta.ignored)
+            told = ResolvedRecord.of(value, silent=not self._meta.role.leads)
+            yield EmittedBlock(0, told.block(), -seq, self._meta.ignored)
 
     def _plan(self) -> Iterator[EmittedBlock]:
         """Release records, plan them, and grant; the bounds are those of the state before the
@@ -311,7 +321,7 @@ class KeyTransactionProcessor:
         if self._meta.role.is_silent(plan.after) or self._may_change(plan):
             return
         value = resolved_value(plan.seq, plan.ts, plan.offsets).decode()
-        yield EmittedBlock(0, notice_block(), plan.seq, self._meta.ignored, value)
+        yield EmittedBlock(0, Notice().block(), plan.seq, self._meta.ignored, value)
 
     def _may_change(self, plan: OpenPlan) -> bool:
         """Return True if a part of the plan may be withdrawn."""
@@ -353,7 +363,8 @@ class KeyTransactionProcessor:
 
     def _turn(self, plan: OpenPlan, rows: Columns | None) -> Iterator[EmittedBlock]:
         meta = self._meta
-        repeats = () if rows is None else self._repeats.blocks(rows)
+        results = () if rows is None else self._repeats.results(rows)
+        repeats = (each.block() for each in results)
         resolves = NOT_YET if plan.turns > 1 else ""
         for block in chain(repeats, self._removals.blocks(meta.turn)):
             yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
@@ -387,7 +398,6 @@ class KeyTransactionProcessor:
 
     def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:
         """Tell all shards the sizes of the values here; states of an earlier release lack them."""
-        header = {"incarnation": self._meta.config.incarnation, "shard": self._shard}
-        for part in sizes.announcement(self._values.pieces()):
-            block = sizes_block({**header, **part})
-            yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
+        incarnation = self._meta.config.incarnation
+        for part in sizes.announcement(self._values.pieces(), incarnation, self._shard):
+            yield EmittedBlock(self._shard, part.block(), self._meta.seq, self._meta.ignored)

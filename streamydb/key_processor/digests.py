@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamydb.columns.blocks import digests_block
 from streamydb.columns.digest import (
     DigestState,
     Teller,
@@ -18,6 +17,7 @@ from streamydb.columns.digest import (
     outcome_sums,
     total,
 )
+from streamydb.columns.messages import DigestRecords
 from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
@@ -78,8 +78,8 @@ class ShardDigests:
 
     def over(
         self, resolved: int, incarnation: str, times: Mapping[int, int]
-    ) -> bytes | None:
-        """Return a block of the digests of all intervals that end at or before ``resolved``.
+    ) -> DigestRecords | None:
+        """Return the digests of all intervals that end at or before ``resolved``.
 
         ``times``: commit timestamps by seq, as far as they are known.
         """
@@ -88,7 +88,7 @@ class ShardDigests:
             return None
         tellers = (Teller(incarnation, times.get(digest.seq)) for digest in found)
         told = zip(tellers, found, strict=True)
-        return digests_block([(teller.key(digest), _encode(digest)) for teller, digest in told])
+        return DigestRecords.of([(teller.key(digest), _encode(digest)) for teller, digest in told])
 
     def audit(self, reason: str) -> None:
         """Compare the stored values with the digest.

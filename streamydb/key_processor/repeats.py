@@ -21,9 +21,9 @@ from streamydb.columns.blocks import (
     empty_verdicts,
     empty_writes,
     feedback_block,
-    results_block,
 )
 from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.messages import KeyValues, KnownResults
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.table import Columns, Ragged, chunk_bounds
 from streamydb.key_processor.idwindow import IdWindow
@@ -75,18 +75,18 @@ class RepeatedResults:
             self._blobs.delete(_BLOB)
         return rows.take(np.flatnonzero(rows.cols["turn"] == turn))
 
-    def blocks(self, rows: Columns) -> Iterator[bytes]:
-        """The results, in blocks of some `BLOCK_BYTES_MAX`."""
+    def results(self, rows: Columns) -> Iterator[KnownResults]:
+        """The results, in messages of some `BLOCK_BYTES_MAX`."""
         made: list[bytes] = []
         size, start = 0, 0
         for i, result in enumerate(self._results(rows)):
             if made and size + len(result) > limits.BLOCK_BYTES_MAX:
-                yield results_block(rows.texts["id"].part(start, i), Ragged.of(made))
+                yield _told(rows.texts["id"].part(start, i), made)
                 made, size, start = [], 0, i
             made.append(result)
             size += len(result)
         if made:
-            yield results_block(rows.texts["id"].part(start, len(rows)), Ragged.of(made))
+            yield _told(rows.texts["id"].part(start, len(rows)), made)
 
     def _results(self, rows: Columns) -> Iterator[bytes]:
         names = ("original", "seq", "ts", "part", "off")
@@ -109,6 +109,10 @@ class RepeatedResults:
         each, at = np.unique(originals, return_inverse=True)
         sizes = [len(self._ids.verdict(original) or b"") for original in each.tolist()]
         return np.array(sizes, np.int64)[at] + _REST_BYTES
+
+
+def _told(ids: Ragged, results: list[bytes]) -> KnownResults:
+    return KnownResults(KeyValues(ids, Ragged.of(results)))
 
 
 def turn_feedback(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamydb.columns.blocks import FORMAT, open_block
+from streamydb.columns.blocks import open_block
 from streamydb.columns.encoding import Part, narrowed, pack_narrowed
+from streamydb.columns.protocol import FORMAT
 from streamydb.columns.table import Columns
 from streamydb.txn_processor.outputs import Records, Rows, formatted
 

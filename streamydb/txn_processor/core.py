@@ -14,13 +14,15 @@ from streamydb.columns.blocks import (
     empty_verdicts,
     empty_writes,
     feedback_block,
-    open_block,
+    open_header,
 )
 from streamydb.columns.digest import write_deltas
+from streamydb.columns.encoding import Stored
+from streamydb.columns.messages import DigestRecords, KnownResults, Notice, ResolvedRecord
 from streamydb.columns.plans import PlanName
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import only_system, over_by, tells, text_bytes
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Columns, Ragged
 from streamydb.columns.timeline import Timeline
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import (
@@ -97,10 +99,11 @@ class TransactionProcessor:
         """
         parts: dict[_Part, _Grants] = {}
         for block in blocks:
-            opened = header, arrays = open_block(block)
+            opened = header, stored = open_header(block)
             if header["kind"] != "grant":
                 yield from passed_on(block, opened, self._changes_partitions, self._spreads)
                 continue
+            arrays = stored.arrays()
             grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
             found = parts.setdefault(_Part.of(header), _Grants())
             found.add(header, *grant)
@@ -253,28 +256,29 @@ def _emptied(slots: Columns, now: int) -> Columns:
     return left
 
 
-_TOPICS = {"digests": o.DIGESTS, "results": o.RESULTS}
-
-
 def passed_on(
-    block: bytes, opened: tuple[dict[str, Any], dict[str, Array]], changes_partitions: int,
+    block: bytes, opened: tuple[dict[str, Any], Stored], changes_partitions: int,
     spreads: int = 1,
 ) -> Iterator[o.Rows | o.Records]:
     """The outputs of a block that has nothing to execute; ``opened``: its header and arrays."""
-    header, arrays = opened
+    header, stored = opened
     kind = header["kind"]
-    if kind in _TOPICS:
-        texts = Columns.unflatten(arrays).texts
-        yield o.Records(_TOPICS[kind], texts["key"], texts["value"])
+    if kind == DigestRecords.KIND:
+        digests = DigestRecords.opened(header, stored).records
+        yield o.Records(o.DIGESTS, digests.key, digests.value)
+    elif kind == KnownResults.KIND:
+        results = KnownResults.opened(header, stored).records
+        yield o.Records(o.RESULTS, results.key, results.value)
     elif kind == "removals":
-        yield from o.removals(Columns.unflatten(arrays), spreads)
-    elif kind == "notice":  # for the driver
+        yield from o.removals(Columns.unflatten(stored.arrays()), spreads)
+    elif kind == Notice.KIND:  # for the driver
         return
-    elif kind != "resolved":  # shards tell each other something, through the feedback
+    elif kind != ResolvedRecord.KIND:  # shards tell each other something, through the feedback
         yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
-    elif not header["silent"]:
-        value = Ragged.of([arrays["value"].tobytes()])
-        for partition in range(changes_partitions):
+    else:
+        resolved = ResolvedRecord.opened(header, stored)
+        value = Ragged.of([resolved.value])
+        for partition in range(0 if resolved.silent else changes_partitions):
             yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
 
 

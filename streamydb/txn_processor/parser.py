@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Final
 
 import numpy as np
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import parts_block, records_blocks, require_format, token_block
-from streamydb.columns.encoding import Part, pack, unpack
+from streamydb.columns.blocks import parts_block, records_blocks, token_block
+from streamydb.columns.encoding import Part, pack, peel
+from streamydb.columns.messages import Audit, Role, ValueSizes
+from streamydb.columns.protocol import Message, require_format
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.errors import RecordError
@@ -92,7 +95,10 @@ def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
 
 _TOKENS = {"feedback": token_block, "released": parts_block}
 
-_TOLD = {"role", "audit", "sizes", "swept"}
+_TOLD: Final[Mapping[str, type[Message]]] = {
+    kind.KIND: kind for kind in (Role, Audit, ValueSizes)
+}
+"""Messages that go to all shards, with their offset in the topic."""
 
 
 def parse_feedback(
@@ -104,14 +110,19 @@ def parse_feedback(
     """
     for value, offset in zip(values, repeat(0) if offsets is None else offsets, strict=False):
         try:
-            header, _ = unpack(value or b"")
+            header, stored = peel(value or b"")
+            stored.arrays()
         except RecordError:
             continue
         if header.get("incarnation") != config.incarnation:
             continue  # of any format: a rebuild with another release passes what the old one wrote
         require_format(header)
-        kind = header.get("kind")
+        kind = header.get("kind", "")
         if kind in _TOLD:
+            told = _TOLD[kind].opened({**header, "at": offset}, stored).block()
+            yield from (Routed(shard, [told]) for shard in range(config.shards))
+            continue
+        if kind == "swept":
             told = pack({}, **header, at=offset)
             yield from (Routed(shard, [told]) for shard in range(config.shards))
             continue

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from streamydb.columns.blocks import FORMAT, open_block
+from streamydb.columns.blocks import open_block
+from streamydb.columns.protocol import FORMAT
 from streamydb.columns.encoding import pack
 from streamydb.kafka import TopicNames, create, delete
 from streamydb.kafka.clients import administrator

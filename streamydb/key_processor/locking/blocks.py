@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamydb.columns.blocks import FORMAT
 from streamydb.columns.encoding import pack
+from streamydb.columns.protocol import FORMAT
 from streamydb.key_processor.locking.messages import (
     Granted,
     MessagePart,

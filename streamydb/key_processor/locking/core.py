@@ -38,8 +38,9 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_header, resolved_block, resolved_value
+from streamydb.columns.blocks import open_header
 from streamydb.columns.encoding import Stored
+from streamydb.columns.messages import Audit, ResolvedRecord, Role, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged, chunk_bounds
@@ -147,7 +148,8 @@ class SingleShard:
         meta.history.begin(self._life.name)
         released: list[Released] = []
         parts: list[tuple[int, MessagePart]] = []
-        told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
+        roles: list[Role] = []
+        audits: list[Audit] = []
         heard = False
         records: list[Stored] = []
         last: list[list[Any]] = []
@@ -156,8 +158,10 @@ class SingleShard:
             if header["kind"] == "records":
                 records.append(stored)
                 last += header.get("last", [])
-            elif header["kind"] in told:
-                told[header["kind"]].append(header)
+            elif header["kind"] == Role.KIND:
+                roles.append(Role.opened(header, stored))
+            elif header["kind"] == Audit.KIND:
+                audits.append(Audit.opened(header, stored))
             elif header["incarnation"] == meta.config.incarnation and self._counts(header):
                 meta.expires |= header.get("ends", False)
                 if header["kind"] == "swept":
@@ -176,12 +180,12 @@ class SingleShard:
         refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(LAST_RECORDS.of(records, meta.config.shards))
         self._sorter.note_last(last)
-        if meta.role.hear(told["role"]):
+        if meta.role.hear(roles):
             meta.shown = (0, {})
         self._apply(released)
         self._conclude(parts)
-        for header in told["audit"]:
-            self._digests.audit(header["reason"])
+        for audit in audits:
+            self._digests.audit(audit.reason)
         self._release()
         checks.counted(meta)
         bound = self._shape().values_bytes_max // meta.config.shards
@@ -280,9 +284,9 @@ class SingleShard:
     def _digest(self) -> Iterator[EmittedBlock]:
         """Publish the digests of the intervals that are over."""
         incarnation = self._meta.config.incarnation
-        block = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
-        if block is not None:
-            yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
+        told = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
+        if told is not None:
+            yield EmittedBlock(self._shard, told.block(), self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -491,5 +495,5 @@ class SingleShard:
         meta.shown = (meta.resolved, offsets)
         if self._shard == 0:
             value = resolved_value(meta.resolved, meta.resolved_ts, offsets)
-            block = resolved_block(value, silent=not meta.role.leads)
-            yield EmittedBlock(0, block, -meta.resolved, meta.ignored)
+            told = ResolvedRecord.of(value, silent=not meta.role.leads)
+            yield EmittedBlock(0, told.block(), -meta.resolved, meta.ignored)

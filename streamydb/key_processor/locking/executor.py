@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_block
+from streamydb.columns.blocks import open_header
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
@@ -61,7 +61,7 @@ class Gatherer:
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
         for block in blocks:
-            opened = header, _ = open_block(block)
+            opened = header, _ = open_header(block)
             if header["kind"] != "single":
                 for each in passed_on(block, opened, self._changes_partitions):
                     yield o.formatted(each, self._config.database)

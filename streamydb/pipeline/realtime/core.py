@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_block, role_block
+from streamydb.columns.blocks import open_header
 from streamydb.columns.digest import DigestState
+from streamydb.columns.messages import ResolvedRecord, Role
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged
@@ -219,7 +220,7 @@ class RealTimeShard:
 
     def _role(self, *, leads: bool, covered: int) -> list[bytes]:
         config = self._around.config
-        block = role_block(config.incarnation, leads=leads, covered=covered)
+        block = Role(config.incarnation, leads, covered).block()
         return [routed.block for routed in parse_feedback([block], config, [self._told])]
 
     def take(self, records: Sequence[TailRecord]) -> Group:
@@ -303,8 +304,8 @@ class RealTimeShard:
             if emitted.seq >= 0:
                 granted.append(emitted.block)
                 continue
-            header, arrays = open_block(emitted.block)
-            resolved = None if header["silent"] else arrays["value"].tobytes()
+            told = ResolvedRecord.opened(*open_header(emitted.block))
+            resolved = None if told.silent else told.value
         return granted, resolved
 
     def is_newer(self, opened: OpenBase) -> bool:

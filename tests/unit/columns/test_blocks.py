@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamydb.columns.blocks import FORMAT, open_block
+from streamydb.columns.blocks import open_block
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.integers import narrow, stored_bytes, widen
+from streamydb.columns.protocol import FORMAT
 from streamydb.columns.table import Columns, Ragged
 from streamydb.errors import InvariantViolation, RecordError
 

@@ -18,9 +18,10 @@ from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.snapshots import read_manifest
 from streamydb.backup.state import About, empty_ids
-from streamydb.columns.blocks import FORMAT, empty_verdicts, open_block, token_block
+from streamydb.columns.blocks import empty_verdicts, open_block, token_block
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import Life
+from streamydb.columns.protocol import FORMAT
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka.columns import OneRecord, RecordColumns

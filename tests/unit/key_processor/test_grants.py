@@ -171,10 +171,9 @@ def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:
     granter, grants = db.granter([*first, add("k", id="a", by=2), add("k", id="c")])
     found = [(WINDOW_DUPLICATE, 1), (WINDOW_DUPLICATE, 2), (REUSED, 1), (NOT_A_DUPLICATE, 0)]
     assert kinds(grants) == found
-    (block,) = RepeatedResults(MemoryBlobs(), db.ids[0]).blocks(granter.repeats)
-    told = Columns.unflatten(open_block(block)[1]).texts
-    plain, kept = [json.loads(value) for value in told["value"].tolist()]
-    assert told["key"].tolist() == [b"a", b"b"]
+    (told,) = RepeatedResults(MemoryBlobs(), db.ids[0]).results(granter.repeats)
+    plain, kept = [json.loads(value) for value in told.records.value.tolist()]
+    assert told.records.key.tolist() == [b"a", b"b"]
     copy = plain.pop("duplicate")
     assert plain == {
         "id": "a", "seq": 1, "ts_ms": 1000, "status": "committed", "reads": {}, "failed": [],

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from streamydb.columns.blocks import FORMAT
+from streamydb.columns.protocol import FORMAT
 from streamydb.columns.encoding import pack
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
