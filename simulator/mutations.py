@@ -55,8 +55,7 @@ def _feedback_of_any_attempt() -> Any:
     """Recovery: feedback is known by the number of its plan, and limits change at once."""
     number = plans.PlanName
     named = mock.patch.object(plans.OpenPlan, "name", lambda self: number(self.number))
-    told = mock.patch.object(number, "of", lambda header: number(header["plan"]))
-    return together(named, told, _limits_at_once())
+    return together(named, _limits_at_once())
 
 
 def _feedback_of_any_step() -> Any:

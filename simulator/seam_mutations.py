@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
+import msgspec
 import numpy as np
 
-from streamydb.columns import blocks, invariants
+from streamydb.columns import invariants
+from streamydb.columns.messages import Feedback
 from streamydb.columns.table import Ragged
 from streamydb.key_processor import core as shard
 from streamydb.key_processor.locking import blocks as messages
@@ -26,6 +28,17 @@ from streamydb.txn_processor import core, feedback
 from streamydb.txn_processor.run import Run
 
 __all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
+
+
+def _arriving_message(room: Any, message: str, damage: Callable[[Any], dict[str, Any]]) -> Any:
+    """Damage fields of a message after they were checked; ``damage``: returns them."""
+    original = getattr(room, message)
+
+    def made(**fields: Any) -> Any:
+        sent = original(**fields)
+        return msgspec.structs.replace(sent, **damage(sent))
+
+    return mock.patch.object(room, message, made)
 
 
 def _arriving(room: Any, make: str, damage: Callable[..., Any]) -> Any:
@@ -41,11 +54,12 @@ def _arriving(room: Any, make: str, damage: Callable[..., Any]) -> Any:
 def _key_twice() -> Any:
     """A key is twice in feedback."""
 
-    def damage(writes: Any, verdicts: Any) -> Any:
-        more = [0] if len(writes) else []
-        return writes.take(np.array([*more, *range(len(writes))], np.int64)), verdicts
+    def damage(told: Feedback) -> dict[str, Any]:
+        count = len(told.writes)
+        rows = [*([0] if count else []), *range(count)]
+        return {"writes": told.writes.take(np.array(rows, np.int64))}
 
-    return _arriving(core, "feedback_block", damage)
+    return _arriving_message(core, "Feedback", damage)
 
 
 def _ahead(table: Any) -> None:
@@ -56,25 +70,24 @@ def _ahead(table: Any) -> None:
 def _versions_ahead() -> Any:
     """Written values have versions of a later plan."""
 
-    def damage(writes: Any, verdicts: Any) -> Any:
-        _ahead(writes)
-        return writes, verdicts
+    def damage(told: Feedback) -> dict[str, Any]:
+        told.writes.version[told.writes.tag > 0] += 1_000_000
+        return {}
 
-    return _arriving(core, "feedback_block", damage)
+    return _arriving_message(core, "Feedback", damage)
 
 
 def _feedback_elsewhere() -> Any:
     """Feedback has keys that live on another shard."""
-    original = blocks.feedback_block
 
-    def block(header: Any, writes: Any, verdicts: Any) -> Any:
-        if len(writes) and header["shard"] == 1:
-            block = header["proc"], header["chunk"]
-            names = [b"elsewhere/%d/%d/%d" % (*block, i) for i in range(len(writes))]
-            writes.texts["key"] = Ragged.of(names)
-        return original(header, writes, verdicts)
+    def damage(told: Feedback) -> dict[str, Any]:
+        count, place = len(told.writes) if told.shard == 1 else 0, (told.proc, told.chunk)
+        names = [b"elsewhere/%d/%d/%d" % (*place, i) for i in range(count)]
+        if not names:
+            return {}
+        return {"writes": msgspec.structs.replace(told.writes, key=Ragged.of(names))}
 
-    return mock.patch.object(core, "feedback_block", block)
+    return _arriving_message(core, "Feedback", damage)
 
 
 def _lost_grants() -> Any:
@@ -142,8 +155,8 @@ def _untold_writes() -> Any:
     original = feedback.feedback_chunks
 
     def chunks(*args: Any) -> Any:
-        for number, chunk, count, writes, verdicts in original(*args):
-            yield number, chunk, count, writes.part(0, max(len(writes) - 1, 0)), verdicts
+        for chunk in original(*args):
+            yield chunk._replace(writes=chunk.writes.part(0, max(len(chunk.writes) - 1, 0)))
 
     return mock.patch.object(core, "feedback_chunks", chunks)
 

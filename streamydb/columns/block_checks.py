@@ -9,72 +9,34 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.invariants import Seam, not_after
-from streamydb.columns.jit import inlined, kernel
+from streamydb.columns.jit import kernel
 from streamydb.columns.table import Bytes, Columns
+from streamydb.columns.value_rows import KEYS_FACT, VALUE_FACTS, ValueLimits, wrong_value
 
-__all__ = ["require_feedback", "require_grant", "require_records"]
+__all__ = ["require_grant", "require_records"]
 
 Ints = npt.NDArray[Any]
 
 _SUMS: Final = "counts add up to the rows"
-_KEYS: Final = "keys are within their limit"
-_VERSIONS: Final = "versions are of the seqs that they may have"
-_VALUES: Final = "values are within their limit"
 
 _RECORD_FACTS: Final = (
-    "records are of a known kind, with one home, and markers alone have numbers", _SUMS, _KEYS,
+    "records are of a known kind, with one home, and markers alone have numbers", _SUMS, KEYS_FACT,
 )
 _GRANT_FACTS: Final = (
-    _VERSIONS, _KEYS, _VALUES,
+    *VALUE_FACTS,
     "seqs are the plan's, each once, in order",
     "records are in the total order",
     "steps are on keys of their transaction",
     _SUMS,
     "each slot is there once, in order",
 )
-_FEEDBACK_FACTS: Final = (
-    _VERSIONS, _KEYS, _VALUES,
-    "verdicts are of the plan's seqs",
-    "results are within their limit",
-)
 
-
-class _Values(NamedTuple):
-    """Values with versions from ``low`` to ``high``, which only those have that are there."""
-
-    tags: Bytes
-    versions: Ints
-    keys: Ints
-    texts: Ints
-    low: int
-    high: int
-    key_bytes: int
-    value_bytes: int
-
-
-def _values(table: Columns, low: int, high: int) -> _Values:
+def _values(table: Columns, low: int, high: int) -> ValueLimits:
     keys, texts = table.texts["key"].offsets, table.texts["text"].offsets
-    return _Values(
+    return ValueLimits(
         table.cols["tag"], table.cols["version"], keys, texts, low, high, limits.KEY_BYTES_MAX,
         limits.VALUE_BYTES_MAX,
     )
-
-
-@inlined
-def _wrong_value(values: _Values) -> tuple[int, int]:
-    for i in range(len(values.tags)):
-        tag, version = values.tags[i], values.versions[i]
-        there = values.low <= version <= values.high
-        absent = tag == p.ABSENT
-        if tag > p.EXPIRING or (absent and version != 0) or not (absent or there):
-            return 0, i
-        length = values.keys[i + 1] - values.keys[i]
-        if length < 1 or length > values.key_bytes:
-            return 1, i
-        length = values.texts[i + 1] - values.texts[i]
-        if length < 0 or length > values.value_bytes:
-            return 2, i
-    return -1, -1
 
 
 @kernel
@@ -128,9 +90,9 @@ class _Txns(NamedTuple):
 
 @kernel
 def _wrong_grant(
-    txns: _Txns, slot: Ints, values: _Values, seqs: tuple[int, int]
+    txns: _Txns, slot: Ints, values: ValueLimits, seqs: tuple[int, int]
 ) -> tuple[int, int]:
-    fact, row = _wrong_value(values)
+    fact, row = wrong_value(values)
     if fact >= 0:
         return fact, row
     last, keys, step = seqs[0] - 1, 0, 0
@@ -177,30 +139,3 @@ def require_grant(
     )
     found = _wrong_grant(columns, slots.cols["slot"], _values(slots, 1, seqs[0] - 1), seqs)
     seam.require_none(found, _GRANT_FACTS, first=seqs[0], last=seqs[1], **where)
-
-
-@kernel
-def _wrong_feedback(
-    values: _Values, seqs: Ints, results: Ints, result_bytes: int
-) -> tuple[int, int]:
-    fact, row = _wrong_value(values)
-    if fact >= 0:
-        return fact, row
-    for i in range(len(seqs)):
-        if seqs[i] < values.low or seqs[i] > values.high:
-            return 3, i
-        length = results[i + 1] - results[i]
-        if length < 1 or length > result_bytes:
-            return 4, i
-    return -1, -1
-
-
-def require_feedback(
-    seam: Seam, seqs: tuple[int, int], writes: Columns, verdicts: Columns
-) -> None:
-    """Require what holds of feedback, or a chunk of it; ``seqs``: first and last of the plan."""
-    results = verdicts.texts["result"].offsets
-    found = _wrong_feedback(
-        _values(writes, *seqs), verdicts.cols["seq"], results, limits.RESULT_BYTES_MAX
-    )
-    seam.require_none(found, _FEEDBACK_FACTS, first=seqs[0], last=seqs[1])

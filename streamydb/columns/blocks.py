@@ -18,14 +18,10 @@ import numpy as np
 
 from streamydb.columns.encoding import Part, Stored, narrowed, pack, pack_narrowed, peel
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.plans import PlanName
 from streamydb.columns.protocol import FORMAT, require_format
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Array, Columns
 
 __all__ = [
-    "empty_verdicts",
-    "empty_writes",
-    "feedback_block",
     "grant_block",
     "halves",
     "open_block",
@@ -35,8 +31,8 @@ __all__ = [
     "parts_block",
     "records_blocks",
     "removals_block",
-    "token_block",
 ]
+
 
 def records_blocks(
     table: Columns, homes: Iterable[tuple[Array, Columns]],
@@ -115,27 +111,6 @@ def removals_block(changes: Columns) -> bytes:
     return pack(changes.flatten(), kind="removals", format=FORMAT)
 
 
-def feedback_block(header: Mapping[str, Any], writes: Columns, verdicts: Columns) -> bytes:
-    """Encode what partition ``proc`` of a plan wrote to one shard, or a chunk of it.
-
-    The header names incarnation, shard, the plan (`PlanName`), proc, chunk, chunks and ``deltas``:
-    of the shard's digest, a list of (interval, low, high); with several shards also ``sizes``, what
-    all of them must know of the values that have grown (see `columns.sizes`); ``more``: partitions
-    of the plan beside the executing ones; ``ends``: something was written that ends.
-    """
-    arrays = {**writes.flatten("writes."), **verdicts.flatten("verdicts.")}
-    return pack(arrays, **header, kind="feedback", format=FORMAT)
-
-
-def token_block(header: dict[str, Any]) -> bytes:
-    """A completion token: the header of a feedback block for the other shards."""
-    names = ("incarnation", "shard", "proc", "chunk", "chunks")
-    kept = {**PlanName.of(header).fields(), **{name: header[name] for name in names}}
-    told = ("sizes", "made", "fits", "more", "ends")
-    kept |= {name: header[name] for name in told if header.get(name)}
-    return pack({}, **kept, kind="token", format=FORMAT)
-
-
 def parts_block(header: Mapping[str, Any]) -> bytes:
     """For the other shards: which transactions a ``released`` block finishes at its shard."""
     names = ("incarnation", "shard", "parts", "life", "step", "ends")
@@ -164,18 +139,3 @@ def open_block(block: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     """
     header, stored = open_header(block)
     return header, stored.arrays()
-
-
-def empty_verdicts() -> Columns:
-    """A table of no verdicts: column seq, text result."""
-    return Columns({"seq": np.empty(0, np.int64)}, {"result": Ragged.empty()})
-
-
-def empty_writes() -> Columns:
-    """A table of no writes: columns tag, number, version; texts key, text."""
-    cols: dict[str, Array] = {
-        "tag": np.empty(0, np.uint8),
-        "number": np.empty(0, np.int64),
-        "version": np.empty(0, np.int64),
-    }
-    return Columns(cols, {"key": Ragged.empty(), "text": Ragged.empty()})

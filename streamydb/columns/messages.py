@@ -4,24 +4,28 @@
 |---|---|---|
 | `Role`, `Audit` | the driver, through the feedback topic | all shards |
 | `ValueSizes` | a shard, through the feedback topic | all shards |
-| `ResolvedRecord`, `DigestRecords`, `KnownResults` | a shard | an executing partition, which writes |
+| `ResolvedRecord`, `DigestRecords`, `KnownResults` | a shard | an executing partition |
+| `Feedback` | an executing partition, through the feedback topic | a shard |
+| `Token` | the same | all other shards |
 | `Notice` | a shard | the driver |
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from streamydb.columns.plans import PlanName
 from streamydb.columns.protocol import Message
 from streamydb.columns.table import Bytes, ColumnTable, Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.records.change import Resolved, encode_resolved
 
 __all__ = [
-    "Audit", "ByteColumn", "DigestRecords", "KeyValues", "KnownResults", "Notice", "ResolvedRecord",
-    "Role", "ValueSizes", "resolved_value",
+    "Audit", "ByteColumn", "Deltas", "DigestRecords", "Feedback", "KeyValues", "KnownResults",
+    "Notice", "ResolvedRecord", "Role", "Token", "ValueSizes", "resolved_value",
 ]  # fmt: skip
 
 
@@ -143,3 +147,71 @@ class KnownResults(Message, frozen=True):
     KIND: ClassVar[str] = "results"
 
     records: KeyValues
+
+
+Deltas: TypeAlias = list[tuple[int, int, int]]
+"""Changes of a shard's digest: (interval, low, high); see `columns.digest`."""
+
+
+class Feedback(Message, frozen=True, kw_only=True):
+    """An executing partition tells a shard what it has written of a plan, or a chunk of it.
+
+    Attributes:
+        plan: of which this is.
+        incarnation: of the pipeline.
+        proc: the partition.
+        more: partitions of the plan beside those that execute (`key_processor.repeats`).
+        made: bytes that the partition has made; None: the plan does not bound them.
+        fits: how many of the plan's first records are not too much; 0: all.
+        shard: to which it goes.
+        chunk: the number of this part, of ``chunks`` for the shard.
+        deltas: of the shard's digest; None: an earlier release has written this.
+        ends: something was written that ends.
+        sizes: what all shards must know of the values that have grown (`columns.sizes`).
+        writes: the last values of keys of the shard.
+        verdicts: results that the shard cannot make up itself.
+    """
+
+    KIND: ClassVar[str] = "feedback"
+
+    plan: PlanName
+    incarnation: str
+    proc: int
+    more: tuple[int, ...] = ()
+    made: int | None = None
+    fits: int = 0
+    shard: int
+    chunk: int
+    chunks: int
+    deltas: Deltas | None = None
+    ends: bool = False
+    sizes: bytes = b""
+    writes: WrittenValues
+    verdicts: Verdicts
+
+
+class Token(Message, frozen=True, kw_only=True):
+    """The other shards are told that a chunk of `Feedback` has come; fields as there."""
+
+    KIND: ClassVar[str] = "token"
+
+    plan: PlanName
+    incarnation: str
+    shard: int
+    proc: int
+    chunk: int
+    chunks: int
+    sizes: bytes = b""
+    made: int = 0
+    fits: int = 0
+    more: tuple[int, ...] = ()
+    ends: bool = False
+
+    @classmethod
+    def of(cls, feedback: Feedback) -> Token:
+        """Return what is told of a chunk."""
+        return cls(
+            plan=feedback.plan, incarnation=feedback.incarnation, shard=feedback.shard,
+            proc=feedback.proc, chunk=feedback.chunk, chunks=feedback.chunks, sizes=feedback.sizes,
+            made=feedback.made or 0, fits=feedback.fits, more=feedback.more, ends=feedback.ends,
+        )

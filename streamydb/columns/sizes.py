@@ -23,6 +23,7 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.messages import ValueSizes
 from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 
 __all__ = [
@@ -82,14 +83,14 @@ def tells(keys: Ragged, classes: npt.NDArray[np.uint8]) -> bytes:
     return found.astype("<u8").tobytes()
 
 
-def tells_of(tables: Iterable[Columns]) -> Iterator[bytes]:
+def tells_of(tables: Iterable[WrittenValues]) -> Iterator[bytes]:
     """Yield the sizes of all values of a shard that are not small."""
     for table in tables:
-        classes = class_of(table.texts["text"].lengths())
-        rows = np.flatnonzero((classes > 0) & (table.cols["tag"] >= p.OPAQUE))
+        classes = class_of(table.text.lengths())
+        rows = np.flatnonzero((classes > 0) & (table.tag >= p.OPAQUE))
         for start in range(0, len(rows), TELLS_MAX):
             chosen = rows[start : start + TELLS_MAX]
-            yield tells(table.texts["key"].take(chosen), classes[chosen])
+            yield tells(table.key.take(chosen), classes[chosen])
 
 
 class Sizes:
@@ -103,7 +104,7 @@ class Sizes:
         self._changed: set[int] = set()
 
     def announcement(
-        self, values: Iterable[Columns], incarnation: str, shard: int
+        self, values: Iterable[WrittenValues], incarnation: str, shard: int
     ) -> Iterator[ValueSizes]:
         """Yield the sizes of the values of this shard while the table is not known: at first, and
         again every few steps, because they may be lost.
@@ -192,9 +193,9 @@ def text_bytes(slots: Columns, now: int = 0) -> int:
 
 
 def only_system(
-    keys: Ragged, read: Callable[[Array], Columns], more: npt.NDArray[np.bool_] | None = None
-) -> Columns:
-    """Slots without their values, but for the system's own: of a transaction that meets too much.
+    keys: Ragged, read: Callable[[Array], ValueRows], more: npt.NDArray[np.bool_] | None = None
+) -> ValueRows:
+    """No values but the system's own, the others absent: of a transaction that meets too much.
 
     ``read``: the values at given positions of ``keys``. ``more``: others that are kept, too.
     """
@@ -202,13 +203,16 @@ def only_system(
     if more is not None:
         chosen = np.union1d(chosen, np.flatnonzero(more))
     found = read(chosen)
-    cols: dict[str, Any] = {}
-    for name in ("tag", "number", "version"):
-        cols[name] = np.zeros(len(keys), found.cols[name].dtype)
-        cols[name][chosen] = found.cols[name]
-    lengths = np.zeros(len(keys), np.int64)
-    lengths[chosen] = found.texts["text"].lengths()
-    return Columns(cols, {"text": Ragged(found.texts["text"].data, starts_of(lengths))})
+
+    def at_chosen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        out = np.zeros(len(keys), values.dtype)
+        out[chosen] = values
+        return out
+
+    text = Ragged(found.text.data, starts_of(at_chosen(found.text.lengths())))
+    return ValueRows(
+        at_chosen(found.tag), at_chosen(found.number), at_chosen(found.version), text
+    )
 
 
 _NONE: Final = np.empty(0, np.int64)

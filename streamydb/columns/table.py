@@ -169,6 +169,15 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
         """The number of rows."""
         return len(getattr(self, self.__struct_fields__[0]))
 
+    def text_bytes(self) -> Offsets:
+        """How many bytes the texts of each row have, without its children; shape (n,)."""
+        total = np.zeros(len(self), np.int64)
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Ragged):
+                total += value.lengths()
+        return total
+
     def take(self, index: Array) -> Self:
         """The rows at ``index``, in that order, with their children."""
         index = np.ascontiguousarray(index, np.int64)

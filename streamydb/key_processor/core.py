@@ -18,19 +18,16 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import (
-    empty_verdicts,
-    empty_writes,
-    grant_block,
-    open_block,
-    open_header,
-)
+from streamydb.columns.blocks import grant_block, open_header
 from streamydb.columns.encoding import Stored
 from streamydb.columns.messages import (
     Audit,
+    Deltas,
+    Feedback,
     Notice,
     ResolvedRecord,
     Role,
+    Token,
     ValueSizes,
     resolved_value,
 )
@@ -39,6 +36,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
 from streamydb.columns.timeline import Timeline
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor import checks
 from streamydb.key_processor.base import base_of, has_base
 from streamydb.key_processor.digests import ShardDigests
@@ -46,6 +44,7 @@ from streamydb.key_processor.expiry import Removals, may_end, with_removed
 from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.fitter import PlanFitter
 from streamydb.key_processor.grants import in_blocks
+from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.last import LAST_RECORDS
@@ -149,7 +148,8 @@ class KeyTransactionProcessor:
             elif header["kind"] == ValueSizes.KIND:
                 sizes.append(ValueSizes.opened(header, stored))
             elif header["incarnation"] == self._meta.config.incarnation:
-                self._feedback.collect(header, block)
+                kind = Feedback if header["kind"] == Feedback.KIND else Token
+                self._feedback.collect(kind.opened(header, stored))
         plan, came = self._meta.open, len(self._meta.tokens) > told_before
         self._meta.waits = 0 if came or plan is None else self._meta.waits + 1
         refuse_to_wait(self._meta.waits, self._meta.applied())
@@ -183,28 +183,20 @@ class KeyTransactionProcessor:
         if not self._feedback.is_complete(plan):
             self._feedback.keep()
             return
-        blocks = self._feedback.take()
+        told = self._feedback.take()
         if (plan.kept or plan.turns > 1) and not self._stands(plan):
             self._removals.forget_ended(plan)
             return
-        writes, verdicts = [empty_writes()], [empty_verdicts()]
-        headers = []
-        for block in blocks:
-            header, arrays = open_block(block)
-            headers.append(header)
-            writes.append(Columns.unflatten(arrays, "writes."))
-            verdicts.append(Columns.unflatten(arrays, "verdicts."))
-        written, concluded = Columns.concat(writes), Columns.concat(verdicts)
-        checks.fed(
-            plan, headers, written, concluded, (self._shard, self._meta.config.shards)
-        )
+        written = WrittenValues.concat([WrittenValues.none(), *(part.writes for part in told)])
+        concluded = Verdicts.concat([Verdicts.none(), *(part.verdicts for part in told)])
+        checks.fed(plan, told, written, concluded, (self._shard, self._meta.config.shards))
         expires, self._meta.expires = self._meta.expires, self._meta.expires or self._meta.ends
         self._values.apply_all(
             lambda: with_removed(self._removals.ended(plan) if expires else (), written)
         )
         self._removals.forget_ended(plan)
         self._ids.conclude(concluded)
-        yield from self._digest(plan, [*headers, {"deltas": plan.deltas}], concluded)
+        yield from self._digest(plan, [*(part.deltas for part in told), plan.deltas], concluded)
         yield from self._resolve(plan.seq, plan.ts, plan.offsets)
         self._describe(plan)
 
@@ -221,22 +213,24 @@ class KeyTransactionProcessor:
     def _stands(self, plan: OpenPlan) -> bool:
         """Withdraw a plan that has produced too much; otherwise remember the ids that it uses."""
         meta, stands = self._meta, not self._meta.fits
-        kept = KeptPlan(self._blobs).end(stands=stands)
+        kept = KeptPlan(self._blobs)
         if stands:
-            self._ids.remember(kept, plan.after + 1, plan.seq, plan.ts)
+            self._ids.remember(kept.ids(), plan.after + 1, plan.seq, plan.ts)
         else:
-            self._sorter.give_back(kept)
+            self._sorter.give_back(kept.records())
             meta.seq, meta.ts, meta.pace = plan.after, plan.ts_before, meta.fits
+        kept.forget()
         return stands
 
     def _digest(
-        self, plan: OpenPlan, headers: list[dict[str, Any]], verdicts: Columns
+        self, plan: OpenPlan, deltas: list[Deltas | None], verdicts: Verdicts
     ) -> Iterator[EmittedBlock]:
         """Publish the digests of the intervals that the plan has ended."""
-        if any("deltas" not in header for header in headers):
+        known = [part for part in deltas if part is not None]
+        if len(known) < len(deltas):
             self._digests.restart(self._meta.seq)  # an earlier release executed this plan
             return
-        self._digests.add_plan(headers, verdicts)
+        self._digests.add_plan(known, verdicts)
         config = self._meta.config
         times = plan.digest_times(config.digest_interval)
         told = self._digests.over(self._meta.seq, config.incarnation, times)
@@ -340,7 +334,7 @@ class KeyTransactionProcessor:
             yield EmittedBlock(header["proc"], block, self._meta.seq, self._meta.ignored)
 
     def _first_turn(
-        self, plan: OpenPlan, repeats: Columns, bound: int, *, silent: bool
+        self, plan: OpenPlan, repeats: RepeatedIds, bound: int, *, silent: bool
     ) -> Iterator[EmittedBlock]:
         """Tell what is known without execution, or some of it; nothing if it has been told."""
         if silent:
@@ -361,7 +355,7 @@ class KeyTransactionProcessor:
             self._removals.go_on(turn)
             yield from self._turn(plan, self._repeats.of_turn(turn))
 
-    def _turn(self, plan: OpenPlan, rows: Columns | None) -> Iterator[EmittedBlock]:
+    def _turn(self, plan: OpenPlan, rows: RepeatedIds | None) -> Iterator[EmittedBlock]:
         meta = self._meta
         results = () if rows is None else self._repeats.results(rows)
         repeats = (each.block() for each in results)
@@ -370,9 +364,9 @@ class KeyTransactionProcessor:
             yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
         plan.deltas = [*plan.deltas, *self._removals.deltas]
         if plan.turns > 1:
-            header = {"incarnation": meta.config.incarnation, "proc": partition_of(self._shard)}
-            for block in turn_feedback(plan, meta.turn, header, meta.config.shards):
-                yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
+            own, config = partition_of(self._shard), meta.config
+            for told in turn_feedback(plan, meta.turn, config.incarnation, own, config.shards):
+                yield EmittedBlock(self._shard, told.block(), meta.seq, meta.ignored, resolves)
         meta.turn += 1
 
     def _facts(self, released: Columns) -> dict[str, Any]:

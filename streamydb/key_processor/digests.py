@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from streamydb.columns.digest import (
     total,
 )
 from streamydb.columns.messages import DigestRecords
-from streamydb.columns.table import Columns
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 
@@ -55,15 +55,17 @@ class ShardDigests:
         """
         self.state = self._begun(self.state.interval, resolved)
 
-    def add_plan(self, headers: Iterable[dict[str, Any]], verdicts: Columns) -> None:
-        """Fold in the feedback of a plan."""
-        for header in headers:
-            for place, low, high in header["deltas"]:
+    def add_plan(
+        self, deltas: Iterable[Sequence[tuple[int, int, int]]], verdicts: Verdicts
+    ) -> None:
+        """Fold in the feedback of a plan; ``deltas``: (interval, low, high), in parts."""
+        for part in deltas:
+            for place, low, high in part:
                 fold(self.state, place, low, high)
         self._add_outcomes(verdicts)
 
     def add_writes(
-        self, before: Columns, after: Columns, seqs: list[int], verdicts: Columns
+        self, before: WrittenValues, after: WrittenValues, seqs: list[int], verdicts: Verdicts
     ) -> None:
         """Fold in single writes: the old and the new values of the keys, and who wrote them."""
         lanes = item_lanes(after) - item_lanes(before)
@@ -71,9 +73,9 @@ class ShardDigests:
             fold(self.state, (seq - 1) // self.state.interval, low, high)
         self._add_outcomes(verdicts)
 
-    def _add_outcomes(self, verdicts: Columns) -> None:
-        seqs, results = verdicts.cols["seq"], verdicts.texts["result"]
-        for place, value in outcome_sums(seqs, results, self.state.interval).items():
+    def _add_outcomes(self, verdicts: Verdicts) -> None:
+        sums = outcome_sums(verdicts.seq, verdicts.result, self.state.interval)
+        for place, value in sums.items():
             fold(self.state, place, 0, 0, value)
 
     def over(

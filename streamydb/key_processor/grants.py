@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
 from streamydb.columns.jit import leaf
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.sizes import SYSTEM, only_system
 from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds, starts_of
 from streamydb.columns.timeline import Timeline
+from streamydb.columns.value_rows import ValueRows
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.expiry import may_write, written_keys
+from streamydb.key_processor.id_rows import HomeIds, IdUse, RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.values import ShardValues
@@ -47,7 +48,7 @@ class _Found(NamedTuple):
 
     owned: Ints
     keys: Ragged
-    values: Columns
+    values: ValueRows
 
 
 @dataclass(slots=True)
@@ -63,8 +64,8 @@ class Granter:
     ids: IdWindow
     bounded: bool = True
     over: bool = False
-    used: Columns = field(default_factory=lambda: Columns({}))
-    repeats: Columns = field(default_factory=lambda: Columns({}))
+    used: UsedIds = field(default_factory=UsedIds.none)
+    repeats: RepeatedIds = field(default_factory=RepeatedIds.none)
     _found: _Found | None = None
 
     def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
@@ -109,7 +110,7 @@ class Granter:
         found = written_keys(released, plan, owned)
         return {key for key in found if key[0] == SYSTEM} if self.over else found
 
-    def _of_one(self, texts: Ragged, ts_ms: int) -> Columns:
+    def _of_one(self, texts: Ragged, ts_ms: int) -> ValueRows:
         """Return the values for a transaction that is alone in its plan, unless they are surely too
         large.
         """
@@ -143,9 +144,11 @@ class Granter:
         txns = self._transactions(released, plan, earlier, at_home)
         if self._found is None:
             raise InvariantViolation("a plan is granted before it was weighed")
-        owned, texts, slots = self._found
-        slots.cols["slot"] = owned
-        slots.texts["key"] = texts
+        owned, texts, found = self._found
+        cols: dict[str, Array] = {
+            "tag": found.tag, "number": found.number, "version": found.version, "slot": owned,
+        }
+        slots = Columns(cols, {"text": found.text, "key": texts})
         if plan.ranges is not None:
             slots.cols["covered"] = plan.ranges.covered[owned].astype(np.uint8)
         if ends:
@@ -200,52 +203,48 @@ class Granter:
         self, released: Columns, home: Columns, at_home: Ints, earlier: Ints
     ) -> _Duplicates:
         """Find the transactions whose id was used before, and note the ids of the others."""
-        cols = {name: released.cols[name][at_home] for name in (*_POSITION, "id0", "id1")}
-        cols["payload"], cols["deadline"] = home.cols["payload"], home.cols["deadline"]
-        seqs = cols["seq"]
-        valid = cols["kind"] != p.REJECTED
-        cols["refused"] = untimely(cols["deadline"], cols["ts"])
-        id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
+        cols = released.cols
+        own = HomeIds(
+            cols["seq"][at_home], cols["ts"][at_home], cols["part"][at_home], cols["off"][at_home],
+            cols["kind"][at_home], cols["id0"][at_home], cols["id1"][at_home],
+            home.cols["payload"], home.cols["deadline"],
+        )
+        seqs, valid = own.seq, own.valid()
+        refused = untimely(own.deadline, own.ts_ms)
+        id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
         before = int(released.cols["seq"][0]) - 1
         last = self.ids.last_use(id0, id1, before)
         found = _Duplicates(np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64))
         hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
         suspects = np.union1d(hit, _repeated(earlier, at_home))
         if len(suspects):
-            self._resolve(suspects, cols, last, found)
+            self._resolve(suspects, own, last, found)
         fresh = valid & (found.kind == NOT_A_DUPLICATE)
-        found.kind[fresh] = cols["refused"][fresh]
-        used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
-        names = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
-        self.used = Columns({name: cols[name][used] for name in names})
-        again, cols["original"] = np.flatnonzero(found.kind == WINDOW_DUPLICATE), found.of
-        self.repeats = Columns(
-            {name: cols[name][again] for name in ("seq", "ts", "part", "off", "original")},
-            {"id": home.texts["id"].take(again)},
-        )
+        found.kind[fresh] = refused[fresh]
+        self.used = own.used(np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE)))
+        again = np.flatnonzero(found.kind == WINDOW_DUPLICATE)
+        self.repeats = own.repeats(again, found.of, home.texts["id"])
         return found
 
-    def _resolve(
-        self, suspects: Ints, cols: dict[str, Array], last: Ints, found: _Duplicates
-    ) -> None:
+    def _resolve(self, suspects: Ints, ids: HomeIds, last: Ints, found: _Duplicates) -> None:
         """Decide in seq order which suspects are duplicates, and of which transaction."""
-        in_plan: dict[tuple[int, int], dict[str, int]] = {}
+        in_plan: dict[tuple[int, int], IdUse] = {}
+        refused = untimely(ids.deadline, ids.ts_ms)
         for i in suspects.tolist():
-            key = (int(cols["id0"][i]), int(cols["id1"][i]))
-            own = {name: int(cols[name][i]) for name in ("seq", "ts", "payload", "deadline")}
-            seq, ts = own["seq"], own["ts"]
+            key = (int(ids.id0[i]), int(ids.id1[i]))
+            own = ids.use(i)
             use = in_plan.get(key)
             inside = use is not None
             if use is None:
-                use = self.ids.repeated(int(last[i]), seq, ts)
-            elif not self.ids.remembers((use["seq"], use["deadline"]), seq, ts):
+                use = self.ids.repeated(int(last[i]), own.seq, own.ts_ms)
+            elif not self.ids.remembers((use.seq, use.deadline), own.seq, own.ts_ms):
                 use = None
             if use is None:
-                if cols["refused"][i] == NOT_A_DUPLICATE:
+                if refused[i] == NOT_A_DUPLICATE:
                     in_plan[key] = own
                 continue
-            found.of[i] = use["seq"]
-            if use["payload"] != own["payload"]:
+            found.of[i] = use.seq
+            if use.payload != own.payload:
                 found.kind[i] = REUSED
             elif inside:
                 found.kind[i] = PLAN_DUPLICATE

@@ -256,8 +256,11 @@ def _table(rows: list[tuple[Bounds, FoundRange, int]], *, ends: bool) -> Columns
 def _entries(rows: Sequence[Sequence[tuple[bytes, bytes]]]) -> tuple[Ints, Columns]:
     """Return items as a child of rows."""
     items = [item for row in rows for item in row]
-    entries = decoded(Ragged.of([item for _, item in items]))
-    entries.texts["key"] = Ragged.of([key for key, _ in items])
+    values = decoded(Ragged.of([item for _, item in items]))
+    entries = Columns(
+        {"tag": values.tag, "number": values.number, "version": values.version},
+        {"text": values.text, "key": Ragged.of([key for key, _ in items])},
+    )
     return np.array([len(row) for row in rows], np.int64), entries
 
 

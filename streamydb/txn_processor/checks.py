@@ -9,20 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.block_checks import require_feedback, require_grant, require_records
+from streamydb.columns.block_checks import require_grant, require_records
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.jit import kernel
 from streamydb.columns.plans import PlanName
 from streamydb.columns.table import Columns
 
 if TYPE_CHECKING:
+    from streamydb.txn_processor.feedback import FeedbackChunk
     from streamydb.txn_processor.outcome import ExecutionOutcome
 
-__all__ = ["executed", "fed", "granted", "one_plan", "parsed", "ranged"]
+__all__ = ["executed", "fed", "granted", "one_plan", "parsed", "ranged", "require_chunk"]
 
 Ints = npt.NDArray[np.int64]
 Grants = Sequence[tuple[int, Columns, Columns]]
-Chunk = tuple[int, int, int, Columns, Columns]
 
 _RECORDS = Seam("txn_processor", HANDED_ON, "records")
 _GRANTS = Seam("txn_processor", HANDED_IN, "grants")
@@ -149,12 +149,19 @@ def executed(name: PlanName, outcome: ExecutionOutcome, parts: Grants) -> None:
     _OUTCOME.require(seen, "reads are of its transactions", **where)
 
 
-def fed(name: PlanName, outcome: ExecutionOutcome, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def require_chunk(chunk: FeedbackChunk, seqs: tuple[int, int]) -> None:
+    """Require what holds of a part of the feedback; ``seqs``: first and last of the plan."""
+    chunk.writes.check(_FEEDBACK, seqs)
+    chunk.verdicts.check(_FEEDBACK, seqs)
+
+
+def fed(
+    name: PlanName, outcome: ExecutionOutcome, chunks: Iterable[FeedbackChunk]
+) -> Iterator[FeedbackChunk]:
     """Pass on what every shard must learn; require that every written key is told, once."""
     written, told, seqs = int(np.count_nonzero(outcome.slots["dirty"])), 0, (name.first, name.last)
     for chunk in chunks:
-        _, _, _, writes, verdicts = chunk
-        require_feedback(_FEEDBACK, seqs, writes, verdicts)
-        told += len(writes)
+        require_chunk(chunk, seqs)
+        told += len(chunk.writes)
         yield chunk
     _FEEDBACK.require(told == written, "each written key is told", written=written, told=told)

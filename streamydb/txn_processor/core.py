@@ -10,20 +10,23 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.blocks import (
-    empty_verdicts,
-    empty_writes,
-    feedback_block,
-    open_header,
-)
+from streamydb.columns.blocks import open_header
 from streamydb.columns.digest import write_deltas
 from streamydb.columns.encoding import Stored
-from streamydb.columns.messages import DigestRecords, KnownResults, Notice, ResolvedRecord
+from streamydb.columns.messages import (
+    Deltas,
+    DigestRecords,
+    Feedback,
+    KnownResults,
+    Notice,
+    ResolvedRecord,
+)
 from streamydb.columns.plans import PlanName
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.sizes import only_system, over_by, tells, text_bytes
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.sizes import only_system, over_by, text_bytes
+from streamydb.columns.table import Array, Columns, Ragged
 from streamydb.columns.timeline import Timeline
+from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import (
     NO_RULINGS,
@@ -122,24 +125,18 @@ class TransactionProcessor:
         grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
         config = self._config
-        shown: dict[str, Any] = {
-            **part.plan.fields(), "incarnation": config.incarnation, "proc": part.proc,
-        }
-        if found.more:
-            shown["more"] = sorted(found.more)
+        more = tuple(sorted(found.more))
         if found.left_out:
-            fits = found.left_out - part.plan.first
-            yield from _withdrawn({**shown, "made": 0, "fits": fits}, config.shards)
+            yield from self._withdrawn(part, more, 0, found.left_out - part.plan.first)
             return
         outcome = execute_grants(
             grants, self._modules, self._rulings, over=found.over, most=most,
             ranges=RangeParts(found.ranges, config.shards), timeline=found.timeline,
         )
         require_ruled(outcome.unruled, executed=part.silent)
-        if part.makes_max:
-            shown["made"] = outcome.made
+        made = outcome.made if part.makes_max else None
         if outcome.fits:
-            yield from _withdrawn({**shown, "fits": outcome.fits}, config.shards)
+            yield from self._withdrawn(part, more, made, outcome.fits)
             return
         checks.executed(part.plan, outcome, grants)
         if not part.silent:
@@ -147,17 +144,31 @@ class TransactionProcessor:
         deltas = _deltas(outcome, grants, config)
         ends = bool((outcome.slots["tag"][outcome.slots["dirty"] != 0] == p.EXPIRING).any())
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
-        for shard, chunk, chunks, writes, verdicts in checks.fed(part.plan, outcome, chunked):
-            header: dict[str, Any] = {
-                **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
-                "deltas": deltas[shard] if chunk == 0 else [],
-            }
-            if ends:
-                header["ends"] = True
-            if (told := _told(writes)):
-                header["sizes"] = told
-            block = feedback_block(header, writes, verdicts)
-            yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
+        for each in checks.fed(part.plan, outcome, chunked):
+            told = Feedback(
+                plan=part.plan, incarnation=config.incarnation, proc=part.proc, more=more,
+                made=made, shard=each.shard, chunk=each.chunk, chunks=each.chunks,
+                deltas=[] if each.chunk else deltas[each.shard], ends=ends, sizes=each.sizes,
+                writes=each.writes, verdicts=each.verdicts,
+            )
+            yield _fed(told)
+
+    def _withdrawn(
+        self, part: _Part, more: tuple[int, ...], made: int | None, fits: int
+    ) -> Iterator[o.Records]:
+        """Return the feedback of a partition that has stopped: its plan produces too much."""
+        for shard in range(self._config.shards):
+            told = Feedback(
+                plan=part.plan, incarnation=self._config.incarnation, proc=part.proc, more=more,
+                made=made, fits=fits, shard=shard, chunk=0, chunks=1, deltas=[],
+                writes=WrittenValues.none(), verdicts=Verdicts.none(),
+            )
+            yield _fed(told)
+
+
+def _fed(feedback: Feedback) -> o.Records:
+    value = Ragged.of([feedback.block()])
+    return o.Records(o.FEEDBACK, Ragged.empty(1), value, 0, feedback.shard)
 
 
 class _Part(NamedTuple):
@@ -176,14 +187,6 @@ class _Part(NamedTuple):
             PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
             header.get("makes_max", 0),
         )
-
-
-def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
-    """Return the feedback of a partition that has stopped, because its plan produces too much."""
-    for shard in range(shards):
-        told = {**header, "shard": shard, "chunk": 0, "chunks": 1, "deltas": []}
-        block = feedback_block(told, empty_writes(), empty_verdicts())
-        yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
 
 
 @dataclass(slots=True)
@@ -234,15 +237,6 @@ class _Grants:
         return [(shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=_first)]
 
 
-def _told(writes: Columns) -> bytes:
-    """Encode the size classes that written values have newly reached, for all shards."""
-    grown = writes.cols.pop("grown", None)
-    if grown is None or not grown.any():
-        return b""
-    rows = np.flatnonzero(grown)
-    return tells(writes.texts["key"].take(rows), grown[rows])
-
-
 def _first(item: tuple[Any, Any]) -> Any:
     return item[0]
 
@@ -250,10 +244,14 @@ def _first(item: tuple[Any, Any]) -> Any:
 def _emptied(slots: Columns, now: int) -> Columns:
     """Drop the values of all slots but those of the database's own keys, and those that have ended.
     """
-    left = only_system(slots.texts["key"], slots.take, over_by(slots, now))
-    left.texts["key"] = slots.texts["key"]
-    left.cols |= {name: col for name, col in slots.cols.items() if name not in left.cols}
-    return left
+
+    def values(chosen: Array) -> ValueRows:
+        cols, text = slots.cols, slots.texts["text"].take(chosen)
+        return ValueRows(cols["tag"][chosen], cols["number"][chosen], cols["version"][chosen], text)
+
+    left = only_system(slots.texts["key"], values, over_by(slots, now))
+    cols = {**slots.cols, "tag": left.tag, "number": left.number, "version": left.version}
+    return Columns(cols, {**slots.texts, "text": left.text})
 
 
 def passed_on(
@@ -284,7 +282,7 @@ def passed_on(
 
 def _deltas(
     outcome: ExecutionOutcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
-) -> list[list[tuple[int, int, int]]]:
+) -> list[Deltas]:
     """Return, per shard, the change of its digest by the writes: (interval, low, high)."""
     met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
     first, sums = write_deltas(

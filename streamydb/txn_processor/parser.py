@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import parts_block, records_blocks, token_block
+from streamydb.columns.blocks import parts_block, records_blocks
 from streamydb.columns.encoding import Part, pack, peel
-from streamydb.columns.messages import Audit, Role, ValueSizes
+from streamydb.columns.messages import Audit, Feedback, Role, Token, ValueSizes
 from streamydb.columns.protocol import Message, require_format
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Array, Columns, Ragged
@@ -93,8 +93,6 @@ def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
         yield mine.astype(np.int64), payloads.take(np.flatnonzero(mine))
 
 
-_TOKENS = {"feedback": token_block, "released": parts_block}
-
 _TOLD: Final[Mapping[str, type[Message]]] = {
     kind.KIND: kind for kind in (Role, Audit, ValueSizes)
 }
@@ -126,8 +124,13 @@ def parse_feedback(
             told = pack({}, **header, at=offset)
             yield from (Routed(shard, [told]) for shard in range(config.shards))
             continue
-        if kind not in _TOKENS:
+        if kind == Feedback.KIND:
+            token = b""
+            if config.shards > 1:
+                token = Token.of(Feedback.opened(header, stored)).block()
+        elif kind == "released":
+            token = parts_block(header) if config.shards > 1 else b""
+        else:
             continue
-        token = _TOKENS[kind](header) if config.shards > 1 else b""
         for shard in range(config.shards):
             yield Routed(shard, [value if shard == header["shard"] and value else token])

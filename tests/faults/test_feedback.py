@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from streamydb.columns.blocks import open_block
-from streamydb.columns.protocol import FORMAT
 from streamydb.columns.encoding import pack
+from streamydb.columns.protocol import FORMAT
 from streamydb.kafka import TopicNames, create, delete
 from streamydb.kafka.clients import administrator
 from streamydb.pipeline.standby.handover import hand_over

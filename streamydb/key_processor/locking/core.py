@@ -44,9 +44,10 @@ from streamydb.columns.messages import Audit, ResolvedRecord, Role, resolved_val
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Columns, Ragged, chunk_bounds
+from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
-from streamydb.key_processor.expiry import deletes
+from streamydb.key_processor.id_rows import HomeIds
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.last import LAST_RECORDS
@@ -73,7 +74,7 @@ from streamydb.key_processor.locking.messages import (
 from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved
-from streamydb.key_processor.locking.tables import canonical_values, verdicts_table, writes_table
+from streamydb.key_processor.locking.tables import canonical_values, writes_table
 from streamydb.key_processor.state import EmittedBlock, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
@@ -84,8 +85,6 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["Gatherer", "SingleShard"]
-
-_COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
 
 
 @dataclass(slots=True)
@@ -130,7 +129,7 @@ class SingleShard:
         self._out: dict[int, _Outbox] = {}
         self._left_out: dict[tuple[int, bytes], int] = {}
         self._answers: dict[int, bytes] = {}
-        self._found: Columns | None = None
+        self._found: ValueRows | None = None
         self._ends: dict[bytes, int] | None = None
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
@@ -260,11 +259,12 @@ class SingleShard:
             if self._locks.release(row.lock, row.seq) and row.wrote:
                 (verdicts if is_id_lock(row.lock) else writes).append(row)
         results = [(row.seq, row.value or b"") for row in verdicts]
-        after, concluded = writes_table(writes), verdicts_table(results)
+        after, concluded = writes_table(writes), Verdicts.of(results)
         seqs = [row.seq for row in writes]
         if self._meta.removing:
             swept_keys, places = zip(*self._meta.removing, strict=True)
-            after, seqs = Columns.concat([after, deletes(list(swept_keys))]), [*seqs, *places]
+            deletes = WrittenValues.deletes(swept_keys)
+            after, seqs = WrittenValues.concat([after, deletes]), [*seqs, *places]
             self._meta.removing = []
         checks.released(self._meta, self._shard, after, concluded)
         written = split_removals(self._meta, self._before(after), after, seqs)
@@ -273,13 +273,9 @@ class SingleShard:
         self._ends = None
         self._repeats.conclude(results)
 
-    def _before(self, after: Columns) -> Columns:
+    def _before(self, after: WrittenValues) -> WrittenValues:
         """Return the values that the written keys held before."""
-        keys = after.texts["key"]
-        if not len(keys):
-            return after
-        found = self._values.read(keys)
-        return Columns(found.cols, {**found.texts, "key": keys})
+        return self._values.read(after.key).of_keys(after.key) if len(after) else after
 
     def _digest(self) -> Iterator[EmittedBlock]:
         """Publish the digests of the intervals that are over."""
@@ -338,12 +334,17 @@ class SingleShard:
     def _payloads(self, released: Columns, at_home: np.ndarray[Any, Any]) -> dict[int, Payload]:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
         home = released.children["home"][1]
-        own = Columns({name: released.cols[name][at_home] for name in _COLUMNS})
-        own.cols["payload"], own.cols["deadline"] = home.cols["payload"], home.cols["deadline"]
+        cols = released.cols
+        own = HomeIds(
+            cols["seq"][at_home], cols["ts"][at_home], cols["part"][at_home], cols["off"][at_home],
+            cols["kind"][at_home], cols["id0"][at_home], cols["id1"][at_home],
+            home.cols["payload"], home.cols["deadline"],
+        )
         resolved = (self._meta.resolved, self._meta.resolved_ts)
         found = self._repeats.find(own, self._meta.seq, resolved)
         self._meta.repeats.update(found.original)
-        columns = (own.cols[name].tolist() for name in ("seq", "ts", "part", "off", "kind"))
+        places = own.seq, own.ts_ms, own.partition, own.offset, own.kind
+        columns = (column.tolist() for column in places)
         rows = zip(
             *columns, home.cols["code"].tolist(), home.texts["id"].tolist(),
             home.texts["raw"].tolist(), strict=True,
@@ -439,7 +440,7 @@ class SingleShard:
         ranged = any(is_range_lock(lock) for _, lock in free)
         if not self._meta.repeats and not ranged:
             found = self._values.read_within(names, bound)  # not to the byte
-            if found is not None and int(found.texts["text"].lengths().sum()) <= bound:
+            if found is not None and int(found.text.lengths().sum()) <= bound:
                 self._found = found
                 return len(free)
         sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])

@@ -83,8 +83,8 @@ def _part(found: FoundRange) -> _Part:
     if found.items is None:
         return _Part(found.keys, found.version, None)
     table = decoded(Ragged.of([item for _, item in found.items]))
-    columns = (table.cols[name].tolist() for name in ("tag", "number", "version"))
-    values = zip(*columns, table.texts["text"].tolist(), strict=True)
+    columns = table.tag.tolist(), table.number.tolist(), table.version.tolist()
+    values = zip(*columns, table.text.tolist(), strict=True)
     entries = [
         (key, b"%d" % number if tag == p.INT else text, version)
         for (key, _), (tag, number, version, text) in zip(found.items, values, strict=True)

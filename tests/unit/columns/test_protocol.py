@@ -97,7 +97,7 @@ def test_what_is_done_with_a_table_is_done_with_its_rows(seed: int) -> None:
     assert rows(part.part(0, end - start)) == plain[start:end]
     stored = pack(part.flatten("a."))
     assert rows(Branch.unflatten(unpack(stored)[1], "a.")) == plain[start:end]
-    assert list(part.flatten())[0] == "off", "as blocks of all releases name it"
+    assert next(iter(part.flatten())) == "off", "as blocks of all releases name it"
 
 
 def parcel(dice: random.Random) -> Parcel:

@@ -10,7 +10,6 @@ import pytest
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_block
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.columns.program import (
     NOT_A_DUPLICATE,
@@ -19,7 +18,8 @@ from streamydb.columns.program import (
     TOO_LATE,
     WINDOW_DUPLICATE,
 )
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.grants import Granter, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
@@ -53,12 +53,10 @@ class Shards:
         """Store texts, in every shard: only its owner may grant one."""
         keys = Ragged.of([key.encode() for key in values])
         n = len(values)
-        cols: dict[str, Array] = {
-            "tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
-            "version": np.full(n, 3),
-        }  # fmt: skip
+        tags, numbers, versions = np.full(n, p.OPAQUE, np.uint8), np.zeros(n, int), np.full(n, 3)
+        texts = Ragged.of([*values.values()])
         for shard in self.values:
-            shard.apply(Columns(cols, {"key": keys, "text": Ragged.of([*values.values()])}))
+            shard.apply(WrittenValues(tags, numbers, versions, keys, texts))
 
     def released(self, transactions: list[dict[str, Any]], shard: int, ts: int) -> Columns:
         """What the sorter of a shard releases next."""
@@ -142,7 +140,7 @@ def test_copies_within_a_plan_are_those_of_the_first() -> None:
     ])  # fmt: skip
     fresh = (NOT_A_DUPLICATE, 0)
     assert kinds(grants) == [fresh, fresh, (PLAN_DUPLICATE, 1), (REUSED, 1), (PLAN_DUPLICATE, 1)]
-    assert granter.used.cols["seq"].tolist() == [1, 2]
+    assert granter.used.seq.tolist() == [1, 2]
 
 
 def test_all_shards_plan_alike_when_two_ids_share_the_half_of_a_hash_that_all_know(
@@ -166,8 +164,7 @@ def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:
     db = Shards(window=10)
     first = [add("k", id="a"), add("k", id="b")]
     db.end(db.granter(first)[0], 2)
-    aborted = Columns({"seq": np.array([2])}, {"result": Ragged.of([b'{"aborted":1}'])})
-    db.ids[0].conclude(aborted)
+    db.ids[0].conclude(Verdicts.of([(2, b'{"aborted":1}')]))
     granter, grants = db.granter([*first, add("k", id="a", by=2), add("k", id="c")])
     found = [(WINDOW_DUPLICATE, 1), (WINDOW_DUPLICATE, 2), (REUSED, 1), (NOT_A_DUPLICATE, 0)]
     assert kinds(grants) == found
@@ -191,7 +188,7 @@ def test_what_comes_after_its_deadline_uses_no_id() -> None:
     late = add("k", id="a", deadline_ms=999)
     granter, grants = db.granter([late, late, add("k", id="b", deadline_ms=1_000)])
     assert kinds(grants) == [(TOO_LATE, 0), (TOO_LATE, 0), (NOT_A_DUPLICATE, 0)]
-    assert granter.used.cols["deadline"].tolist() == [1_000]
+    assert granter.used.dated().deadline.tolist() == [1_000]
 
 
 def test_a_plan_is_weighed_before_it_is_granted() -> None:

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from streamydb.columns.blobs import Blob
+from streamydb.columns.messages import Feedback, Token
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
 from streamydb.key_processor.value_store import FileOrder
@@ -18,24 +21,26 @@ from streamydb.sorter.planner import Plan
 from tests.support.seams import Damage, must_fire
 
 
-def other_shard(header: dict[str, Any], plan: OpenPlan, shard: int, shards: int) -> object:
-    return {**header, "kind": "feedback", "shard": shard + 1}, plan, shard, shards
+def other_shard(told: Feedback | Token, plan: OpenPlan, shard: int, shards: int) -> object:
+    if not isinstance(told, Feedback):
+        raise IndexError
+    return replace(told, shard=shard + 1), plan, shard, shards
 
 
-def other_partition(header: dict[str, Any], *_: Any) -> None:
-    header["proc"] = 2 * SHARDS_MAX
+def other_partition(told: Feedback | Token, *rest: Any) -> tuple[Any, ...]:
+    return replace(told, proc=2 * SHARDS_MAX), *rest
 
 
-def other_chunk(header: dict[str, Any], *_: Any) -> None:
-    header["chunk"] = header["chunks"]
+def other_chunk(told: Feedback | Token, *rest: Any) -> tuple[Any, ...]:
+    return replace(told, chunk=told.chunks), *rest
 
 
-def missing_chunk(_: OpenPlan, headers: list[dict[str, Any]], *__: Any) -> None:
-    del headers[0]
+def missing_chunk(_: OpenPlan, told: list[Feedback], *__: Any) -> None:
+    del told[0]
 
 
-def block_twice(_: OpenPlan, headers: list[dict[str, Any]], *__: Any) -> None:
-    headers.append(headers[0])
+def block_twice(_: OpenPlan, told: list[Feedback], *__: Any) -> None:
+    told.append(told[0])
 
 
 def key_twice(keys: Ragged, _: FileOrder) -> tuple[Any, ...]:
@@ -44,49 +49,53 @@ def key_twice(keys: Ragged, _: FileOrder) -> tuple[Any, ...]:
 
 
 def key_of_another_shard(
-    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: tuple[int, int]
+    plan: OpenPlan, told: Any, writes: WrittenValues, verdicts: Verdicts, at: tuple[int, int]
 ) -> tuple[Any, ...]:
     if at[1] == 1 or not len(writes):
         raise IndexError
-    return plan, headers, writes, verdicts, ((at[0] + 1) % at[1], at[1])
+    return plan, told, writes, verdicts, ((at[0] + 1) % at[1], at[1])
 
 
-def early_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
-    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = plan.after
+def early_version(plan: OpenPlan, _: Any, writes: WrittenValues, *__: Any) -> None:
+    writes.version[np.flatnonzero(writes.tag)[0]] = plan.after
 
 
-def late_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
-    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = plan.seq + 1
+def late_version(plan: OpenPlan, _: Any, writes: WrittenValues, *__: Any) -> None:
+    writes.version[np.flatnonzero(writes.tag)[0]] = plan.seq + 1
 
 
-def deleted_with_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
-    writes.cols["tag"][0], writes.cols["version"][0] = 0, plan.seq
+def deleted_with_version(plan: OpenPlan, _: Any, writes: WrittenValues, *__: Any) -> None:
+    writes.tag[0], writes.version[0] = 0, plan.seq
 
 
-def unknown_tag(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:
-    writes.cols["tag"][0] = 4
+def unknown_tag(_: OpenPlan, __: Any, writes: WrittenValues, *___: Any) -> None:
+    writes.tag[0] = 4
 
 
-def large_value(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:
-    texts = writes.texts["text"].tolist()
+def large_value(
+    plan: OpenPlan, told: Any, writes: WrittenValues, *rest: Any
+) -> tuple[Any, ...]:
+    texts = writes.text.tolist()
     texts[0] = b"x" * 262_145
-    writes.texts["text"] = Ragged.of(texts)
+    return plan, told, replace(writes, text=Ragged.of(texts)), *rest
 
 
-def late_verdict(plan: OpenPlan, _: Any, __: Any, verdicts: Columns, ___: Any) -> None:
-    verdicts.cols["seq"][0] = plan.seq + 1
+def late_verdict(plan: OpenPlan, _: Any, __: Any, verdicts: Verdicts, ___: Any) -> None:
+    verdicts.seq[0] = plan.seq + 1
 
 
 def verdict_twice(
-    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: Any
+    plan: OpenPlan, told: Any, writes: WrittenValues, verdicts: Verdicts, at: Any
 ) -> tuple[Any, ...]:
-    return plan, headers, writes, verdicts.take(np.array([0, *range(len(verdicts))])), at
+    return plan, told, writes, verdicts.take(np.array([0, *range(len(verdicts))])), at
 
 
-def empty_verdict(_: OpenPlan, __: Any, ___: Any, verdicts: Columns, ____: Any) -> None:
-    results = verdicts.texts["result"].tolist()
+def empty_verdict(
+    plan: OpenPlan, told: Any, writes: WrittenValues, verdicts: Verdicts, at: Any
+) -> tuple[Any, ...]:
+    results = verdicts.result.tolist()
     results[0] = b""
-    verdicts.texts["result"] = Ragged.of(results)
+    return plan, told, writes, replace(verdicts, result=Ragged.of(results)), at
 
 
 def back_in_time(released: Columns, before: tuple[int, int]) -> tuple[Any, ...]:

@@ -153,9 +153,9 @@ def test_a_transaction_sees_what_those_before_it_left() -> None:
     assert [r["reads"].get("k") for r in results] == [70, 40, 10, None]
     assert [r["seq"] for r in results] == [7, 8, 9, 10]
     assert results[3]["failed"][0]["version"] == 9
-    (_, _, _, writes, verdicts), = feedback_chunks(outcome, 1, 1 << 20)
-    assert (writes.cols["number"].tolist(), writes.cols["version"].tolist()) == ([10], [9])
-    assert verdicts.cols["seq"].tolist() == [7, 8, 9, 10]
+    (told,) = feedback_chunks(outcome, 1, 1 << 20)
+    assert (told.writes.number.tolist(), told.writes.version.tolist()) == ([10], [9])
+    assert told.verdicts.seq.tolist() == [7, 8, 9, 10]
 
 
 def test_what_deletes_an_absent_key_writes_nothing() -> None:
@@ -292,9 +292,8 @@ def test_python_does_what_the_kernel_does(seed: int, monkeypatch: pytest.MonkeyP
 
 def everything(outcome: ExecutionOutcome) -> list[Any]:
     """All that an outcome shows: results, changes, and what the shards learn of values."""
-    (_, _, _, writes, _), = feedback_chunks(outcome, 1, 1 << 20)
-    keys = writes.texts["key"].tolist()
-    columns = (writes.cols[name].tolist() for name in ("tag", "version"))
-    values = writes.texts["text"].tolist()
-    fed = sorted(zip(keys, *columns, values, strict=True))
+    (told,) = feedback_chunks(outcome, 1, 1 << 20)
+    writes = told.writes
+    columns = writes.key.tolist(), writes.tag.tolist(), writes.version.tolist()
+    fed = sorted(zip(*columns, writes.text.tolist(), strict=True))
     return [shown(outcome, o.RESULTS), shown(outcome, o.CHANGES), fed]

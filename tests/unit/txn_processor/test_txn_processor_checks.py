@@ -96,18 +96,18 @@ def stray_read(_name: Any, outcome: Any, _parts: Any) -> None:
 
 
 def lost_feedback(_name: Any, _outcome: Any, chunks: list[Any]) -> None:
-    shard, chunk, count, writes, verdicts = chunks[-1]
-    writes.cols["tag"][0]
-    chunks[-1] = shard, chunk, count, writes.part(1, len(writes)), verdicts
+    writes = chunks[-1].writes
+    writes.tag[0]
+    chunks[-1] = chunks[-1]._replace(writes=writes.part(1, len(writes)))
 
 
 def version_of_another_plan(name: PlanName, _outcome: Any, chunks: list[Any]) -> None:
-    writes = chunks[0][3]
-    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = name.last + 1
+    writes = chunks[0].writes
+    writes.version[np.flatnonzero(writes.tag)[0]] = name.last + 1
 
 
 def verdict_of_another_plan(name: PlanName, _outcome: Any, chunks: list[Any]) -> None:
-    chunks[0][4].cols["seq"][0] = name.first - 1
+    chunks[0].verdicts.seq[0] = name.first - 1
 
 
 @pytest.mark.parametrize(

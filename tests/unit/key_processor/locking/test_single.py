@@ -151,14 +151,11 @@ class Single:
             assert not meta.repeats
             shard = ShardValues(meta.values, blobs, store)
             table = shard.everything()
-            for i, key in enumerate(table.texts["key"].tolist()):
-                text = table.texts["text"][i]
-                value = b"%d" % table.cols["number"][i] if table.cols["tag"][i] == 1 else text
-                found[key.decode()] = (value, int(table.cols["version"][i]))
+            for i, key in enumerate(table.key.tolist()):
+                value = b"%d" % table.number[i] if table.tag[i] == 1 else table.text[i]
+                found[key.decode()] = (value, int(table.version[i]))
             if len(table):
-                assert shard.read(table.texts["key"]).cols["version"].tolist() == (
-                    table.cols["version"].tolist()
-                )
+                assert shard.read(table.key).version.tolist() == table.version.tolist()
         assert found == self.oracle.state
         for blobs in self.gathers:
             if "gather" in blobs.blobs:
