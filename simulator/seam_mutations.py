@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from streamydb.columns import invariants
-from streamydb.columns.messages import Feedback
+from streamydb.columns.messages import Feedback, Grant
 from streamydb.columns.table import Ragged
 from streamydb.key_processor import core as shard
 from streamydb.key_processor.locking import blocks as messages
@@ -30,7 +30,7 @@ from streamydb.txn_processor.run import Run
 __all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
 
 
-def _arriving_message(room: Any, message: str, damage: Callable[[Any], dict[str, Any]]) -> Any:
+def _arriving(room: Any, message: str, damage: Callable[[Any], dict[str, Any]]) -> Any:
     """Damage fields of a message after they were checked; ``damage``: returns them."""
     original = getattr(room, message)
 
@@ -41,16 +41,6 @@ def _arriving_message(room: Any, message: str, damage: Callable[[Any], dict[str,
     return mock.patch.object(room, message, made)
 
 
-def _arriving(room: Any, make: str, damage: Callable[..., Any]) -> Any:
-    """Damage the parts of a block after they were checked."""
-    original = getattr(room, make)
-
-    def made(header: Any, *rest: Any, **more: Any) -> Any:
-        return original(header, *damage(*rest), **more)
-
-    return mock.patch.object(room, make, made)
-
-
 def _key_twice() -> Any:
     """A key is twice in feedback."""
 
@@ -59,12 +49,7 @@ def _key_twice() -> Any:
         rows = [*([0] if count else []), *range(count)]
         return {"writes": told.writes.take(np.array(rows, np.int64))}
 
-    return _arriving_message(core, "Feedback", damage)
-
-
-def _ahead(table: Any) -> None:
-    """The values of a table have versions that are still to come."""
-    table.cols["version"][table.cols["tag"] > 0] += 1_000_000
+    return _arriving(core, "Feedback", damage)
 
 
 def _versions_ahead() -> Any:
@@ -74,7 +59,7 @@ def _versions_ahead() -> Any:
         told.writes.version[told.writes.tag > 0] += 1_000_000
         return {}
 
-    return _arriving_message(core, "Feedback", damage)
+    return _arriving(core, "Feedback", damage)
 
 
 def _feedback_elsewhere() -> Any:
@@ -87,33 +72,35 @@ def _feedback_elsewhere() -> Any:
             return {}
         return {"writes": msgspec.structs.replace(told.writes, key=Ragged.of(names))}
 
-    return _arriving_message(core, "Feedback", damage)
+    return _arriving(core, "Feedback", damage)
 
 
 def _lost_grants() -> Any:
     """A transaction is missing from a grant."""
-    return _arriving(shard, "grant_block", lambda txns, slots: (txns.part(0, len(txns) - 1), slots))
+    return _arriving(
+        shard, "Grant", lambda grant: {"txns": grant.txns.part(0, len(grant.txns) - 1)}
+    )
 
 
 def _swapped_grants() -> Any:
     """Two transactions of a grant have changed places."""
 
-    def damage(txns: Any, slots: Any) -> Any:
-        order = np.arange(len(txns))
+    def damage(grant: Grant) -> dict[str, Any]:
+        order = np.arange(len(grant.txns))
         order[:2] = order[:2][::-1]
-        return txns.take(order), slots
+        return {"txns": grant.txns.take(order)}
 
-    return _arriving(shard, "grant_block", damage)
+    return _arriving(shard, "Grant", damage)
 
 
 def _values_ahead() -> Any:
     """Values are granted with versions that are still to come."""
 
-    def damage(txns: Any, slots: Any) -> Any:
-        _ahead(slots)
-        return txns, slots
+    def damage(grant: Grant) -> dict[str, Any]:
+        grant.slots.version[grant.slots.tag > 0] += 1_000_000
+        return {}
 
-    return _arriving(shard, "grant_block", damage)
+    return _arriving(shard, "Grant", damage)
 
 
 def _plans_differ() -> Any:

@@ -18,9 +18,9 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
-from streamydb.columns.blocks import open_block
+from streamydb.columns.blocks import open_header
 from streamydb.columns.digest import StateDigest
-from streamydb.columns.messages import Role
+from streamydb.columns.messages import Grant, Role
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -149,9 +149,10 @@ class LogReplay:
 
     def _note_times(self, block: bytes) -> None:
         """Note when the transactions are committed after which there is a digest."""
-        header, arrays = open_block(block)
-        if header["kind"] == "grant":
-            seqs, times = arrays["txns.seq"], arrays["txns.ts"]
+        header, stored = open_header(block)
+        if header["kind"] == Grant.KIND:
+            txns = Grant.opened(header, stored).txns
+            seqs, times = txns.seq, txns.ts_ms
             ends = np.flatnonzero(seqs % self._config.digest_interval == 0)
             self._times.update(zip(seqs[ends].tolist(), times[ends].tolist(), strict=True))
 

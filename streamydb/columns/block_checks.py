@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.invariants import Seam, not_after
+from streamydb.columns.invariants import Seam
 from streamydb.columns.jit import kernel
 from streamydb.columns.table import Bytes, Columns
-from streamydb.columns.value_rows import KEYS_FACT, VALUE_FACTS, ValueLimits, wrong_value
+from streamydb.columns.value_rows import KEYS_FACT
 
-__all__ = ["require_grant", "require_records"]
+__all__ = ["require_records"]
 
 Ints = npt.NDArray[Any]
 
@@ -22,22 +22,6 @@ _SUMS: Final = "counts add up to the rows"
 _RECORD_FACTS: Final = (
     "records are of a known kind, with one home, and markers alone have numbers", _SUMS, KEYS_FACT,
 )
-_GRANT_FACTS: Final = (
-    *VALUE_FACTS,
-    "seqs are the plan's, each once, in order",
-    "records are in the total order",
-    "steps are on keys of their transaction",
-    _SUMS,
-    "each slot is there once, in order",
-)
-
-def _values(table: Columns, low: int, high: int) -> ValueLimits:
-    keys, texts = table.texts["key"].offsets, table.texts["text"].offsets
-    return ValueLimits(
-        table.cols["tag"], table.cols["version"], keys, texts, low, high, limits.KEY_BYTES_MAX,
-        limits.VALUE_BYTES_MAX,
-    )
-
 
 @kernel
 def _wrong_record(
@@ -73,69 +57,3 @@ def require_records(seam: Seam, table: Columns) -> None:
         limits.KEY_BYTES_MAX,
     )
     seam.require_none(found, _RECORD_FACTS)
-
-
-class _Txns(NamedTuple):
-    """The columns of granted transactions; ``rows``: of keys and of steps."""
-
-    seq: Ints
-    ts: Ints
-    part: Ints
-    off: Ints
-    keys: Ints
-    steps: Ints
-    step_keys: Ints
-    rows: tuple[int, int]
-
-
-@kernel
-def _wrong_grant(
-    txns: _Txns, slot: Ints, values: ValueLimits, seqs: tuple[int, int]
-) -> tuple[int, int]:
-    fact, row = wrong_value(values)
-    if fact >= 0:
-        return fact, row
-    last, keys, step = seqs[0] - 1, 0, 0
-    for i in range(len(txns.seq)):
-        if txns.seq[i] <= last or txns.seq[i] > seqs[1]:
-            return 3, i
-        last = txns.seq[i]
-        if i > 0 and not_after(txns.ts, txns.part, txns.off, i):
-            return 4, i
-        end = step + txns.steps[i]
-        if end < step or end > txns.rows[1] or txns.keys[i] < 0:
-            return 6, i
-        while step < end:
-            if txns.step_keys[step] < 0 or txns.step_keys[step] >= txns.keys[i]:
-                return 5, i
-            step += 1
-        keys += txns.keys[i]
-    if keys != txns.rows[0] or step != txns.rows[1]:
-        return 6, -1
-    for i in range(1, len(slot)):
-        if slot[i] <= slot[i - 1]:
-            return 7, i
-    return -1, -1
-
-
-def require_grant(
-    seam: Seam, seqs: tuple[int, int], txns: Columns, slots: Columns, **where: object
-) -> None:
-    """Require what holds of a grant, or a chunk of it: a plan's transactions, and the values of
-    their keys from before it.
-
-    Args:
-        seam: where.
-        seqs: the first and the last of the plan.
-        txns: the transactions.
-        slots: the values.
-        where: for people.
-
-    """
-    (keys, key_rows), (steps, step_rows) = txns.children["keys"], txns.children["steps"]
-    cols, rows = txns.cols, (len(key_rows), len(step_rows))
-    columns = _Txns(
-        cols["seq"], cols["ts"], cols["part"], cols["off"], keys, steps, step_rows.cols["key"], rows
-    )
-    found = _wrong_grant(columns, slots.cols["slot"], _values(slots, 1, seqs[0] - 1), seqs)
-    seam.require_none(found, _GRANT_FACTS, first=seqs[0], last=seqs[1], **where)

@@ -22,7 +22,6 @@ from streamydb.columns.protocol import FORMAT, require_format
 from streamydb.columns.table import Array, Columns
 
 __all__ = [
-    "grant_block",
     "halves",
     "open_block",
     "open_header",
@@ -30,7 +29,6 @@ __all__ = [
     "open_records",
     "parts_block",
     "records_blocks",
-    "removals_block",
 ]
 
 
@@ -86,29 +84,6 @@ def open_home(own: Stored) -> Columns:
     table.cols["id1"] = np.zeros(len(counts), np.uint64)
     table.cols["id1"][np.flatnonzero(counts)] = home.cols.pop("id1")
     return table
-
-
-def grant_block(
-    header: Mapping[str, Any], txns: Columns, slots: Columns, *, ranges: Columns | None = None
-) -> bytes:
-    """Encode what a shard grants to an executing partition; ``ranges``: if the plan has some.
-
-    The header names the plan (`PlanName`), shard, proc, ``silent`` (only feedback comes of it),
-    ``feedback_bytes_max``, ``chunk`` (a grant may be several blocks, in this order), ``alone`` (the
-    plan is one transaction) and ``over`` (whose keys hold too many bytes: values are left out);
-    with ranges ``left_out`` (the seq from which on ranges did not fit into the plan; 0: all do);
-    ``more``: one more partition whose feedback belongs to the plan (see `key_processor.repeats`);
-    where keys may end ``times``, the plan's `Timeline`: in the first block, if ``alone`` in each.
-    """
-    arrays = {**txns.flatten("txns."), **slots.flatten("slots.")}
-    if ranges is not None:
-        arrays |= ranges.flatten("ranges.")
-    return pack(arrays, **header, kind="grant", format=FORMAT)
-
-
-def removals_block(changes: Columns) -> bytes:
-    """Changes that tell of keys that have ended, as rows that are still to be formatted."""
-    return pack(changes.flatten(), kind="removals", format=FORMAT)
 
 
 def parts_block(header: Mapping[str, Any]) -> bytes:

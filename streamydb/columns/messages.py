@@ -5,6 +5,8 @@
 | `Role`, `Audit` | the driver, through the feedback topic | all shards |
 | `ValueSizes` | a shard, through the feedback topic | all shards |
 | `ResolvedRecord`, `DigestRecords`, `KnownResults` | a shard | an executing partition |
+| `KeyRemovals` | a shard | an executing partition |
+| `Grant` | a shard | an executing partition |
 | `Feedback` | an executing partition, through the feedback topic | a shard |
 | `Token` | the same | all other shards |
 | `Notice` | a shard | the driver |
@@ -17,15 +19,33 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from streamydb.columns.encoding import peel
+from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
+from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import PlanName
 from streamydb.columns.protocol import Message
 from streamydb.columns.table import Bytes, ColumnTable, Ragged
+from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.records.change import Resolved, encode_resolved
 
 __all__ = [
-    "Audit", "ByteColumn", "Deltas", "DigestRecords", "Feedback", "KeyValues", "KnownResults",
-    "Notice", "ResolvedRecord", "Role", "Token", "ValueSizes", "resolved_value",
+    "Audit",
+    "ByteColumn",
+    "Deltas",
+    "DigestRecords",
+    "Feedback",
+    "Grant",
+    "KeyRemovals",
+    "KnownResults",
+    "Notice",
+    "RecordTexts",
+    "ResolvedRecord",
+    "Role",
+    "Token",
+    "ValueSizes",
+    "plan_of",
+    "resolved_value",
 ]  # fmt: skip
 
 
@@ -120,7 +140,7 @@ def resolved_value(seq: int, ts_ms: int, offsets: Mapping[int, int]) -> bytes:
     return encode_resolved(Resolved(seq, ts_ms, shown))
 
 
-class KeyValues(ColumnTable, frozen=True):
+class RecordTexts(ColumnTable, frozen=True):
     """Keys and values of records that are to be written."""
 
     key: Ragged
@@ -132,13 +152,13 @@ class DigestRecords(Message, frozen=True):
 
     KIND: ClassVar[str] = "digests"
 
-    records: KeyValues
+    records: RecordTexts
 
     @classmethod
     def of(cls, rows: Sequence[tuple[bytes, bytes]]) -> DigestRecords:
         """The message with these keys and values."""
         keys, values = ([row[at] for row in rows] for at in (0, 1))
-        return cls(KeyValues(Ragged.of(keys), Ragged.of(values)))
+        return cls(RecordTexts(Ragged.of(keys), Ragged.of(values)))
 
 
 class KnownResults(Message, frozen=True):
@@ -146,7 +166,78 @@ class KnownResults(Message, frozen=True):
 
     KIND: ClassVar[str] = "results"
 
-    records: KeyValues
+    records: RecordTexts
+
+
+class KeyRemovals(Message, frozen=True):
+    """A shard gives changes that tell of keys that have ended, still to be formatted."""
+
+    KIND: ClassVar[str] = "removals"
+
+    changes: ChangeRows
+
+
+class Grant(Message, frozen=True, kw_only=True):
+    """A shard grants an executing partition what it has of a plan, or a chunk of it.
+
+    Attributes:
+        plan: of which this is.
+        shard: that grants.
+        silent: only feedback comes of it.
+        feedback_bytes_max: of a block of feedback.
+        alone: the plan is one transaction.
+        over: the keys of that transaction hold too many bytes: values are left out.
+        bounded: that transaction may meet `TRANSACTION_VALUES_BYTES_MAX` bytes of values only.
+        makes_max: bytes that the partition may make; 0: any number.
+        times: the plan's `Timeline`, packed, where keys may end: in the first chunk, if ``alone``
+            in each; else empty.
+        more: one more partition whose feedback belongs to the plan (`key_processor.repeats`).
+        left_out: the seq from which on ranges did not fit into the plan, 0: all do; None: there are
+            no ranges.
+        proc: the partition.
+        members: how many transactions of the plan the partition executes.
+        chunk: the number of this part of the grant.
+        txns: transactions whose ids live in the shard.
+        slots: values of keys that live in the shard.
+        ranges: as the shard holds them; None: this part has none.
+    """
+
+    KIND: ClassVar[str] = "grant"
+
+    plan: PlanName
+    shard: int
+    silent: bool
+    feedback_bytes_max: int
+    alone: bool
+    over: bool
+    bounded: bool
+    makes_max: int
+    times: bytes = b""
+    more: int | None = None
+    left_out: int | None = None
+    proc: int
+    members: int
+    chunk: int
+    txns: GrantedTransactions
+    slots: SlotRows
+    ranges: RangeRows | None = None
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """When time passes in the plan; None: no key can end, or another chunk says it."""
+        return Timeline.unpacked(self.times) if self.times else None
+
+
+def plan_of(block: bytes, kind: type[Grant | Feedback]) -> PlanName | None:
+    """Return the plan that a block of this kind names; None if it is of another kind.
+
+    Only its header is read.
+
+    Raises:
+        RecordError: it is no block, or it is damaged.
+    """
+    header, _ = peel(block)
+    return PlanName.of(header) if header.get("kind") == kind.KIND else None
 
 
 Deltas: TypeAlias = list[tuple[int, int, int]]

@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
+from streamydb.columns.grant_rows import SlotRows
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.messages import ValueSizes
-from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.columns.table import Array, Ragged, starts_of
 from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 
@@ -181,15 +182,14 @@ def _buckets(hashes: Hashes) -> tuple[Ints, Ints]:
 SYSTEM: Final = ord("$")
 
 
-def over_by(slots: Columns, now: int) -> npt.NDArray[np.bool_]:
+def over_by(slots: SlotRows, now: int) -> npt.NDArray[np.bool_]:
     """Mark the slots whose values have ended by a commit time (ms)."""
-    found: npt.NDArray[np.bool_] = (slots.cols["tag"] == p.EXPIRING) & (slots.cols["number"] <= now)
-    return found
+    return np.asarray((slots.tag == p.EXPIRING) & (slots.number <= now))
 
 
-def text_bytes(slots: Columns, now: int = 0) -> int:
+def text_bytes(slots: SlotRows, now: int = 0) -> int:
     """Bytes of the values of slots that are no integers, and have not ended by ``now``."""
-    return int(slots.texts["text"].lengths()[~over_by(slots, now)].sum())
+    return int(slots.text.lengths()[~over_by(slots, now)].sum())
 
 
 def only_system(

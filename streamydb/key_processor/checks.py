@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.blobs import Blob
-from streamydb.columns.block_checks import require_grant
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
 from streamydb.columns.jit import leaf, same_text
 from streamydb.columns.messages import Feedback, Token
@@ -102,9 +102,13 @@ def planned(released: Columns, plan: Plan, earlier: Ints, procs: int) -> None:
     require_plan(_PLAN, released, plan, earlier, procs)
 
 
-def granted(plan: OpenPlan, chunk: int, txns: Columns, slots: Columns) -> None:
+def granted(
+    plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows
+) -> None:
     """Require that a grant, or a chunk of it, is of its plan, with values from before it."""
-    require_grant(_GRANT, (plan.after + 1, plan.seq), txns, slots, chunk=chunk)
+    seqs = plan.after + 1, plan.seq
+    slots.check(_GRANT, seqs, chunk=chunk)
+    txns.check(_GRANT, seqs, chunk=chunk)
 
 
 def applied(resolved: int, seq: int, *, in_flight: bool) -> None:

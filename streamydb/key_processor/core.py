@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import grant_block, open_header
+from streamydb.columns.blocks import open_header
 from streamydb.columns.encoding import Stored
+from streamydb.columns.grant_rows import RangeRows
 from streamydb.columns.messages import (
     Audit,
     Deltas,
     Feedback,
+    Grant,
     Notice,
     ResolvedRecord,
     Role,
@@ -31,7 +33,7 @@ from streamydb.columns.messages import (
     ValueSizes,
     resolved_value,
 )
-from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan
+from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
 from streamydb.columns.table import Columns
@@ -43,7 +45,7 @@ from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import Removals, may_end, with_removed
 from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.fitter import PlanFitter
-from streamydb.key_processor.grants import in_blocks
+from streamydb.key_processor.grants import Granter, PartGrant, in_blocks
 from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
@@ -58,6 +60,19 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["KeyTransactionProcessor"]
+
+
+class _Granting(NamedTuple):
+    """The facts of a plan that are the same in all its grants; ``left_out``: see `Grant`."""
+
+    plan: OpenPlan
+    shape: PlanShape
+    granter: Granter
+    silent: bool
+    alone: bool
+    timeline: Timeline | None
+    left_out: int | None
+
 
 class KeyTransactionProcessor:
     """One shard of the keys and of the ids, within one micro-batch.
@@ -277,25 +292,14 @@ class KeyTransactionProcessor:
             may_be_too_much(released), **self._facts(released),
         )
         meta.fits, meta.made, meta.turn, meta.ends = 0, 0, 0, False
-        header = {
-            **meta.open.name().fields(), "shard": self._shard, "silent": silent,
-            "feedback_bytes_max": shape.feedback_bytes_max, "alone": n == 1, "over": granter.over,
-            "bounded": granter.bounded, "makes_max": makes_max(meta.open, shape),
-        }
         timeline, most = self._timeline(released), shape.turn_bytes_max(meta.config.shards)
-        if timeline is not None:
-            header["times"] = timeline.packed()
-            if meta.expires:
-                bound = 1 << 62 if silent else max(most, limits.BLOCK_BYTES_MAX)
-                skip = granter.written(released, plan)
-                meta.open.ended = self._removals.begin(timeline, skip, bound)
+        if timeline is not None and meta.expires:
+            bound = 1 << 62 if silent else max(most, limits.BLOCK_BYTES_MAX)
+            skip = granter.written(released, plan)
+            meta.open.ended = self._removals.begin(timeline, skip, bound)
         grants = granter.grants(released, plan, earlier, ends=timeline is not None)
         yield from self._first_turn(meta.open, granter.repeats, most, silent=silent)
-        if meta.open.turns > 1:
-            header["more"] = partition_of(self._shard)
         ranges = granter.ranges(released, plan, shape.values_bytes_max, timeline)
-        if plan.ranges is not None:
-            header["left_out"] = ranges.left_out
         if meta.open.kept:
             KeptPlan(self._blobs).keep(released, granter.used)
         elif meta.open.turns > 1:
@@ -303,9 +307,11 @@ class KeyTransactionProcessor:
         else:
             self._ids.remember(granter.used, before[0] + 1, meta.seq, meta.ts)
         members = np.bincount(plan.proc, minlength=meta.config.shards).tolist()
-        for proc, txns, slots in grants:
-            header |= {"proc": proc, "members": members[proc]}
-            yield from self._granted(meta.open, header, (txns, slots, ranges.by_proc.get(proc)))
+        left_out = None if plan.ranges is None else ranges.left_out
+        granting = _Granting(meta.open, shape, granter, silent, n == 1, timeline, left_out)
+        for part in grants:
+            named = ranges.by_proc.get(part.proc)
+            yield from self._granted(granting, part, named, members[part.proc])
 
     def _notice(self) -> Iterator[EmittedBlock]:
         """Tell the driver what is resolved when this micro-batch has ended, if that is sure."""
@@ -322,23 +328,29 @@ class KeyTransactionProcessor:
         return plan.kept
 
     def _granted(
-        self, plan: OpenPlan, header: dict[str, Any], grant: tuple[Columns, Columns, Columns | None]
+        self, granting: _Granting, part: PartGrant, ranges: RangeRows | None, members: int
     ) -> Iterator[EmittedBlock]:
-        """Yield the blocks of a grant: transactions, slots, and ranges."""
-        for chunk, (*parts, named) in enumerate(in_blocks(*grant)):
-            checks.granted(plan, chunk, *parts)
-            given = {**header, "chunk": chunk}
-            if chunk and not header["alone"]:
-                given.pop("times", None)  # the first block tells them
-            block = grant_block(given, *parts, ranges=named)
-            yield EmittedBlock(header["proc"], block, self._meta.seq, self._meta.ignored)
+        """Yield what a partition is granted, which executes so many ``members`` of the plan."""
+        plan, shape, granter, silent, alone, timeline, left_out = granting
+        for chunk, (txns, slots, named) in enumerate(in_blocks(part.txns, part.slots, ranges)):
+            checks.granted(plan, chunk, txns, slots)
+            told = timeline is not None and (chunk == 0 or alone)
+            grant = Grant(
+                plan=plan.name(), shard=self._shard, silent=silent,
+                feedback_bytes_max=shape.feedback_bytes_max, alone=alone, over=granter.over,
+                bounded=granter.bounded, makes_max=makes_max(plan, shape),
+                times=timeline.packed() if timeline is not None and told else b"",
+                more=partition_of(self._shard) if plan.turns > 1 else None, left_out=left_out,
+                proc=part.proc, members=members, chunk=chunk, txns=txns, slots=slots, ranges=named,
+            )
+            yield EmittedBlock(part.proc, grant.block(), self._meta.seq, self._meta.ignored)
 
     def _first_turn(
         self, plan: OpenPlan, repeats: RepeatedIds, bound: int, *, silent: bool
     ) -> Iterator[EmittedBlock]:
         """Tell what is known without execution, or some of it; nothing if it has been told."""
         if silent:
-            for _ in self._removals.blocks(0):
+            for _ in self._removals.told(0):
                 pass  # the digest must know them
             plan.deltas = self._removals.deltas
             return
@@ -360,7 +372,8 @@ class KeyTransactionProcessor:
         results = () if rows is None else self._repeats.results(rows)
         repeats = (each.block() for each in results)
         resolves = NOT_YET if plan.turns > 1 else ""
-        for block in chain(repeats, self._removals.blocks(meta.turn)):
+        removals = (each.block() for each in self._removals.told(meta.turn))
+        for block in chain(repeats, removals):
             yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
         plan.deltas = [*plan.deltas, *self._removals.deltas]
         if plan.turns > 1:

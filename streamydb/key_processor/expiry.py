@@ -19,12 +19,13 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import removals_block
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.messages import KeyRemovals
+from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.scans import first_name
-from streamydb.columns.table import Array, Columns, ColumnTable, Ragged, chunk_bounds
+from streamydb.columns.table import Columns, ColumnTable, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
@@ -144,8 +145,8 @@ class Removals:
         if data is not None and turn == self.turns - 1:
             self._blobs.delete(_BLOB)
 
-    def blocks(self, turn: int) -> Iterator[bytes]:
-        """Yield blocks of the removals of a turn; none if there is no such turn."""
+    def told(self, turn: int) -> Iterator[KeyRemovals]:
+        """Yield the removals of a turn; none if there is no such turn."""
         turns = self._turns
         if turns is None or turn >= self.turns:
             return
@@ -161,12 +162,12 @@ class Removals:
             sizes = self._values.sizes(keys)
             for start, stop in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):
                 part = keys.part(start, stop)
-                yield removals_block(self._table(part, ends[start:stop], timeline))
+                yield KeyRemovals(self._table(part, ends[start:stop], timeline))
             if end_name is not None and first_name(due[-1][0]) + due[-1][1] >= end_name:
                 return
 
-    def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> Columns:
-        """Return the removals of some keys as changes, see `format_changes`."""
+    def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> ChangeRows:
+        """Return the removals of some keys as changes."""
         keys = Ragged.of(keys.tolist())
         found, rows = self._values.read(keys), timeline.at(ends)
         seqs = timeline.seq[rows]
@@ -243,17 +244,15 @@ class _Turns(msgspec.Struct):
     cuts: list[bytes]
 
 
-def removed(keys: Ragged, values: ValueRows, timeline: Timeline, rows: Ints) -> Columns:
+def removed(keys: Ragged, values: ValueRows, timeline: Timeline, rows: Ints) -> ChangeRows:
     """Return the removals of keys with these values, at ``rows`` of a timeline, as changes."""
     n = len(keys)
-    cols: dict[str, Array] = {name: col[rows] for name, col in timeline._asdict().items()}
-    cols["part"] = cols["part"].astype(np.int32)
-    cols["index"] = np.array([removal_number(key) for key in keys.tolist()], np.int64)
-    cols["before_tag"], cols["before_number"] = values.tag, values.number
-    cols["after_tag"], cols["after_number"] = np.zeros(n, np.uint8), np.zeros(n, np.int64)
-    ids = Ragged.of([EXPIRY_ID.encode()] * n)
-    texts = {"id": ids, "key": keys, "before": values.text, "after": Ragged.empty(n)}
-    return Columns(cols, texts)
+    return ChangeRows(
+        timeline.seq[rows], timeline.ts[rows], timeline.part[rows].astype(np.int32),
+        timeline.off[rows], np.array([removal_number(key) for key in keys.tolist()], np.int64),
+        values.tag, values.number, np.zeros(n, np.uint8), np.zeros(n, np.int64),
+        Ragged.of([EXPIRY_ID.encode()] * n), keys, values.text, Ragged.empty(n),
+    )
 
 
 def with_removed(

@@ -10,10 +10,25 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
+from streamydb.columns.grant_rows import (
+    GrantedKeys,
+    GrantedTransactions,
+    RangeRows,
+    SlotRows,
+)
 from streamydb.columns.jit import leaf
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.columns.program_steps import ProgramSteps
 from streamydb.columns.sizes import SYSTEM, only_system
-from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds, starts_of
+from streamydb.columns.table import (
+    Array,
+    ChildRows,
+    Columns,
+    ColumnTable,
+    Ragged,
+    chunk_bounds,
+    starts_of,
+)
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows
 from streamydb.errors import InvariantViolation
@@ -26,7 +41,7 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.weights import affordable
 from streamydb.sorter.planner import Plan
 
-__all__ = ["Granter", "in_blocks"]
+__all__ = ["Granter", "PartGrant", "in_blocks"]
 
 _ROW_BYTES: Final = 8
 """Of a key, a step or a slot beside its texts: few, so that most plans are one block."""
@@ -49,6 +64,14 @@ class _Found(NamedTuple):
     owned: Ints
     keys: Ragged
     values: ValueRows
+
+
+class PartGrant(NamedTuple):
+    """All that a shard grants to partition ``proc``, but ranges."""
+
+    proc: int
+    txns: GrantedTransactions
+    slots: SlotRows
 
 
 @dataclass(slots=True)
@@ -131,9 +154,8 @@ class Granter:
 
     def grants(
         self, released: Columns, plan: Plan, earlier: Ints, *, ends: bool = False
-    ) -> list[tuple[int, Columns, Columns]]:
-        """Yield (partition, transactions, slots) for every partition to which this shard grants
-        something.
+    ) -> list[PartGrant]:
+        """Return what every partition gets to which this shard grants something.
 
         The plan has been weighed, and may be one. The ids to remember are then in ``used``, and the
         transactions that repeat one of an earlier plan in ``repeats``. ``ends``: keys may end in
@@ -145,17 +167,14 @@ class Granter:
         if self._found is None:
             raise InvariantViolation("a plan is granted before it was weighed")
         owned, texts, found = self._found
-        cols: dict[str, Array] = {
-            "tag": found.tag, "number": found.number, "version": found.version, "slot": owned,
-        }
-        slots = Columns(cols, {"text": found.text, "key": texts})
-        if plan.ranges is not None:
-            slots.cols["covered"] = plan.ranges.covered[owned].astype(np.uint8)
-        if ends:
-            slots.cols["written"] = may_write(released, plan)[owned].astype(np.uint8)
+        covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
+        written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
+        slots = SlotRows(
+            found.tag, found.number, found.version, owned, covered, written, found.text, texts
+        )
         procs = plan.procs()
         if len(procs) == 1:
-            return [(procs[0], txns, slots)]
+            return [PartGrant(procs[0], txns, slots)]
         wanted = _slots_by_proc(plan, counts, owned, procs)
         home_proc = plan.proc[at_home]
         grants = []
@@ -163,7 +182,7 @@ class Granter:
             part = txns.take(np.flatnonzero(home_proc == proc))
             values = slots.take(wanted[proc])
             if len(part) or len(values) or plan.ranges is not None or ends:
-                grants.append((proc, part, values))
+                grants.append(PartGrant(proc, part, values))
         return grants
 
     def ranges(
@@ -179,25 +198,25 @@ class Granter:
 
     def _transactions(
         self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints
-    ) -> Columns:
+    ) -> GrantedTransactions:
         """Return the payloads that live here, with positions, slots of all keys, and duplicates
         marked.
         """
         home = released.children["home"][1]
-        every = len(at_home) == len(released)
-        counts, _ = released.children["keys"]
-        keys = (counts, Columns({"slot": plan.slot}))
-        base = Columns({name: released.cols[name] for name in _POSITION}, {}, {"keys": keys})
-        base = base if every else base.take(at_home)
+        cols = released.cols
+        base = _Places(
+            cols["seq"], cols["ts"], cols["part"], cols["off"], cols["kind"],
+            ChildRows(released.children["keys"][0], GrantedKeys(plan.slot)),
+        )
+        base = base if len(at_home) == len(released) else base.take(at_home)
         duplicates = self._duplicates(released, home, at_home, earlier)
-        cols = {
-            **base.cols,
-            "code": home.cols["code"],
-            "duplicate": duplicates.kind,
-            "original": duplicates.of,
-        }
-        children = {"keys": base.children["keys"], "steps": home.children["steps"]}
-        return Columns(cols, home.texts, children)
+        counts, steps = home.children["steps"]
+        compiled = ProgramSteps(**steps.cols, operand=steps.texts["operand"])
+        return GrantedTransactions(
+            base.seq, base.ts_ms, base.partition, base.offset, base.kind, home.cols["code"],
+            duplicates.kind, duplicates.of, home.texts["id"], home.texts["raw"], base.keys,
+            ChildRows(counts, compiled),
+        )
 
     def _duplicates(
         self, released: Columns, home: Columns, at_home: Ints, earlier: Ints
@@ -252,17 +271,28 @@ class Granter:
                 found.kind[i] = WINDOW_DUPLICATE
 
 
+class _Places(ColumnTable, frozen=True):
+    """The places and kinds of records, and the slots of their keys."""
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    kind: npt.NDArray[np.uint8]
+    keys: ChildRows[GrantedKeys]
+
+
 def in_blocks(
-    txns: Columns, slots: Columns, ranges: Columns | None = None
-) -> Iterator[tuple[Columns, Columns, Columns | None]]:
+    txns: GrantedTransactions, slots: SlotRows, ranges: RangeRows | None = None
+) -> Iterator[tuple[GrantedTransactions, SlotRows, RangeRows | None]]:
     """A grant in pieces of at most some `BLOCK_BYTES_MAX` of keys, values and payloads, at least
     one; ranges in pieces of their own.
     """
-    counts, steps = txns.children["steps"]
-    ends = np.concatenate([[0], np.cumsum(steps.texts["operand"].lengths())])
-    rows = counts + txns.children["keys"][0]
-    home = txns.texts["raw"].lengths() + np.diff(ends[starts_of(counts)]) + _ROW_BYTES * rows
-    held = slots.texts["text"].lengths() + slots.texts["key"].lengths() + _ROW_BYTES
+    counts, steps = txns.steps
+    ends = np.concatenate([[0], np.cumsum(steps.operand.lengths())])
+    rows = counts + txns.keys.counts
+    home = txns.raw.lengths() + np.diff(ends[starts_of(counts)]) + _ROW_BYTES * rows
+    held = slots.text_bytes() + _ROW_BYTES
     parts = [(txns.part(a, b), slots.part(0, 0)) for a, b in _cut(home)]
     parts += [(txns.part(0, 0), slots.part(a, b)) for a, b in _cut(held)]
     if len(parts) == 2:
@@ -285,9 +315,6 @@ def _repeated(earlier: Ints, at_home: Ints) -> Ints:
     if not len(later):
         return later
     return np.flatnonzero(np.isin(at_home, np.concatenate([later, earlier[later]])))
-
-
-_POSITION = ("seq", "ts", "part", "off", "kind")
 
 
 @leaf

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.messages import Feedback, KeyValues, KnownResults
+from streamydb.columns.messages import Feedback, KnownResults, RecordTexts
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.columns.value_rows import Verdicts, WrittenValues
@@ -110,7 +110,7 @@ class RepeatedResults:
 
 
 def _told(ids: Ragged, results: list[bytes]) -> KnownResults:
-    return KnownResults(KeyValues(ids, Ragged.of(results)))
+    return KnownResults(RecordTexts(ids, Ragged.of(results)))
 
 
 def turn_feedback(

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from streamydb.backup.start import Starter
-from streamydb.columns.blocks import open_header
-from streamydb.columns.plans import Life, PlanName
+from streamydb.columns.messages import Grant, plan_of
+from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -360,9 +360,8 @@ class ExchangingExecutor:
         if own.blocks and own.blocks.pop()[0] != _END:  # a shard may have had nothing to do
             raise SpoolError("what the shard of this task has emitted is cut off")
         for _, block in own.blocks:
-            header, _ = open_header(self._spool.read(block))
-            if header["kind"] == "grant":
-                plan = PlanName.of(header)
+            plan = plan_of(self._spool.read(block), Grant)
+            if plan is not None:
                 own.transactions = plan.last - plan.first + 1
                 break
         return own

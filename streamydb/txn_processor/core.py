@@ -13,10 +13,13 @@ from streamydb.columns import program as p
 from streamydb.columns.blocks import open_header
 from streamydb.columns.digest import write_deltas
 from streamydb.columns.encoding import Stored
+from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
 from streamydb.columns.messages import (
     Deltas,
     DigestRecords,
     Feedback,
+    Grant,
+    KeyRemovals,
     KnownResults,
     Notice,
     ResolvedRecord,
@@ -24,7 +27,7 @@ from streamydb.columns.messages import (
 from streamydb.columns.plans import PlanName
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import only_system, over_by, text_bytes
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Array, Ragged
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -106,11 +109,10 @@ class TransactionProcessor:
             if header["kind"] != "grant":
                 yield from passed_on(block, opened, self._changes_partitions, self._spreads)
                 continue
-            arrays = stored.arrays()
-            grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
-            found = parts.setdefault(_Part.of(header), _Grants())
-            found.add(header, *grant)
-            found.add_ranges(header, Columns.unflatten(arrays, "ranges."))
+            grant = Grant.opened(header, stored)
+            found = parts.setdefault(_Part.of(grant), _Grants())
+            found.add(grant)
+            found.add_ranges(grant)
         checks.one_plan(part.plan for part in parts)
         unruled: list[Fault] = []
         for part, found in sorted(parts.items(), key=_first):
@@ -172,7 +174,7 @@ def _fed(feedback: Feedback) -> o.Records:
 
 
 class _Part(NamedTuple):
-    """The part of a plan that some grants are, and what their headers say of it."""
+    """The part of a plan that some grants are, and what they say of it."""
 
     plan: PlanName
     proc: int
@@ -181,11 +183,10 @@ class _Part(NamedTuple):
     makes_max: int
 
     @classmethod
-    def of(cls, header: dict[str, Any]) -> _Part:
-        """Read the header of a grant."""
+    def of(cls, grant: Grant) -> _Part:
+        """The part of which a grant is."""
         return cls(
-            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
-            header.get("makes_max", 0),
+            grant.plan, grant.proc, grant.silent, grant.feedback_bytes_max, grant.makes_max
         )
 
 
@@ -199,8 +200,10 @@ class _Grants:
     execute. ``timeline``: where keys may end.
     """
 
-    parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
-    ranges: list[Columns] = field(default_factory=list)
+    parts: dict[tuple[int, int], tuple[GrantedTransactions, SlotRows]] = field(
+        default_factory=dict
+    )
+    ranges: list[RangeRows] = field(default_factory=list)
     left_out: int = 0
     timeline: Timeline | None = None
     over: bool = False
@@ -208,31 +211,30 @@ class _Grants:
     members: int = 0
     more: set[int] = field(default_factory=set)
 
-    def add(self, header: dict[str, Any], txns: Columns, slots: Columns) -> None:
-        """Take one block."""
-        self.members = header["members"]
-        if "more" in header:
-            self.more.add(header["more"])
-        self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
-        if "times" in header:
-            self.timeline = Timeline.unpacked(header["times"])
+    def add(self, grant: Grant) -> None:
+        """Take one."""
+        self.members = grant.members
+        if grant.more is not None:
+            self.more.add(grant.more)
+        self.parts[grant.shard, grant.chunk] = grant.txns, grant.slots
+        self.timeline = grant.timeline or self.timeline
         now = 0 if self.timeline is None else int(self.timeline.ts[-1])
-        if header.get("alone") and header.get("bounded", True):
-            self.met += text_bytes(slots, now)
-            self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
+        if grant.alone and grant.bounded:
+            self.met += text_bytes(grant.slots, now)
+            self.over |= grant.over or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
         if self.over:
             self.parts = {
                 at: (txns, _emptied(rows, now)) for at, (txns, rows) in self.parts.items()
             }
 
-    def add_ranges(self, header: dict[str, Any], ranges: Columns) -> None:
-        """Take the ranges of a block, if it has some."""
-        left_out = header.get("left_out", 0)
+    def add_ranges(self, grant: Grant) -> None:
+        """Take the ranges of a grant, if it has some."""
+        left_out = grant.left_out or 0
         self.left_out = min(self.left_out or left_out, left_out or self.left_out)
-        if len(ranges):
-            self.ranges.append(ranges)
+        if grant.ranges is not None and len(grant.ranges):
+            self.ranges.append(grant.ranges)
 
-    def in_order(self) -> list[tuple[int, Columns, Columns]]:
+    def in_order(self) -> list[tuple[int, GrantedTransactions, SlotRows]]:
         """(shard, transactions, slots), the same whatever order they came in."""
         return [(shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=_first)]
 
@@ -241,17 +243,19 @@ def _first(item: tuple[Any, Any]) -> Any:
     return item[0]
 
 
-def _emptied(slots: Columns, now: int) -> Columns:
+def _emptied(slots: SlotRows, now: int) -> SlotRows:
     """Drop the values of all slots but those of the database's own keys, and those that have ended.
     """
 
     def values(chosen: Array) -> ValueRows:
-        cols, text = slots.cols, slots.texts["text"].take(chosen)
-        return ValueRows(cols["tag"][chosen], cols["number"][chosen], cols["version"][chosen], text)
+        found = slots.take(chosen)
+        return ValueRows(found.tag, found.number, found.version, found.text)
 
-    left = only_system(slots.texts["key"], values, over_by(slots, now))
-    cols = {**slots.cols, "tag": left.tag, "number": left.number, "version": left.version}
-    return Columns(cols, {**slots.texts, "text": left.text})
+    left = only_system(slots.key, values, over_by(slots, now))
+    return SlotRows(
+        left.tag, left.number, left.version, slots.slot, slots.covered, slots.written, left.text,
+        slots.key,
+    )
 
 
 def passed_on(
@@ -267,8 +271,8 @@ def passed_on(
     elif kind == KnownResults.KIND:
         results = KnownResults.opened(header, stored).records
         yield o.Records(o.RESULTS, results.key, results.value)
-    elif kind == "removals":
-        yield from o.removals(Columns.unflatten(stored.arrays()), spreads)
+    elif kind == KeyRemovals.KIND:
+        yield from o.removals(KeyRemovals.opened(header, stored).changes, spreads)
     elif kind == Notice.KIND:  # for the driver
         return
     elif kind != ResolvedRecord.KIND:  # shards tell each other something, through the feedback
@@ -281,12 +285,13 @@ def passed_on(
 
 
 def _deltas(
-    outcome: ExecutionOutcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
+    outcome: ExecutionOutcome, grants: list[tuple[int, GrantedTransactions, SlotRows]],
+    config: ShardConfig,
 ) -> list[Deltas]:
     """Return, per shard, the change of its digest by the writes: (interval, low, high)."""
-    met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
+    met = np.concatenate([slots.version for _, _, slots in grants]).astype(np.int64)
     first, sums = write_deltas(
-        outcome.writes, outcome.places.table.cols["seq"], outcome.slot_keys, met, outcome.slot_home,
+        outcome.writes, outcome.places.table.seq, outcome.slot_keys, met, outcome.slot_home,
         outcome.pool, config.digest_interval, config.shards,
     )
     return [

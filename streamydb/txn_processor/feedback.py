@@ -119,8 +119,7 @@ def _verdicts(outcome: ExecutionOutcome) -> tuple[Verdicts, Ints]:
     special = np.zeros(len(txns), np.bool_)
     special[list(outcome.special)] = True
     special[outcome.reads["txn"]] = True
-    executed = (txns.cols["kind"] != p.REJECTED) & (txns.cols["duplicate"] == NOT_A_DUPLICATE)
+    executed = (txns.kind != p.REJECTED) & (txns.duplicate == NOT_A_DUPLICATE)
     rows = np.flatnonzero(special & executed)
     results = format_results(result_rows(outcome, rows)) if len(rows) else Ragged.empty()
-    table = Verdicts(txns.cols["seq"][rows], results)
-    return table, txns.cols["home"][rows].astype(np.int64)
+    return Verdicts(txns.seq[rows], results), txns.home[rows].astype(np.int64)

@@ -210,7 +210,7 @@ class SingleShard:
             return
         meta.removing = [(k, at.seq) for k, at in zip(sweep.keys, sweep.places, strict=True)]
         bound = swept(meta, self._locks, sweep)
-        blocks = list(sweep.blocks(self._values, meta.role.covered))
+        blocks = [told.block() for told in sweep.removals(self._values, meta.role.covered)]
         if bound > meta.told or sweep.keys:
             meta.told = max(meta.told, bound)
             header = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import removals_block
+from streamydb.columns.messages import KeyRemovals
 from streamydb.columns.table import Ragged
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import WrittenValues
@@ -94,7 +94,7 @@ class Sweep:
                     return found
         return found
 
-    def blocks(self, values: ShardValues, covered: int) -> Iterator[bytes]:
+    def removals(self, values: ShardValues, covered: int) -> Iterator[KeyRemovals]:
         """Yield what is to be told of it: nothing of seqs that are ``covered``."""
         told = [i for i, place in enumerate(self.places) if place.seq > covered]
         if told:
@@ -102,7 +102,7 @@ class Sweep:
             columns = zip(*(self.places[i] for i in told), strict=True)
             seq, ts, part, off = (np.array(column, np.int64) for column in columns)
             at = Timeline(ts, seq, part, off)
-            yield removals_block(removed(keys, values.read(keys), at, np.arange(len(keys))))
+            yield KeyRemovals(removed(keys, values.read(keys), at, np.arange(len(keys))))
 
 
 def swept(meta: SingleMeta, locks: LockTable, sweep: Sweep) -> int:

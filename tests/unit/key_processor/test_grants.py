@@ -10,6 +10,7 @@ import pytest
 
 from streamydb import limits
 from streamydb.columns import program as p
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.columns.program import (
     NOT_A_DUPLICATE,
@@ -21,7 +22,7 @@ from streamydb.columns.program import (
 from streamydb.columns.table import Columns, Ragged
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.grants import Granter, in_blocks
+from streamydb.key_processor.grants import Granter, PartGrant, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.repeats import RepeatedResults
@@ -32,7 +33,7 @@ from streamydb.txn_processor import builder
 from streamydb.txn_processor.parser import parse_transactions
 from tests.support.opened import opened
 
-Grants = list[tuple[int, Columns, Columns]]
+Grants = list[PartGrant]
 
 
 def add(*keys: str, by: int = 1, **more: Any) -> dict[str, Any]:
@@ -105,11 +106,11 @@ def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owne
     for shard in range(3):
         _, grants = db.granter(transactions, shard)
         for proc, txns, slots in grants:
-            keys = [key.decode() for key in slots.texts["key"].tolist()]
-            assert slots.texts["text"].tolist() == [b'"%s"' % key.encode() for key in keys]
-            assert set(slots.cols["version"].tolist()) <= {3}
+            keys = [key.decode() for key in slots.key.tolist()]
+            assert slots.text.tolist() == [b'"%s"' % key.encode() for key in keys]
+            assert set(slots.version.tolist()) <= {3}
             seen.setdefault(proc, []).extend(keys)
-            homes += [(proc, seq) for seq in txns.cols["seq"].tolist()]
+            homes += [(proc, seq) for seq in txns.seq.tolist()]
     assert sorted(key for keys in seen.values() for key in keys) == sorted(names)
     assert sorted(seq for _, seq in homes) == list(range(1, 13))
     for proc, seq in homes:
@@ -121,14 +122,14 @@ def test_what_is_only_read_goes_to_every_partition_that_reads_it() -> None:
     db.hold({"read": b'"by all"'})
     transactions = [{**add(f"k{i}"), "reads": ["read"]} for i in range(9)]
     grants = [grant for shard in range(3) for grant in db.granter(transactions, shard)[1]]
-    getting = [proc for proc, _, slots in grants if b"read" in slots.texts["key"].tolist()]
+    getting = [proc for proc, _, slots in grants if b"read" in slots.key.tolist()]
     assert sorted(getting) == sorted({proc for proc, _, _ in grants}) == [0, 1, 2]
 
 
 def kinds(grants: Grants) -> list[tuple[int, int]]:
     """(kind of duplicate, of which seq) of each transaction of the only partition."""
     ((_, txns, _),) = grants
-    pairs = zip(txns.cols["duplicate"].tolist(), txns.cols["original"].tolist(), strict=True)
+    pairs = zip(txns.duplicate.tolist(), txns.original.tolist(), strict=True)
     return list(pairs)
 
 
@@ -221,8 +222,8 @@ def test_one_transaction_may_meet_so_many_bytes_and_no_more(
     for most, over in ((9_000, False), (8_999, True)):
         monkeypatch.setattr(limits, "TRANSACTION_VALUES_BYTES_MAX", most)
         granter, ((_, _, slots),) = db.granter([add(*names)])
-        assert (granter.over, len(slots.texts["text"].data)) == (over, 0 if over else 9_000)
-        assert len(slots.texts["key"]) == 9
+        assert (granter.over, len(slots.text.data)) == (over, 0 if over else 9_000)
+        assert len(slots.key) == 9
 
 
 def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,9 +234,9 @@ def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 1_000)
     parts = list(in_blocks(txns, slots))
     assert [(len(a), len(b)) for a, b, _ in parts] == [(10, 0), *[(0, 2)] * 5]
-    again = Columns.concat([part[1] for part in parts])
-    assert again.texts["key"].tolist() == slots.texts["key"].tolist()
-    assert again.texts["text"].tolist() == slots.texts["text"].tolist()
+    again = SlotRows.concat([part[1] for part in parts])
+    assert again.key.tolist() == slots.key.tolist()
+    assert again.text.tolist() == slots.text.tolist()
 
 
 def test_a_grant_of_many_integers_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +248,7 @@ def test_a_grant_of_many_integers_goes_in_blocks(monkeypatch: pytest.MonkeyPatch
     parts = [(own, values) for own, values, _ in in_blocks(txns, slots)]
     assert max(len(own) for own, _ in parts) <= 800 // (2 * 4 * 8)
     assert max(len(values) for _, values in parts) <= 800 // (8 + len("k0/0"))
-    own, values = (Columns.concat(list(each)) for each in zip(*parts, strict=True))
-    assert own.cols["seq"].tolist() == txns.cols["seq"].tolist()
-    assert values.texts["key"].tolist() == slots.texts["key"].tolist()
+    own = GrantedTransactions.concat([part[0] for part in parts])
+    values = SlotRows.concat([part[1] for part in parts])
+    assert own.seq.tolist() == txns.seq.tolist()
+    assert values.key.tolist() == slots.key.tolist()

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from streamydb.columns.blobs import Blob
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.messages import Feedback, Token
 from streamydb.columns.plans import OpenPlan
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import ChildRows, Columns, Ragged
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
@@ -119,41 +120,47 @@ def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int) -> None
     plan.proc[members[-1]] = (plan.proc[members[0]] + 1) % procs
 
 
-def seq_of_another_plan(plan: OpenPlan, _: int, txns: Columns, __: Columns) -> None:
-    txns.cols["seq"][-1] = plan.seq + 1
+def seq_of_another_plan(plan: OpenPlan, _: int, txns: GrantedTransactions, __: SlotRows) -> None:
+    txns.seq[-1] = plan.seq + 1
 
 
-def seq_twice(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
-    txns.cols["seq"][1] = txns.cols["seq"][0]
+def seq_twice(_: OpenPlan, __: int, txns: GrantedTransactions, ___: SlotRows) -> None:
+    txns.seq[1] = txns.seq[0]
 
 
-def offset_twice(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
-    for name in ("ts", "part", "off"):
-        txns.cols[name][1] = txns.cols[name][0]
+def offset_twice(_: OpenPlan, __: int, txns: GrantedTransactions, ___: SlotRows) -> None:
+    for column in (txns.ts_ms, txns.partition, txns.offset):
+        column[1] = column[0]
 
 
-def value_of_the_future(plan: OpenPlan, _: int, __: Columns, slots: Columns) -> None:
-    slots.cols["tag"][0], slots.cols["version"][0] = 1, plan.after + 1
+def value_of_the_future(plan: OpenPlan, _: int, __: Any, slots: SlotRows) -> None:
+    slots.tag[0], slots.version[0] = 1, plan.after + 1
 
 
-def slot_twice(_: OpenPlan, __: int, ___: Columns, slots: Columns) -> None:
-    slots.cols["slot"][1] = slots.cols["slot"][0]
+def slot_twice(_: OpenPlan, __: int, ___: Any, slots: SlotRows) -> None:
+    slots.slot[1] = slots.slot[0]
 
 
-def stray_step(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
-    txns.children["steps"][1].cols["key"][0] = 10_001
+def stray_step(_: OpenPlan, __: int, txns: GrantedTransactions, ___: SlotRows) -> None:
+    txns.steps.rows.key[0] = 10_001
 
 
-def lost_step(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
-    counts, steps = txns.children["steps"]
-    steps.cols["key"][0]
-    txns.children["steps"] = counts, steps.part(0, len(steps) - 1)
+def lost_step(
+    plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows
+) -> tuple[Any, ...]:
+    counts, steps = txns.steps
+    steps.key[0]
+    fewer = ChildRows(counts, steps.part(0, len(steps) - 1))
+    return plan, chunk, replace(txns, steps=fewer), slots
 
 
-def lost_key(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
-    counts, keys = txns.children["keys"]
-    keys.cols["slot"][0]
-    txns.children["keys"] = counts, keys.part(0, len(keys) - 1)
+def lost_key(
+    plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows
+) -> tuple[Any, ...]:
+    counts, keys = txns.keys
+    keys.slot[0]
+    fewer = ChildRows(counts, keys.part(0, len(keys) - 1))
+    return plan, chunk, replace(txns, keys=fewer), slots
 
 
 @pytest.mark.parametrize(

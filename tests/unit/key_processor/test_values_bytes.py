@@ -19,6 +19,7 @@ from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.output_rows import ResultRows
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
@@ -95,7 +96,7 @@ class Database:
         tables.close()
         self.granted.append([len(block) for block in grants])
         for item in self.outputs(grants):
-            if isinstance(item, o.Rows) and item.topic == o.RESULTS:
+            if isinstance(item, o.Rows) and isinstance(item.table, ResultRows):
                 self.results += [json.loads(r) for r in format_results(item.table).tolist()]
             elif isinstance(item, o.Records) and item.topic == o.FEEDBACK:
                 self.feedback += item.values.tolist()

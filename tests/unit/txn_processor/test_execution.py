@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from streamydb import limits
+from streamydb.columns.grant_rows import (
+    GrantedKeys,
+    GrantedTransactions,
+    PlanTransactions,
+    SlotRows,
+)
 from streamydb.columns.interning import intern
 from streamydb.columns.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.program_steps import ProgramSteps
+from streamydb.columns.table import ChildRows, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.txn_processor import kernel, run
@@ -23,7 +30,7 @@ from streamydb.txn_processor.feedback import feedback_chunks
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.tokens import parse_ints
 
-Grants = list[tuple[int, Columns, Columns]]
+Grants = list[tuple[int, GrantedTransactions, SlotRows]]
 FIRST, VERSION = 7, 3
 
 
@@ -36,24 +43,20 @@ def granted(transactions: list[dict[str, Any]], held: dict[str, Any]) -> Grants:
     counts, keys = table.children["keys"]
     slot, first = intern(keys.cols["hash"], keys.texts["key"])
     home = table.children["home"][1]
-    cols: dict[str, Array] = {
-        "seq": np.arange(FIRST, FIRST + n), "ts": np.arange(n) + 1_000, "part": table.cols["part"],
-        "off": table.cols["off"], "kind": table.cols["kind"], "code": home.cols["code"],
-        "duplicate": np.zeros(n, np.uint8), "original": np.zeros(n, np.int64),
-    }  # fmt: skip
-    children = {"keys": (counts, Columns({"slot": slot})), "steps": home.children["steps"]}
+    step_counts, steps = home.children["steps"]
+    txns = GrantedTransactions(
+        np.arange(FIRST, FIRST + n), np.arange(n) + 1_000, table.cols["part"], table.cols["off"],
+        table.cols["kind"], home.cols["code"], np.zeros(n, np.uint8), np.zeros(n, np.int64),
+        home.texts["id"], home.texts["raw"], ChildRows(counts, GrantedKeys(slot)),
+        ChildRows(step_counts, ProgramSteps(**steps.cols, operand=steps.texts["operand"])),
+    )
     names = keys.texts["key"].take(first)
     values = [held.get(name.decode()) for name in names.tolist()]
     known = Ragged.of([b"" if v is None else json.dumps(v).encode() for v in values])
     tags, numbers = parse_ints(known.data, known.offsets)
-    slots = Columns(
-        {
-            "slot": np.arange(len(names)), "tag": tags, "number": numbers,
-            "version": np.where(tags > 0, VERSION, 0).astype(np.int64),
-        },
-        {"key": names, "text": known},
-    )  # fmt: skip
-    return [(0, Columns(cols, home.texts, children), slots)]
+    versions = np.where(tags > 0, VERSION, 0).astype(np.int64)
+    numbered = np.arange(len(names))
+    return [(0, txns, SlotRows(tags, numbers, versions, numbered, None, None, known, names))]
 
 
 def shown(outcome: ExecutionOutcome, topic: int) -> list[Any]:
@@ -166,8 +169,8 @@ def test_what_deletes_an_absent_key_writes_nothing() -> None:
 def test_duplicates_are_not_executed() -> None:
     grants = granted([{"updates": [update("add", by=1)]}] * 4, {"k": 1})
     txns = grants[0][1]
-    txns.cols["duplicate"][1:] = PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-    txns.cols["original"][1:] = FIRST, FIRST, 2
+    txns.duplicate[1:] = PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+    txns.original[1:] = FIRST, FIRST, 2
     outcome = execute_grants(grants)
     results = shown(outcome, o.RESULTS)
     assert len(shown(outcome, o.CHANGES)) == 1
@@ -220,7 +223,7 @@ def test_copies_of_a_result_count_in_blocks_as_it_does(monkeypatch: pytest.Monke
     reads = [f"key/{i}" for i in range(20)]
     grants = granted([{"reads": reads}] * 40, dict.fromkeys(reads, 10**17))
     txns = grants[0][1]
-    txns.cols["duplicate"][1:], txns.cols["original"][1:] = PLAN_DUPLICATE, FIRST
+    txns.duplicate[1:], txns.original[1:] = PLAN_DUPLICATE, FIRST
     outcome = execute_grants(grants)
     whole = list(o.outputs_of(outcome, 1))
     monkeypatch.setattr(o, "ROWS_MAX", 40)
@@ -280,7 +283,7 @@ def test_python_does_what_the_kernel_does(seed: int, monkeypatch: pytest.MonkeyP
     by_kernel = everything(execute_grants(granted(transactions, held)))
     routes = run._routes
 
-    def to_python(txns: Columns) -> Any:
+    def to_python(txns: PlanTransactions) -> Any:
         route = routes(txns)
         route[route == kernel.BY_KERNEL] = kernel.BY_PYTHON
         return route

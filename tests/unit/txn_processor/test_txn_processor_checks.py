@@ -32,21 +32,21 @@ def missing_shard(_name: PlanName, parts: list[Any], _chunks: Any, members: int)
 
 
 def slot_of_two_shards(_name: PlanName, parts: list[Any], *_: Any) -> None:
-    one, other = parts[0][2].cols["slot"], parts[1][2].cols["slot"]
+    one, other = parts[0][2].slot, parts[1][2].slot
     one[-1] = other[-1] = max(int(one[-1]), int(other[-1]))
 
 
 def seq_of_another_plan(name: PlanName, parts: list[Any], *_: Any) -> None:
-    parts[0][1].cols["seq"][0] = name.first - 1
+    parts[0][1].seq[0] = name.first - 1
 
 
 def value_of_the_future(name: PlanName, parts: list[Any], *_: Any) -> None:
     slots = parts[0][2]
-    slots.cols["tag"][0], slots.cols["version"][0] = 1, name.first
+    slots.tag[0], slots.version[0] = 1, name.first
 
 
 def swapped(_name: PlanName, parts: list[Any], *_: Any) -> None:
-    seqs = parts[0][1].cols["seq"]
+    seqs = parts[0][1].seq
     seqs[[0, 1]] = seqs[[1, 0]]
 
 
