@@ -22,10 +22,14 @@ from simulator.workflows import Divergence
 from streamydb import errors, limits
 from streamydb.columns import sizes
 from streamydb.columns.blocks import open_header
+from streamydb.columns.lock_messages import Granted, Locks
 from streamydb.columns.messages import Grant, KnownResults
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.key_processor import values, weights
-from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
+from streamydb.key_processor.locking.messages import (
+    is_id_lock,
+    unpacked,
+)
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import (
@@ -149,8 +153,8 @@ class GrantedBytes:
     def add(self, shard: int, block: bytes) -> None:
         """A block that a shard sends."""
         header, stored = open_header(block)
-        if header["kind"] == "single":
-            grants = decode_list(header["grants"], Granted)
+        if header["kind"] == Locks.KIND:
+            grants = Locks.opened(header, stored).grants
             self._parts.setdefault(shard, []).extend(grants)
             given = sum(len(unpacked(grant.value)[0] or b"") for grant in grants)
             if len(grants) > 1 and given > limits.BLOCK_BYTES_MAX:

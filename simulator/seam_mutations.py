@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from streamydb.columns import invariants
+from streamydb.columns.lock_messages import Locks
 from streamydb.columns.messages import Feedback, Grant
 from streamydb.columns.table import Ragged
 from streamydb.key_processor import core as shard
-from streamydb.key_processor.locking import blocks as messages
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import executor
 from streamydb.sorter import core as sorter
@@ -150,24 +150,18 @@ def _untold_writes() -> Any:
 
 def _locks_twice() -> Any:
     """A lock is granted twice."""
-    original = messages.single_block
-
-    def block(header: Any, payloads: Any, grants: Any) -> Any:
-        return original(header, payloads, [*grants[:1], *grants])
-
-    return mock.patch.object(single, "single_block", block)
+    return _arriving(single, "Locks", lambda told: {"grants": [*told.grants[:1], *told.grants]})
 
 
 def _grants_ahead() -> Any:
     """Locks are granted with versions that are still to come."""
-    original = messages.single_block
 
-    def block(header: Any, payloads: Any, grants: Any) -> Any:
-        for grant in grants:
+    def damage(told: Locks) -> dict[str, Any]:
+        for grant in told.grants:
             grant.version += 1_000_000 * (grant.value is not None)
-        return original(header, payloads, grants)
+        return {}
 
-    return mock.patch.object(single, "single_block", block)
+    return _arriving(single, "Locks", damage)
 
 
 def _seqs_lost() -> Any:
@@ -184,12 +178,7 @@ def _seqs_lost() -> Any:
 
 def _released_elsewhere() -> Any:
     """Values are released for keys of another shard."""
-    original = messages.released_block
-
-    def block(header: Any, rows: Any, parts: Any) -> Any:
-        return original({**header, "shard": 0}, rows, parts)
-
-    return mock.patch.object(executor, "released_block", block)
+    return _arriving(executor, "ReleasedLocks", lambda _: {"shard": 0})
 
 
 class SeamMutation(NamedTuple):

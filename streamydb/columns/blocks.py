@@ -11,12 +11,12 @@ as a block. With `grouping=single` shards send ``single`` (payloads and grants),
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamydb.columns.encoding import Part, Stored, narrowed, pack, pack_narrowed, peel
+from streamydb.columns.encoding import Part, Stored, narrowed, pack_narrowed, peel
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.protocol import FORMAT, require_format
 from streamydb.columns.table import Array, Columns
@@ -27,7 +27,6 @@ __all__ = [
     "open_header",
     "open_home",
     "open_records",
-    "parts_block",
     "records_blocks",
 ]
 
@@ -84,13 +83,6 @@ def open_home(own: Stored) -> Columns:
     table.cols["id1"] = np.zeros(len(counts), np.uint64)
     table.cols["id1"][np.flatnonzero(counts)] = home.cols.pop("id1")
     return table
-
-
-def parts_block(header: Mapping[str, Any]) -> bytes:
-    """For the other shards: which transactions a ``released`` block finishes at its shard."""
-    names = ("incarnation", "shard", "parts", "life", "step", "ends")
-    kept = {name: header[name] for name in names if name in header}
-    return pack({}, **kept, kind="parts", format=FORMAT)
 
 
 def open_header(block: bytes) -> tuple[dict[str, Any], Stored]:

@@ -47,9 +47,9 @@ class Message(msgspec.Struct, frozen=True, eq=False):
 
     def block(self) -> bytes:
         """The message as bytes."""
-        return b"".join(self.parts())
+        return b"".join(self.pieces())
 
-    def parts(self) -> list[Part]:
+    def pieces(self) -> list[Part]:
         """The message as bytes in pieces, which are still to be joined."""
         return pack_narrowed([narrowed(self.arrays())], **self.header())
 
@@ -80,7 +80,7 @@ class Message(msgspec.Struct, frozen=True, eq=False):
         """The message of a block of this kind.
 
         Raises:
-            RecordError: the block is not as `parts` makes it.
+            RecordError: the block is not as `block` makes it.
         """
         fields, values = _fields(cls), dict[str, Any]()
         try:

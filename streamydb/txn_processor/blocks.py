@@ -44,10 +44,10 @@ class _Output(Message, frozen=True):
 def output_parts(item: Rows | Records) -> list[Part]:
     """Outputs of an executing partition, for the task that formats them: a block in pieces."""
     if isinstance(item, Records):
-        return _Output(item.topic, item.partition, RecordTexts(item.keys, item.values)).parts()
+        return _Output(item.topic, item.partition, RecordTexts(item.keys, item.values)).pieces()
     if isinstance(item.table, ResultRows):
-        return _Results(RESULTS, item.table).parts()
-    return _Changes(CHANGES, item.table).parts()
+        return _Results(RESULTS, item.table).pieces()
+    return _Changes(CHANGES, item.table).pieces()
 
 
 def output_block(item: Rows | Records) -> bytes:

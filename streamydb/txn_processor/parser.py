@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import parts_block, records_blocks
-from streamydb.columns.encoding import Part, pack, peel
+from streamydb.columns.blocks import records_blocks
+from streamydb.columns.encoding import Part, peel
+from streamydb.columns.lock_messages import FinishedParts, ReleasedLocks, Swept
 from streamydb.columns.messages import Audit, Feedback, Role, Token, ValueSizes
 from streamydb.columns.protocol import Message, require_format
 from streamydb.columns.shards import ShardConfig
@@ -94,7 +95,7 @@ def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
 
 
 _TOLD: Final[Mapping[str, type[Message]]] = {
-    kind.KIND: kind for kind in (Role, Audit, ValueSizes)
+    kind.KIND: kind for kind in (Role, Audit, ValueSizes, Swept)
 }
 """Messages that go to all shards, with their offset in the topic."""
 
@@ -120,16 +121,14 @@ def parse_feedback(
             told = _TOLD[kind].opened({**header, "at": offset}, stored).block()
             yield from (Routed(shard, [told]) for shard in range(config.shards))
             continue
-        if kind == "swept":
-            told = pack({}, **header, at=offset)
-            yield from (Routed(shard, [told]) for shard in range(config.shards))
-            continue
         if kind == Feedback.KIND:
             token = b""
             if config.shards > 1:
                 token = Token.of(Feedback.opened(header, stored)).block()
-        elif kind == "released":
-            token = parts_block(header) if config.shards > 1 else b""
+        elif kind == ReleasedLocks.KIND:
+            token = b""
+            if config.shards > 1:
+                token = FinishedParts.of(ReleasedLocks.opened(header, stored)).block()
         else:
             continue
         for shard in range(config.shards):

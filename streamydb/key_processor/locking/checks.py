@@ -15,12 +15,10 @@ import numpy as np
 from streamydb import limits
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
+from streamydb.columns.lock_messages import Granted, Payload, Released
 from streamydb.columns.table import Columns, Ragged
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking.messages import (
-    Granted,
-    Payload,
-    Released,
     is_id_lock,
     is_range_lock,
     locked_name,

@@ -40,6 +40,16 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_header
 from streamydb.columns.encoding import Stored
+from streamydb.columns.lock_messages import (
+    FinishedParts,
+    Granted,
+    Locks,
+    MessagePart,
+    Payload,
+    Released,
+    ReleasedLocks,
+    Swept,
+)
 from streamydb.columns.messages import Audit, ResolvedRecord, Role, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.shards import ShardConfig
@@ -52,16 +62,10 @@ from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.blocks import single_block, swept_block
 from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
-    Granted,
-    MessagePart,
-    Payload,
-    Released,
-    decode_list,
     id_lock,
     is_id_lock,
     is_key_lock,
@@ -161,20 +165,23 @@ class SingleShard:
                 roles.append(Role.opened(header, stored))
             elif header["kind"] == Audit.KIND:
                 audits.append(Audit.opened(header, stored))
-            elif header["incarnation"] == meta.config.incarnation and self._counts(header):
-                meta.expires |= header.get("ends", False)
-                if header["kind"] == "swept":
-                    known = meta.swept.get(header["shard"], 0)
-                    meta.swept[header["shard"]] = max(known, header["swept"])
+            elif header["kind"] == Swept.KIND:
+                swept = Swept.opened(header, stored)
+                if swept.incarnation == meta.config.incarnation and self._counts(swept):
+                    known = meta.swept.get(swept.shard, 0)
+                    meta.swept[swept.shard] = max(known, swept.swept)
                     heard = True
+            elif header["incarnation"] == meta.config.incarnation:
+                kind = ReleasedLocks if header["kind"] == ReleasedLocks.KIND else FinishedParts
+                told = kind.opened(header, stored)
+                if not self._counts(told):
                     continue
-                if header.get("more"):
-                    self._box(header["shard"])
-                parts += [
-                    (header["shard"], part) for part in decode_list(header["parts"], MessagePart)
-                ]
-                if header["kind"] == "released":
-                    released += decode_list(header["rows"], Released)
+                meta.expires |= told.ends
+                parts += [(told.shard, part) for part in told.parts]
+                if isinstance(told, ReleasedLocks):
+                    if told.more:
+                        self._box(told.shard)
+                    released += told.rows
         meta.waits = 0 if parts or heard or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(LAST_RECORDS.of(records, meta.config.shards))
@@ -213,32 +220,32 @@ class SingleShard:
         blocks = [told.block() for told in sweep.removals(self._values, meta.role.covered)]
         if bound > meta.told or sweep.keys:
             meta.told = max(meta.told, bound)
-            header = {
-                "incarnation": meta.config.incarnation, "shard": self._shard,
-                "life": self._life.name, "step": meta.history.steps, "swept": meta.told,
-            }
-            blocks.append(swept_block(header))
+            told = Swept(
+                meta.config.incarnation, self._shard, self._life.name, meta.history.steps,
+                meta.told,
+            )
+            blocks.append(told.block())
         for block in blocks:
             yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
 
     def _blocks(self, box: _Outbox) -> Iterator[bytes]:
         """Yield the blocks for an executing partition; at least one, which tells it to go on."""
         shape = self._shape()
-        header = {
-            "life": self._life.name, "step": self._meta.history.steps,
-            "feedback_bytes_max": shape.feedback_bytes_max,
-            "values_bytes_max": shape.values_bytes_max,
-        }
         sizes = np.array([len(grant.value or b"") for grant in box.grants], np.int64)
         cuts = chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)) or [(0, 0)]
         for number, (start, end) in enumerate(cuts):
-            payloads = box.payloads if number == 0 else []
-            yield single_block(header, payloads, box.grants[start:end])
+            locks = Locks(
+                life=self._life.name, step=self._meta.history.steps,
+                feedback_bytes_max=shape.feedback_bytes_max,
+                values_bytes_max=shape.values_bytes_max,
+                payloads=box.payloads if number == 0 else [], grants=box.grants[start:end],
+            )
+            yield locks.block()
 
-    def _counts(self, header: dict[str, Any]) -> bool:
+    def _counts(self, told: ReleasedLocks | FinishedParts | Swept) -> bool:
         """Return True if the feedback belongs to a step that was committed; count other feedback.
         """
-        held = self._meta.history.holds(header.get("life", ""), header.get("step", 0))
+        held = self._meta.history.holds(told.life, told.step)
         self._meta.ignored += not held
         return held
 

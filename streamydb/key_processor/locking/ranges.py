@@ -10,11 +10,11 @@ import numpy as np
 
 from streamydb import records as r
 from streamydb.columns import program as p
+from streamydb.columns.lock_messages import Granted
 from streamydb.columns.table import Columns, Ragged, starts_of
 from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.locks import RangeLock
 from streamydb.key_processor.locking.messages import (
-    Granted,
     decode_list,
     encode_list,
     key_lock,

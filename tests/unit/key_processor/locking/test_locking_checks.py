@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamydb.columns.lock_messages import Granted, Payload, Released
 from streamydb.columns.table import Columns
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.execution import Finished
-from streamydb.key_processor.locking.messages import Granted, Payload, Released, is_id_lock
+from streamydb.key_processor.locking.messages import (
+    is_id_lock,
+)
 from streamydb.key_processor.locking.state import SingleMeta
 from tests.support.seams import Damage, must_fire
 
