@@ -28,8 +28,8 @@ from simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns
 from streamydb.key_processor import fitter, last
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idtable import IdTables
@@ -493,7 +493,7 @@ class Cluster:
                 node.caches.keep()
 
 
-def _packed_otherwise(released: Columns, earlier: Ints, procs: int) -> Plan:
+def _packed_otherwise(released: TimedRecords, earlier: Ints, procs: int) -> Plan:
     """The planner of another release: the same groups on other partitions."""
     plan = plan_transactions(released, earlier, procs)
     plan.proc = (plan.proc + 1) % procs

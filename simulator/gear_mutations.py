@@ -134,7 +134,7 @@ def _ignore_partitions() -> Any:
 
     def ignore(_self: Any, table: Any) -> None:
         if "marker" in table.children:
-            table.children["marker"][1].cols["partitions"][:] = 1
+            table.marker.rows.partitions[:] = 1
 
     return mock.patch.object(RealTimeShard, "_require_one_partition", ignore)
 

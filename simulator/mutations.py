@@ -90,8 +90,8 @@ def _order_by_offset() -> Any:
     """Sorter: partitions are merged by offset instead of by effective time."""
 
     def first(table: Any, watermark: int, limit: int) -> Any:
-        order = np.lexsort((table.cols["part"], table.cols["off"]))
-        return order[table.cols["ts"][order] < watermark][:limit]
+        order = np.lexsort((table.partition, table.offset))
+        return order[table.ts_ms[order] < watermark][:limit]
 
     return mock.patch.object(sorter, "first_in_order", first)
 

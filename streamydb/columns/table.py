@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import field as default
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, get_args, get_origin
 
@@ -24,7 +23,6 @@ __all__ = [
     "Bytes",
     "ChildRows",
     "ColumnTable",
-    "Columns",
     "Ragged",
     "Texts",
     "chunk_bounds",
@@ -312,122 +310,6 @@ def _found(field: _Field, arrays: Mapping[str, Array], prefix: str) -> Any:
 
 _MARKS: Final = {Ragged: "$", ChildRows: "*"}
 """Behind the name of a field, the mark of its first array."""
-
-
-@dataclass(slots=True)
-class Columns:
-    """Rows as columns: fixed-width ``cols``, byte-string ``texts``, and ``children`` tables.
-
-    A child is ``(counts, table)``: row i owns ``counts[i]`` consecutive rows of the child table.
-    """
-
-    cols: dict[str, Array] = default(default_factory=dict)
-    texts: dict[str, Ragged] = default(default_factory=dict)
-    children: dict[str, tuple[Array, Columns]] = default(default_factory=dict)
-
-    def __len__(self) -> int:
-        """The number of rows."""
-        for col in self.cols.values():
-            return len(col)
-        for text in self.texts.values():
-            return len(text)
-        for counts, _ in self.children.values():
-            return len(counts)
-        return 0
-
-    def take(self, index: Array) -> Columns:
-        """The rows at ``index``, in that order, with their children."""
-        index = np.ascontiguousarray(index, np.int64)
-        children = {}
-        for name, (counts, child) in self.children.items():
-            rows = _expand(starts_of(counts), counts.astype(np.int64, copy=False), index)
-            children[name] = (counts[index], child.take(rows))
-        return Columns(
-            {name: col[index] for name, col in self.cols.items()},
-            {name: text.take(index) for name, text in self.texts.items()},
-            children,
-        )
-
-    def part(self, start: int, end: int) -> Columns:
-        """The rows from ``start`` up to ``end``, with their children; shares the arrays."""
-        children = {}
-        for name, (counts, child) in self.children.items():
-            first, last = int(counts[:start].sum()), int(counts[:end].sum())
-            children[name] = (counts[start:end], child.part(first, last))
-        return Columns(
-            {name: col[start:end] for name, col in self.cols.items()},
-            {name: text.part(start, end) for name, text in self.texts.items()},
-            children,
-        )
-
-    @classmethod
-    def concat(cls, parts: Sequence[Columns]) -> Columns:
-        """The rows of ``parts``, in order; all have the same columns.
-
-        A part that lacks a child that another one has, has no rows of it.
-        """
-        if len(parts) == 1:
-            return parts[0]
-        first = parts[0]
-        children = {}
-        for name in dict.fromkeys(name for part in parts for name in part.children):
-            own = [p.children.get(name) for p in parts]
-            counts = np.concatenate([
-                np.zeros(len(part), np.int64) if child is None else child[0]
-                for part, child in zip(parts, own, strict=True)
-            ])
-            there = [child[1] for child in own if child is not None]
-            children[name] = (counts, cls.concat(there))
-        return cls(
-            {name: np.concatenate([p.cols[name] for p in parts]) for name in first.cols},
-            {name: Ragged.concat([p.texts[name] for p in parts]) for name in first.texts},
-            children,
-        )
-
-    def flatten(self, prefix: str = "") -> dict[str, Array]:
-        """All arrays by path, as `encoding.pack` takes them."""
-        arrays = {prefix + name: col for name, col in self.cols.items()}
-        for name, text in self.texts.items():
-            base = text.offsets[0]
-            arrays[f"{prefix}{name}$"] = text.data[base : text.offsets[-1]]
-            arrays[f"{prefix}{name}#"] = text.offsets - base
-        for name, (counts, child) in self.children.items():
-            arrays[f"{prefix}{name}*"] = counts
-            arrays.update(child.flatten(f"{prefix}{name}."))
-        return arrays
-
-    @classmethod
-    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Columns:
-        """The table whose arrays were flattened under ``prefix``."""
-        tables: dict[str, Columns] = {"": cls()}
-        for path, parent, name, kind, other in _places(tuple(arrays), prefix):
-            table = tables.get(parent)
-            if table is None:
-                table = tables[parent] = cls()
-            if kind == "$":
-                table.texts[name] = Ragged(arrays[path], arrays[other])
-            elif kind == "*":
-                table.children[name] = (arrays[path], tables.setdefault(other, cls()))
-            else:
-                table.cols[name] = arrays[path]
-        return tables[""]
-
-
-@lru_cache(maxsize=256)
-def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, str, str]]:
-    """Return the place of each array of a table: path, parent, name, and kind ($, * or nothing).
-
-    ``other``: of texts, the path of their offsets; of a child's counts, the child's own name.
-    """
-    found = []
-    for path in paths:
-        if path.startswith(prefix) and path[-1] != "#":
-            parent, _, name = path[len(prefix) :].rpartition(".")
-            kind = name[-1] if name[-1] in "$*" else ""
-            name = name.removesuffix(kind)
-            below = f"{parent}.{name}" if parent else name
-            found.append((path, parent, name, kind, path[:-1] + "#" if kind == "$" else below))
-    return found
 
 
 def chunk_bounds(

@@ -15,7 +15,8 @@ from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, st
 from streamydb.columns.jit import leaf, same_text
 from streamydb.columns.messages import Feedback, Token
 from streamydb.columns.plans import OpenPlan
-from streamydb.columns.table import Columns, Ragged, Texts
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Ragged, Texts
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
@@ -92,12 +93,12 @@ def written(keys: Ragged, order: FileOrder) -> None:
     _FEEDBACK.require(row < 0, "each key is there once", row=row)
 
 
-def ordered(released: Columns, before: tuple[int, int]) -> None:
+def ordered(released: TimedRecords, before: tuple[int, int]) -> None:
     """Require an order that goes on after ``before`` (seq, ms)."""
     require_order(_ORDER, released, before[1])
 
 
-def planned(released: Columns, plan: Plan, earlier: Ints, procs: int) -> None:
+def planned(released: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> None:
     """Require a plan of these records."""
     require_plan(_PLAN, released, plan, earlier, procs)
 

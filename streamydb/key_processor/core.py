@@ -19,7 +19,6 @@ import numpy as np
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_header
-from streamydb.columns.encoding import Stored
 from streamydb.columns.grant_rows import RangeRows
 from streamydb.columns.messages import (
     Audit,
@@ -34,9 +33,10 @@ from streamydb.columns.messages import (
     resolved_value,
 )
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanShape
+from streamydb.columns.record_messages import LogRecords
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState
-from streamydb.columns.table import Columns
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor import checks
@@ -148,14 +148,12 @@ class KeyTransactionProcessor:
         roles: list[Role] = []
         audits: list[Audit] = []
         sizes: list[ValueSizes] = []
-        records: list[Stored] = []
-        last: list[list[Any]] = []
+        records: list[LogRecords] = []
         told_before = len(self._meta.tokens)
         for block in blocks:
             header, stored = open_header(block)
-            if header["kind"] == "records":
-                records.append(stored)
-                last += header.get("last", [])
+            if header["kind"] == LogRecords.KIND:
+                records.append(LogRecords.opened(header, stored))
             elif header["kind"] == Role.KIND:
                 roles.append(Role.opened(header, stored))
             elif header["kind"] == Audit.KIND:
@@ -169,7 +167,7 @@ class KeyTransactionProcessor:
         self._meta.waits = 0 if came or plan is None else self._meta.waits + 1
         refuse_to_wait(self._meta.waits, self._meta.applied())
         self._sorter.add(LAST_RECORDS.of(records, self._meta.config.shards))
-        self._sorter.note_last(last)
+        self._sorter.note_last(last for told in records for last in told.last)
         if self._meta.role.hear(roles):
             self._meta.resolved_offsets = {}
         yield from self._complete()
@@ -274,16 +272,16 @@ class KeyTransactionProcessor:
         most = meta.role.may_release(meta.seq, limit)
         silent, before = meta.role.is_silent(meta.seq), (meta.seq, meta.ts)
         fit = partial(self._fitter.fit, begins=self._life.begins)
-        released = self._sorter.release(most, shape.bytes_max, fit) if most else None
-        if released is None:
+        ready = self._sorter.release(most, shape.bytes_max, fit) if most else None
+        if ready is None:
             covered = self._sorter.covered()
             if covered != meta.resolved_offsets and meta.seq:
                 yield from self._resolve(meta.seq, meta.ts, covered)
             return
-        n = len(released)
-        released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + n + 1)
+        n = len(ready)
+        released = ready.released(np.arange(meta.seq + 1, meta.seq + n + 1))
         meta.seq, meta.plan = meta.seq + n, meta.plan + 1
-        meta.ts = int(released.cols["ts"][-1])
+        meta.ts = int(released.ts_ms[-1])
         plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
         checks.ordered(released, before)
         meta.open = OpenPlan(
@@ -382,22 +380,22 @@ class KeyTransactionProcessor:
                 yield EmittedBlock(self._shard, told.block(), meta.seq, meta.ignored, resolves)
         meta.turn += 1
 
-    def _facts(self, released: Columns) -> dict[str, Any]:
+    def _facts(self, released: ReleasedRecords) -> dict[str, Any]:
         """Return the times of the digests in a plan, and where the log goes on behind it, if that
         has one partition.
         """
-        alone = self._meta.config.partitions == 1 and not released.cols["part"].any()
-        position = int(released.cols["off"][-1]) + 1 if alone else -1
+        alone = self._meta.config.partitions == 1 and not released.partition.any()
+        position = int(released.offset[-1]) + 1 if alone else -1
         return {"times": self._digest_times(released), "position": position}
 
-    def _digest_times(self, released: Columns) -> list[int]:
+    def _digest_times(self, released: ReleasedRecords) -> list[int]:
         """Return the commit timestamps of the records after which there is a digest."""
         interval = self._meta.config.digest_interval
-        first = -int(released.cols["seq"][0]) % interval
-        times: list[int] = released.cols["ts"][first::interval].tolist()
+        first = -int(released.seq[0]) % interval
+        times: list[int] = released.ts_ms[first::interval].tolist()
         return times
 
-    def _timeline(self, released: Columns) -> Timeline | None:
+    def _timeline(self, released: ReleasedRecords) -> Timeline | None:
         """Return when time passes in a plan, unless nothing can end in it."""
         if not (self._meta.expires or may_end(released)):
             return None

@@ -24,8 +24,9 @@ from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.messages import KeyRemovals
 from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import OpenPlan
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.scans import first_name
-from streamydb.columns.table import Columns, ColumnTable, Ragged, chunk_bounds
+from streamydb.columns.table import ColumnTable, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
@@ -46,22 +47,22 @@ _KEPT_BYTES: Final = 48
 """Of a key that is kept, in memory, without its text."""
 
 
-def may_end(released: Columns) -> bool:
+def may_end(released: TimedRecords) -> bool:
     """Return True if one of the records may say when a key ends."""
-    return int(released.children["keys"][1].cols["write"].max(initial=0)) >= p.ENDING
+    return int(released.keys.rows.write.max(initial=0)) >= p.ENDING
 
 
-def may_write(released: Columns, plan: Plan) -> npt.NDArray[np.bool_]:
+def may_write(released: TimedRecords, plan: Plan) -> npt.NDArray[np.bool_]:
     """Mark the slots that a plan may write; shape (slots,)."""
     written = np.zeros(len(plan.first), np.bool_)
-    written[plan.slot[released.children["keys"][1].cols["write"] != 0]] = True
+    written[plan.slot[released.keys.rows.write != 0]] = True
     return written
 
 
-def written_keys(released: Columns, plan: Plan, owned: Ints) -> set[bytes]:
+def written_keys(released: TimedRecords, plan: Plan, owned: Ints) -> set[bytes]:
     """Return the keys among the ``owned`` slots that a plan may write."""
     chosen = owned[may_write(released, plan)[owned]]
-    texts = released.children["keys"][1].texts["key"]
+    texts = released.keys.rows.key
     return set(texts.take(plan.first[chosen]).tolist())
 
 

@@ -18,12 +18,11 @@ from streamydb.columns.grant_rows import (
 )
 from streamydb.columns.jit import leaf
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.program_steps import ProgramSteps
+from streamydb.columns.record_rows import HomeRows, ReleasedRecords, TimedRecords
 from streamydb.columns.sizes import SYSTEM, only_system
 from streamydb.columns.table import (
     Array,
     ChildRows,
-    Columns,
     ColumnTable,
     Ragged,
     chunk_bounds,
@@ -91,7 +90,7 @@ class Granter:
     repeats: RepeatedIds = field(default_factory=RepeatedIds.none)
     _found: _Found | None = None
 
-    def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
+    def weigh(self, released: TimedRecords, plan: Plan, bound: int, sizes: Ints | None) -> int:
         """Return how many of the first records may be one plan: all of them, or fewer, but at least
         one.
 
@@ -105,11 +104,11 @@ class Granter:
             bound: bytes of the values that a plan may touch.
             sizes: of the slots' values, as all shards know them; None: only this shard has values.
         """
-        keys = released.children["keys"][1]
-        owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
-        texts = keys.texts["key"].take(plan.first[owned])
+        keys = released.keys.rows
+        owned = np.flatnonzero(keys.hash[plan.first] % np.uint64(self.shards) == self.shard)
+        texts = keys.key.take(plan.first[owned])
         if len(released) == 1:
-            self._found = _Found(owned, texts, self._of_one(texts, int(released.cols["ts"][0])))
+            self._found = _Found(owned, texts, self._of_one(texts, int(released.ts_ms[0])))
             return 1
         if sizes is not None:
             most = affordable(released, plan, sizes, bound)
@@ -125,7 +124,7 @@ class Granter:
         self._found = _Found(owned, texts, found or self.values.read(texts))
         return len(released)
 
-    def written(self, released: Columns, plan: Plan) -> set[bytes]:
+    def written(self, released: TimedRecords, plan: Plan) -> set[bytes]:
         """Return the keys that live here and that the plan may write, so that it is known to whom
         executes it when they end; those without their values are not among them.
         """
@@ -153,7 +152,7 @@ class Granter:
         return int(sizes.sum())
 
     def grants(
-        self, released: Columns, plan: Plan, earlier: Ints, *, ends: bool = False
+        self, released: ReleasedRecords, plan: Plan, earlier: Ints, *, ends: bool = False
     ) -> list[PartGrant]:
         """Return what every partition gets to which this shard grants something.
 
@@ -161,8 +160,8 @@ class Granter:
         transactions that repeat one of an earlier plan in ``repeats``. ``ends``: keys may end in
         the plan, so it is told which of them it may write.
         """
-        counts, _ = released.children["keys"]
-        at_home = np.flatnonzero(released.children["home"][0] == 1)
+        counts, _ = released.keys
+        at_home = np.flatnonzero(released.home.counts == 1)
         txns = self._transactions(released, plan, earlier, at_home)
         if self._found is None:
             raise InvariantViolation("a plan is granted before it was weighed")
@@ -186,7 +185,7 @@ class Granter:
         return grants
 
     def ranges(
-        self, released: Columns, plan: Plan, bound: int, timeline: Timeline | None = None
+        self, released: ReleasedRecords, plan: Plan, bound: int, timeline: Timeline | None = None
     ) -> RangeGrants:
         """Return the ranges of the plan as they are here; at most ``bound`` bytes, about.
 
@@ -197,41 +196,36 @@ class Granter:
         return range_grants(released, plan, here, bound // self.shards)
 
     def _transactions(
-        self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints
+        self, released: ReleasedRecords, plan: Plan, earlier: Ints, at_home: Ints
     ) -> GrantedTransactions:
         """Return the payloads that live here, with positions, slots of all keys, and duplicates
         marked.
         """
-        home = released.children["home"][1]
-        cols = released.cols
+        home = released.home.rows
         base = _Places(
-            cols["seq"], cols["ts"], cols["part"], cols["off"], cols["kind"],
-            ChildRows(released.children["keys"][0], GrantedKeys(plan.slot)),
+            released.seq, released.ts_ms, released.partition, released.offset, released.kind,
+            ChildRows(released.keys.counts, GrantedKeys(plan.slot)),
         )
         base = base if len(at_home) == len(released) else base.take(at_home)
         duplicates = self._duplicates(released, home, at_home, earlier)
-        counts, steps = home.children["steps"]
-        compiled = ProgramSteps(**steps.cols, operand=steps.texts["operand"])
         return GrantedTransactions(
-            base.seq, base.ts_ms, base.partition, base.offset, base.kind, home.cols["code"],
-            duplicates.kind, duplicates.of, home.texts["id"], home.texts["raw"], base.keys,
-            ChildRows(counts, compiled),
+            base.seq, base.ts_ms, base.partition, base.offset, base.kind, home.code,
+            duplicates.kind, duplicates.of, home.id, home.raw, base.keys, home.steps,
         )
 
     def _duplicates(
-        self, released: Columns, home: Columns, at_home: Ints, earlier: Ints
+        self, released: ReleasedRecords, home: HomeRows, at_home: Ints, earlier: Ints
     ) -> _Duplicates:
         """Find the transactions whose id was used before, and note the ids of the others."""
-        cols = released.cols
         own = HomeIds(
-            cols["seq"][at_home], cols["ts"][at_home], cols["part"][at_home], cols["off"][at_home],
-            cols["kind"][at_home], cols["id0"][at_home], cols["id1"][at_home],
-            home.cols["payload"], home.cols["deadline"],
+            released.seq[at_home], released.ts_ms[at_home], released.partition[at_home],
+            released.offset[at_home], released.kind[at_home], released.id0[at_home],
+            released.id1[at_home], home.payload, home.deadline,
         )
         seqs, valid = own.seq, own.valid()
         refused = untimely(own.deadline, own.ts_ms)
         id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
-        before = int(released.cols["seq"][0]) - 1
+        before = int(released.seq[0]) - 1
         last = self.ids.last_use(id0, id1, before)
         found = _Duplicates(np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64))
         hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
@@ -242,7 +236,7 @@ class Granter:
         found.kind[fresh] = refused[fresh]
         self.used = own.used(np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE)))
         again = np.flatnonzero(found.kind == WINDOW_DUPLICATE)
-        self.repeats = own.repeats(again, found.of, home.texts["id"])
+        self.repeats = own.repeats(again, found.of, home.id)
         return found
 
     def _resolve(self, suspects: Ints, ids: HomeIds, last: Ints, found: _Duplicates) -> None:

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns.grant_rows import RangeEntries, RangeRows
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
-from streamydb.columns.table import ChildRows, Columns, Ragged, chunk_bounds, starts_of
+from streamydb.columns.table import ChildRows, Ragged, chunk_bounds, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
@@ -180,7 +181,7 @@ class RangeGrants(NamedTuple):
 
 
 def range_grants(
-    released: Columns, plan: Plan, own: OwnValues, bound: int
+    released: ReleasedRecords, plan: Plan, own: OwnValues, bound: int
 ) -> RangeGrants:
     """Return the ranges of a plan as this shard holds them.
 
@@ -196,18 +197,18 @@ def range_grants(
     ranges = plan.ranges
     if ranges is None:
         return RangeGrants({}, 0)
-    keys = released.children["keys"][1].texts["key"]
+    keys = released.keys.rows.key
     here = own.owned[ranges.covered[own.owned]]
     skip = set(keys.take(plan.first[here]).tolist())
     scanner = RangeScanner(
-        own.values, skip, own.ending(skip), int(released.cols["ts"][0])
+        own.values, skip, own.ending(skip), int(released.ts_ms[0])
     )
     starts = starts_of(ranges.counts)
     chosen: dict[int, set[int]] = {proc: set() for proc in plan.procs()}
     spent, left_out = 0, 0
     for number, i in enumerate(np.flatnonzero(ranges.counts).tolist()):
         if number and spent > bound:
-            left_out = int(released.cols["seq"][i])
+            left_out = int(released.seq[i])
             break
         named = ranges.slot[starts[i] : starts[i + 1]].tolist()
         read = ranges.read[starts[i] : starts[i + 1]].tolist()

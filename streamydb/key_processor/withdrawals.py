@@ -19,7 +19,8 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.table import Array, Columns
+from streamydb.columns.record_rows import ReleasedRecords, TimedRecords
+from streamydb.columns.table import Array
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.id_rows import UsedIds
 
@@ -29,11 +30,11 @@ _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
 
 
-def may_be_too_much(released: Columns) -> bool:
+def may_be_too_much(released: TimedRecords) -> bool:
     """Return True if a plan of these records may make more than its weight tells; alone none does.
     """
-    ranged = "ranges" in released.children
-    return len(released) > 1 and (ranged or bool(np.any(released.cols["kind"] == p.GENERIC)))
+    ranged = released.ranges is not None
+    return len(released) > 1 and (ranged or bool(np.any(released.kind == p.GENERIC)))
 
 
 def makes_max(plan: OpenPlan, shape: PlanShape) -> int:
@@ -63,7 +64,7 @@ class KeptPlan:
         """Keep it in ``blobs``."""
         self._blobs = blobs
 
-    def keep(self, released: Columns, used: UsedIds) -> None:
+    def keep(self, released: ReleasedRecords, used: UsedIds) -> None:
         """Keep the records as they were released, and the ids that they use."""
         self._blobs.put(_RECORDS, pack(released.flatten()))
         self.keep_ids(used)
@@ -76,9 +77,9 @@ class KeptPlan:
         """Return the ids of the plan."""
         return UsedIds.unflatten(self._arrays(_IDS))
 
-    def records(self) -> Columns:
+    def records(self) -> ReleasedRecords:
         """Return the records of the plan, as they were released."""
-        return Columns.unflatten(self._arrays(_RECORDS))
+        return ReleasedRecords.unflatten(self._arrays(_RECORDS))
 
     def forget(self) -> None:
         """Keep the plan no more."""

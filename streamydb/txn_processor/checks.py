@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.block_checks import require_records
 from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.jit import kernel
 from streamydb.columns.plans import PlanName
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import CompiledRecords
 
 if TYPE_CHECKING:
     from streamydb.txn_processor.feedback import FeedbackChunk
@@ -31,9 +30,9 @@ _OUTCOME = Seam("txn_processor", HANDED_ON, "an outcome")
 _FEEDBACK = Seam("txn_processor", HANDED_ON, "feedback")
 
 
-def parsed(table: Columns) -> None:
+def parsed(table: CompiledRecords) -> None:
     """Require that records were compiled as the sorter takes them."""
-    require_records(_RECORDS, table)
+    table.check(_RECORDS)
 
 
 def one_plan(names: Iterable[PlanName]) -> None:

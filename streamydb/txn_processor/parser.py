@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-import numpy as np
+from msgspec.structs import replace
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import records_blocks
 from streamydb.columns.encoding import Part, peel
 from streamydb.columns.lock_messages import FinishedParts, ReleasedLocks, Swept
 from streamydb.columns.messages import Audit, Feedback, Role, Token, ValueSizes
 from streamydb.columns.protocol import Message, require_format
+from streamydb.columns.record_messages import records_for
+from streamydb.columns.record_rows import CompiledRecords, LastRead
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Array, ChildRows, Ragged
 from streamydb.errors import RecordError
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import LastRead, last_reads
+from streamydb.sorter.log_end import last_reads
 from streamydb.txn_processor import checks
 from streamydb.txn_processor.compile import compile_records
 
@@ -48,7 +49,7 @@ def parse_transactions(
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
     ``constraints``: whether it was created for constraints. ``rulings``: as they are given.
-    ``hashes``: as `records_blocks` has them.
+    ``hashes``: as `LogRecords` has them.
 
     Raises:
         UnruledFaults: our own code failed on records that nobody has ruled on.
@@ -58,40 +59,28 @@ def parse_transactions(
         partitions, offsets, append_ms, values, constraints=constraints, rulings=rulings
     )
     if whole:
-        home = table.children["home"][1]
+        counts, home = table.home
         given = values.tolist() if isinstance(values, Ragged) else values
-        raws = zip(table.cols["kind"].tolist(), given, home.texts["raw"].tolist(), strict=True)
-        home.texts["raw"] = Ragged.of(
+        raws = zip(table.kind.tolist(), given, home.raw.tolist(), strict=True)
+        payloads = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )
+        whole_home = ChildRows(counts, replace(home, raw=payloads))
+        table = replace(table, home=whole_home)
     last = last_reads(partitions, offsets, append_ms, values)
     yield from route(table, shards, last, hashes=hashes)
 
 
 def route(
-    table: Columns, shards: int, last: Sequence[LastRead], *, hashes: bool = False
+    table: CompiledRecords, shards: int, last: Sequence[LastRead], *, hashes: bool = False
 ) -> Iterator[Routed]:
     """Yield the block of each shard from compiled records.
 
-    ``last``: the last record of each partition among them. ``hashes``: as `records_blocks` has
-    them.
+    ``last``: the last record of each partition among them. ``hashes``: as `LogRecords` has them.
     """
     checks.parsed(table)
-    blocks = records_blocks(table, _homes(table, shards), last, hashes=hashes)
-    for shard, parts in enumerate(blocks):
-        yield Routed(shard, parts)
-
-
-def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
-    """Per shard: which records have their home there, and their payloads."""
-    counts, payloads = table.children["home"]
-    if shards == 1:
-        yield counts, payloads
-        return
-    homes = table.cols["id0"] % np.uint64(shards)
-    for shard in range(shards):
-        mine = homes == np.uint64(shard)
-        yield mine.astype(np.int64), payloads.take(np.flatnonzero(mine))
+    for shard, told in enumerate(records_for(table, shards, last, hashes=hashes)):
+        yield Routed(shard, told.pieces())
 
 
 _TOLD: Final[Mapping[str, type[Message]]] = {

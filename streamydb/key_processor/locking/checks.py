@@ -16,7 +16,8 @@ from streamydb import limits
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
 from streamydb.columns.lock_messages import Granted, Payload, Released
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Ragged
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking.messages import (
     is_id_lock,
@@ -43,7 +44,7 @@ _RANGES_BYTES_MAX: Final = 4 * limits.RESULT_BYTES_MAX
 """What is found of ranges ends with the one with which a result is too large."""
 
 
-def ordered(released: Columns, meta: SingleMeta) -> None:
+def ordered(released: TimedRecords, meta: SingleMeta) -> None:
     """Require an order that goes on after what was released before."""
     last = meta.unresolved[-1].ts if meta.unresolved else meta.resolved_ts
     require_order(_ORDER, released, last)

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,7 +38,6 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.blocks import open_header
-from streamydb.columns.encoding import Stored
 from streamydb.columns.lock_messages import (
     FinishedParts,
     Granted,
@@ -52,8 +50,10 @@ from streamydb.columns.lock_messages import (
 )
 from streamydb.columns.messages import Audit, ResolvedRecord, Role, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
+from streamydb.columns.record_messages import LogRecords
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged, chunk_bounds
+from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
@@ -154,13 +154,11 @@ class SingleShard:
         roles: list[Role] = []
         audits: list[Audit] = []
         heard = False
-        records: list[Stored] = []
-        last: list[list[Any]] = []
+        records: list[LogRecords] = []
         for block in blocks:
             header, stored = open_header(block)
-            if header["kind"] == "records":
-                records.append(stored)
-                last += header.get("last", [])
+            if header["kind"] == LogRecords.KIND:
+                records.append(LogRecords.opened(header, stored))
             elif header["kind"] == Role.KIND:
                 roles.append(Role.opened(header, stored))
             elif header["kind"] == Audit.KIND:
@@ -185,7 +183,7 @@ class SingleShard:
         meta.waits = 0 if parts or heard or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(LAST_RECORDS.of(records, meta.config.shards))
-        self._sorter.note_last(last)
+        self._sorter.note_last(last for told in records for last in told.last)
         if meta.role.hear(roles):
             meta.shown = (0, {})
         self._apply(released)
@@ -327,25 +325,26 @@ class SingleShard:
         limit = meta.role.may_release(meta.seq, limit)
         if limit <= 0 or len(self._locks) >= shape.lock_queue_max:
             return
-        released = self._sorter.release(limit, shape.bytes_max)
-        if released is None:
+        ready = self._sorter.release(limit, shape.bytes_max)
+        if ready is None:
             return
-        checks.ordered(released, meta)
-        released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + 1 + len(released))
-        at_home = np.flatnonzero(released.children["home"][0] == 1)
+        checks.ordered(ready, meta)
+        released = ready.released(np.arange(meta.seq + 1, meta.seq + 1 + len(ready)))
+        at_home = np.flatnonzero(released.home.counts == 1)
         payloads = self._payloads(released, at_home)
         self._enqueue(released, payloads)
         self._box(self._shard).payloads += payloads.values()
         meta.seq += len(released)
 
-    def _payloads(self, released: Columns, at_home: np.ndarray[Any, Any]) -> dict[int, Payload]:
+    def _payloads(
+        self, released: ReleasedRecords, at_home: npt.NDArray[np.int64]
+    ) -> dict[int, Payload]:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
-        home = released.children["home"][1]
-        cols = released.cols
+        home = released.home.rows
         own = HomeIds(
-            cols["seq"][at_home], cols["ts"][at_home], cols["part"][at_home], cols["off"][at_home],
-            cols["kind"][at_home], cols["id0"][at_home], cols["id1"][at_home],
-            home.cols["payload"], home.cols["deadline"],
+            released.seq[at_home], released.ts_ms[at_home], released.partition[at_home],
+            released.offset[at_home], released.kind[at_home], released.id0[at_home],
+            released.id1[at_home], home.payload, home.deadline,
         )
         resolved = (self._meta.resolved, self._meta.resolved_ts)
         found = self._repeats.find(own, self._meta.seq, resolved)
@@ -353,8 +352,7 @@ class SingleShard:
         places = own.seq, own.ts_ms, own.partition, own.offset, own.kind
         columns = (column.tolist() for column in places)
         rows = zip(
-            *columns, home.cols["code"].tolist(), home.texts["id"].tolist(),
-            home.texts["raw"].tolist(), strict=True,
+            *columns, home.code.tolist(), home.id.tolist(), home.raw.tolist(), strict=True
         )
         silent = self._meta.role.is_silent(self._meta.seq)
         return {
@@ -364,16 +362,17 @@ class SingleShard:
             for seq, ts, part, off, kind, code, id_, raw in rows
         }
 
-    def _enqueue(self, released: Columns, payloads: dict[int, Payload]) -> None:
+    def _enqueue(self, released: ReleasedRecords, payloads: dict[int, Payload]) -> None:
         """Let every transaction wait for the locks that live here, in seq order."""
         shards = np.uint64(self._meta.config.shards)
-        counts, keys = released.children["keys"]
+        counts, keys = released.keys
         touched = zip(
-            keys.texts["key"].tolist(), keys.cols["write"].astype(bool).tolist(),
-            (keys.cols["hash"] % shards).tolist(), strict=True,
+            keys.key.tolist(), keys.write.astype(bool).tolist(), (keys.hash % shards).tolist(),
+            strict=True,
         )
-        columns = (released.cols[name].tolist() for name in ("seq", "ts", "part", "off"))
-        homes = (released.cols["id0"] % shards).tolist()
+        places = released.seq, released.ts_ms, released.partition, released.offset
+        columns = (column.tolist() for column in places)
+        homes = (released.id0 % shards).tolist()
         owns = [[next(touched) for _ in range(count)] for count in counts.tolist()]
         ranged = range_locks(released, self._shard, owns)
         rows = zip(*columns, homes, owns, strict=True)

@@ -26,8 +26,9 @@ from streamydb.columns.blocks import open_header
 from streamydb.columns.digest import DigestState
 from streamydb.columns.messages import ResolvedRecord, Role
 from streamydb.columns.plans import Life
+from streamydb.columns.record_rows import CompiledRecords, LastRead
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor.base import Base
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -36,7 +37,7 @@ from streamydb.key_processor.state import ShardState
 from streamydb.pipeline.realtime.overlay import OverlayValues, ValuesSnapshot
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import LastRead, last_reads
+from streamydb.sorter.log_end import last_reads
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.outputs import CHANGES, FEEDBACK, Records, formatted
@@ -247,7 +248,7 @@ class RealTimeShard:
         self._require_one_partition(table)
         return [routed.block for routed in route(table, 1, last)]
 
-    def _compiled(self, records: Sequence[TailRecord]) -> tuple[Columns, list[LastRead]]:
+    def _compiled(self, records: Sequence[TailRecord]) -> tuple[CompiledRecords, list[LastRead]]:
         n, around = len(records), self._around
         partitions = np.zeros(n, np.int32)
         offsets = np.fromiter((record.offset for record in records), np.int64, n)
@@ -259,18 +260,17 @@ class RealTimeShard:
         )
         return table, last_reads(partitions, offsets, append_ms, values)
 
-    def _require_new_ids(self, table: Columns) -> None:
+    def _require_new_ids(self, table: CompiledRecords) -> None:
         """Leave to the other gear a record whose id was used before the base: it has the verdict.
         """
         used = np.flatnonzero(_used(table, self._opened))
         if len(used):
-            at = int(table.cols["off"][used[0]])
+            at = int(table.offset[used[0]])
             what = f"the id of the record at offset {at} was used before the base"
             raise NotForThisGear(REPEATED_ID, what)
 
-    def _require_one_partition(self, table: Columns) -> None:
-        markers = table.children["marker"][1] if "marker" in table.children else None
-        if markers is not None and int(markers.cols["partitions"].max(initial=0)) > 1:
+    def _require_one_partition(self, table: CompiledRecords) -> None:
+        if int(table.marker.rows.partitions.max(initial=0)) > 1:
             what = "a marker names several partitions of the log"
             raise NotForThisGear(MORE_PARTITIONS, what)
 
@@ -342,10 +342,10 @@ class RealTimeShard:
         return _decode(self._blobs.blobs["meta"])
 
 
-def _used(table: Columns, opened: OpenBase) -> Ints:
+def _used(table: CompiledRecords, opened: OpenBase) -> Ints:
     """Return at which seq up to a base the id of each record was used; 0: it was not; (n,)."""
-    valid = table.cols["kind"] != p.REJECTED
-    id0, id1 = (np.where(valid, table.cols[name], 0) for name in ("id0", "id1"))
+    valid = table.kind != p.REJECTED
+    id0, id1 = (np.where(valid, half, 0) for half in (table.id0, table.id1))
     return opened.ids.used(id0, id1, opened.base.state.seq)
 
 

@@ -19,7 +19,8 @@ from streamydb.columns.program import (
     TOO_LATE,
     WINDOW_DUPLICATE,
 )
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.record_rows import ReleasedRecords
+from streamydb.columns.table import Ragged
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.grants import Granter, PartGrant, in_blocks
@@ -59,7 +60,7 @@ class Shards:
         for shard in self.values:
             shard.apply(WrittenValues(tags, numbers, versions, keys, texts))
 
-    def released(self, transactions: list[dict[str, Any]], shard: int, ts: int) -> Columns:
+    def released(self, transactions: list[dict[str, Any]], shard: int, ts: int) -> ReleasedRecords:
         """What the sorter of a shard releases next."""
         n = len(transactions)
         raws = [json.dumps({"id": f"t{i}", **each}).encode() for i, each in enumerate(transactions)]
@@ -68,17 +69,14 @@ class Shards:
         )
         (block,) = [each.block for each in routed if each.shard == shard]
         (table,) = opened([block])
-        table.cols["seq"] = np.arange(self.seq + 1, self.seq + n + 1)
-        table.cols["ts"] = np.full(n, ts)
-        return table
+        return table.timed(np.full(n, ts)).released(np.arange(self.seq + 1, self.seq + n + 1))
 
     def granter(
         self, transactions: list[dict[str, Any]], shard: int = 0, ts: int = 1_000
     ) -> tuple[Granter, Grants]:
         """What one shard grants for a plan of these transactions."""
         released = self.released(transactions, shard, ts)
-        cols = released.cols
-        earlier = earlier_with_same_id(cols["id0"], cols["kind"] != p.REJECTED)
+        earlier = earlier_with_same_id(released.id0, released.kind != p.REJECTED)
         plan: Plan = plan_transactions(released, earlier, self.shards)
         granter = Granter(shard, self.shards, self.values[shard], self.ids[shard])
         assert granter.weigh(released, plan, 1 << 62, None) == len(released)

@@ -12,7 +12,8 @@ from streamydb.columns.blobs import Blob
 from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.messages import Feedback, Token
 from streamydb.columns.plans import OpenPlan
-from streamydb.columns.table import ChildRows, Columns, Ragged
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import ChildRows, Ragged
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
@@ -99,20 +100,19 @@ def empty_verdict(
     return plan, told, writes, replace(verdicts, result=Ragged.of(results)), at
 
 
-def back_in_time(released: Columns, before: tuple[int, int]) -> tuple[Any, ...]:
-    return released, (before[0], int(released.cols["ts"][0]) + 1)
+def back_in_time(released: TimedRecords, before: tuple[int, int]) -> tuple[Any, ...]:
+    return released, (before[0], int(released.ts_ms[0]) + 1)
 
 
-def out_of_order(released: Columns, *_rest: Any) -> None:
-    released.cols["off"][1] = released.cols["off"][0]
-    for name in ("ts", "part"):
-        released.cols[name][1] = released.cols[name][0]
+def out_of_order(released: TimedRecords, *_rest: Any) -> None:
+    for column in (released.offset, released.ts_ms, released.partition):
+        column[1] = column[0]
 
 
-def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int) -> None:
-    counts, keys = released.children["keys"]
+def torn_group(released: TimedRecords, plan: Plan, _earlier: Any, procs: int) -> None:
+    counts, keys = released.keys
     owner = np.repeat(np.arange(len(counts)), counts)
-    written = plan.slot[keys.cols["write"] > 0]
+    written = plan.slot[keys.write > 0]
     shared = np.flatnonzero(np.bincount(written) > 1)[0]
     members = owner[plan.slot == shared]
     if procs == 1 or len(np.unique(members)) < 2:

@@ -9,6 +9,7 @@ import pytest
 
 from streamydb.backup.pieces import Piece, advance
 from streamydb.columns.plans import Life
+from streamydb.columns.record_rows import LastRead
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
@@ -17,7 +18,7 @@ from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import ShardState, load
-from streamydb.sorter.log_end import LastRead, LogEnd, last_reads, mark_of
+from streamydb.sorter.log_end import LogEnd, last_reads, mark_of
 from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor.parser import parse_transactions
 

@@ -18,7 +18,6 @@ from streamydb.columns.grant_rows import (
 )
 from streamydb.columns.interning import intern
 from streamydb.columns.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.program_steps import ProgramSteps
 from streamydb.columns.table import ChildRows, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
@@ -40,17 +39,15 @@ def granted(transactions: list[dict[str, Any]], held: dict[str, Any]) -> Grants:
     named = [{"id": f"t{i}", **each} for i, each in enumerate(transactions)]
     raws = [json.dumps(each).encode() for each in named]
     table = compile_records(np.zeros(n, np.int32), np.arange(n), np.ones(n, np.int64), raws)
-    counts, keys = table.children["keys"]
-    slot, first = intern(keys.cols["hash"], keys.texts["key"])
-    home = table.children["home"][1]
-    step_counts, steps = home.children["steps"]
+    counts, keys = table.keys
+    slot, first = intern(keys.hash, keys.key)
+    home = table.home.rows
     txns = GrantedTransactions(
-        np.arange(FIRST, FIRST + n), np.arange(n) + 1_000, table.cols["part"], table.cols["off"],
-        table.cols["kind"], home.cols["code"], np.zeros(n, np.uint8), np.zeros(n, np.int64),
-        home.texts["id"], home.texts["raw"], ChildRows(counts, GrantedKeys(slot)),
-        ChildRows(step_counts, ProgramSteps(**steps.cols, operand=steps.texts["operand"])),
+        np.arange(FIRST, FIRST + n), np.arange(n) + 1_000, table.partition, table.offset,
+        table.kind, home.code, np.zeros(n, np.uint8), np.zeros(n, np.int64), home.id, home.raw,
+        ChildRows(counts, GrantedKeys(slot)), home.steps,
     )
-    names = keys.texts["key"].take(first)
+    names = keys.key.take(first)
     values = [held.get(name.decode()) for name in names.tolist()]
     known = Ragged.of([b"" if v is None else json.dumps(v).encode() for v in values])
     tags, numbers = parse_ints(known.data, known.offsets)

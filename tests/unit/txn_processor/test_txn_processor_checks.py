@@ -6,21 +6,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from streamydb.columns.plans import PlanName
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import CompiledRecords
+from streamydb.columns.table import ChildRows
 from streamydb.errors import InvariantViolation
 from streamydb.txn_processor import checks
 from tests.support.seams import Damage, must_fire
 
 
-def lost_payload(table: Columns) -> None:
-    counts, homes = table.children["home"]
-    table.children["home"] = counts, homes.part(1, len(homes))
+def lost_payload(table: CompiledRecords) -> tuple[CompiledRecords]:
+    counts, homes = table.home
+    return (replace(table, home=ChildRows(counts, homes.part(1, len(homes)))),)
 
 
-def marker_without_number(table: Columns) -> None:
-    table.cols["kind"][0] = 3 - 3 * (table.cols["kind"][0] == 3)
+def marker_without_number(table: CompiledRecords) -> None:
+    table.kind[0] = 3 - 3 * (table.kind[0] == 3)
 
 
 def missing_chunk(name: PlanName, parts: Any, chunks: Any, members: int) -> object:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamydb.columns.lock_messages import Granted, Payload, Released
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.execution import Finished
@@ -19,12 +19,12 @@ from streamydb.key_processor.locking.state import SingleMeta
 from tests.support.seams import Damage, must_fire
 
 
-def back_in_time(released: Columns, meta: SingleMeta) -> None:
+def back_in_time(released: TimedRecords, meta: SingleMeta) -> None:
     meta.unresolved.clear()
-    meta.resolved_ts = int(released.cols["ts"][0]) + 1
+    meta.resolved_ts = int(released.ts_ms[0]) + 1
 
 
-def swapped(released: Columns, meta: SingleMeta) -> tuple[Any, ...]:
+def swapped(released: TimedRecords, meta: SingleMeta) -> tuple[Any, ...]:
     return released.take(np.array([1, 0])), meta
 
 
