@@ -224,7 +224,7 @@ class Grant(Message, frozen=True, kw_only=True):
 
     @property
     def timeline(self) -> Timeline | None:
-        """When time passes in the plan; None: no key can end, or another chunk says it."""
+        """The commit times of the plan; None: no key can end, or another chunk says them."""
         return Timeline.unpacked(self.times) if self.times else None
 
 

@@ -18,6 +18,7 @@ from streamydb.columns.encoding import Part, Stored, narrowed, pack_narrowed, pe
 from streamydb.columns.plans import PlanName
 from streamydb.columns.table import Array, ColumnTable
 from streamydb.errors import InvariantViolation, RecordError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["FORMAT", "READABLE", "BlockReader", "Message", "require_format"]
 
@@ -91,7 +92,7 @@ class Message(msgspec.Struct, frozen=True, eq=False):
                 else:
                     value = getattr(head, field.name)
                     values[field.name] = field.listed.decode(value) if field.listed else value
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise RecordError(f"a block of kind {cls.KIND} cannot be read: {error}") from error
         arrays = stored.arrays() if fields.tables else {}
         for table in fields.tables:

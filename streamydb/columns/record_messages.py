@@ -20,6 +20,7 @@ from streamydb.columns.protocol import FORMAT, Message
 from streamydb.columns.record_rows import CompiledRecords, HomeRows, LastRead, SharedRows
 from streamydb.columns.table import Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.errors import RecordError
+from streamydb.records.formats import UNREADABLE
 
 __all__ = ["LogRecords", "SharedRecords", "records_for"]
 
@@ -120,7 +121,7 @@ class LogRecords(Message, frozen=True):
         """
         try:
             last = msgspec.convert(header.get("last", []), list[LastRead])
-        except msgspec.ValidationError as error:
+        except UNREADABLE as error:
             raise RecordError(f"a block of records cannot be read: {error}") from error
         shared, own = stored.divided("home")
         arrays = own.arrays()
@@ -130,7 +131,7 @@ class LogRecords(Message, frozen=True):
         return cls(SharedRecords(None, shared), home.id1, ChildRows(counts, rows), last)
 
     def known(self) -> tuple[Hashes, ChildRows[HomeRows]]:
-        """What one shard knows of all the records: ``id1``, 0 where the home is elsewhere."""
+        """The part of all records that one shard knows: ``id1``, 0 where the home is elsewhere."""
         id1 = np.zeros(len(self.home.counts), np.uint64)
         id1[np.flatnonzero(self.home.counts)] = self.id1
         return id1, self.home

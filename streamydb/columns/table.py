@@ -168,7 +168,7 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
         return len(getattr(self, self.__struct_fields__[0]))
 
     def text_bytes(self) -> Offsets:
-        """How many bytes the texts of each row have, without its children; shape (n,)."""
+        """Bytes of the texts of each row, without its children; shape (n,)."""
         total = np.zeros(len(self), np.int64)
         for name in self.__struct_fields__:
             value = getattr(self, name)

@@ -22,7 +22,7 @@ __all__ = ["LastRecords"]
 
 
 class _Kept(NamedTuple):
-    """What all shards were told, as it lay in the blocks, and the tables that it is."""
+    """The records that all shards were told: as they lay in the blocks, and as tables."""
 
     given: list[Stored]
     opened: _Opened

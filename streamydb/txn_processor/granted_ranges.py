@@ -45,7 +45,7 @@ class _Row(NamedTuple):
 
     @property
     def keys(self) -> int:
-        """How many keys it has that the plan does not write."""
+        """The number of its keys that the plan does not write."""
         return int(self.table.count[self.row])
 
     @property

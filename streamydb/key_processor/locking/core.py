@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -37,7 +38,6 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_header
 from streamydb.columns.lock_messages import (
     FinishedParts,
     Granted,
@@ -48,8 +48,9 @@ from streamydb.columns.lock_messages import (
     ReleasedLocks,
     Swept,
 )
-from streamydb.columns.messages import Audit, ResolvedRecord, Role, resolved_value
+from streamydb.columns.messages import Audit, ResolvedRecord, Role, ValueSizes, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
+from streamydb.columns.protocol import BlockReader
 from streamydb.columns.record_messages import LogRecords
 from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig
@@ -64,6 +65,7 @@ from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
+from streamydb.key_processor.locking.inbox import Inbox, ToSingleShard
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
     id_lock,
@@ -89,6 +91,10 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["Gatherer", "SingleShard"]
+
+_READER: Final = BlockReader[ToSingleShard](
+    LogRecords, Role, Audit, ValueSizes, ReleasedLocks, FinishedParts, Swept
+)
 
 
 @dataclass(slots=True)
@@ -149,46 +155,19 @@ class SingleShard:
         """Process the blocks of one micro-batch; yields what the executing partitions get."""
         meta = self._meta
         meta.history.begin(self._life.name)
-        released: list[Released] = []
-        parts: list[tuple[int, MessagePart]] = []
-        roles: list[Role] = []
-        audits: list[Audit] = []
-        heard = False
-        records: list[LogRecords] = []
-        for block in blocks:
-            header, stored = open_header(block)
-            if header["kind"] == LogRecords.KIND:
-                records.append(LogRecords.opened(header, stored))
-            elif header["kind"] == Role.KIND:
-                roles.append(Role.opened(header, stored))
-            elif header["kind"] == Audit.KIND:
-                audits.append(Audit.opened(header, stored))
-            elif header["kind"] == Swept.KIND:
-                swept = Swept.opened(header, stored)
-                if swept.incarnation == meta.config.incarnation and self._counts(swept):
-                    known = meta.swept.get(swept.shard, 0)
-                    meta.swept[swept.shard] = max(known, swept.swept)
-                    heard = True
-            elif header["incarnation"] == meta.config.incarnation:
-                kind = ReleasedLocks if header["kind"] == ReleasedLocks.KIND else FinishedParts
-                told = kind.opened(header, stored)
-                if not self._counts(told):
-                    continue
-                meta.expires |= told.ends
-                parts += [(told.shard, part) for part in told.parts]
-                if isinstance(told, ReleasedLocks):
-                    if told.more:
-                        self._box(told.shard)
-                    released += told.rows
-        meta.waits = 0 if parts or heard or not meta.unresolved else meta.waits + 1
+        inbox = Inbox.of(_READER.all(blocks), meta)
+        for proc in inbox.going_on:
+            self._box(proc)
+        came = inbox.parts or inbox.swept
+        meta.waits = 0 if came or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
-        self._sorter.add(LAST_RECORDS.of(records, meta.config.shards))
-        self._sorter.note_last(last for told in records for last in told.last)
-        if meta.role.hear(roles):
+        self._sorter.add(LAST_RECORDS.of(inbox.records, meta.config.shards))
+        self._sorter.note_last(last for told in inbox.records for last in told.last)
+        if meta.role.hear(inbox.roles):
             meta.shown = (0, {})
-        self._apply(released)
-        self._conclude(parts)
-        for audit in audits:
+        self._apply(inbox.released)
+        self._conclude(inbox.parts)
+        for audit in inbox.audits:
             self._digests.audit(audit.reason)
         self._release()
         checks.counted(meta)
@@ -239,13 +218,6 @@ class SingleShard:
                 payloads=box.payloads if number == 0 else [], grants=box.grants[start:end],
             )
             yield locks.block()
-
-    def _counts(self, told: ReleasedLocks | FinishedParts | Swept) -> bool:
-        """Return True if the feedback belongs to a step that was committed; count other feedback.
-        """
-        held = self._meta.history.holds(told.life, told.step)
-        self._meta.ignored += not held
-        return held
 
     def _shape(self) -> PlanShape:
         """Return the bounds of this batch, which are part of the state before it."""
