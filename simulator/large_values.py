@@ -21,10 +21,10 @@ from simulator.log import SimulatedLog
 from simulator.workflows import Divergence
 from streamydb import errors, limits
 from streamydb.columns import sizes
-from streamydb.columns.blocks import open_header
 from streamydb.columns.lock_messages import Granted, Locks
 from streamydb.columns.messages import Grant, KnownResults
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
+from streamydb.columns.protocol import Message
 from streamydb.key_processor import values, weights
 from streamydb.key_processor.locking.messages import (
     is_id_lock,
@@ -150,26 +150,25 @@ class GrantedBytes:
             plan = msgspec.msgpack.decode(data, type=ShardState).open
             self._turns = 1 if plan is None else plan.turns
 
-    def add(self, shard: int, block: bytes) -> None:
-        """A block that a shard sends."""
-        header, stored = open_header(block)
-        if header["kind"] == Locks.KIND:
-            grants = Locks.opened(header, stored).grants
+    def add(self, shard: int, message: Message) -> None:
+        """A message that a shard sends."""
+        if isinstance(message, Locks):
+            grants = message.grants
             self._parts.setdefault(shard, []).extend(grants)
             given = sum(len(unpacked(grant.value)[0] or b"") for grant in grants)
             if len(grants) > 1 and given > limits.BLOCK_BYTES_MAX:
                 raise Divergence(f"a block grants {given} bytes of values")
-        if header["kind"] == KnownResults.KIND:
-            told = KnownResults.opened(header, stored).records.value.lengths().tolist()
+        if isinstance(message, KnownResults):
+            told = message.records.value.lengths().tolist()
             if len(told) > 1 and sum(told) > limits.BLOCK_BYTES_MAX:
                 raise Divergence(f"a block tells {sum(told)} bytes of results")
             self._told.setdefault(shard, []).extend(told)
-        if header["kind"] != Grant.KIND:
+        if not isinstance(message, Grant):
             return
-        grant = Grant.opened(header, stored)
+        grant = message
         self._first = grant.plan.first
         slots = grant.slots
-        lengths = slots.text.lengths()
+        lengths = slots.text.lengths().copy()
         if len(lengths) > 1 and int(lengths.sum()) > limits.BLOCK_BYTES_MAX:
             raise Divergence(f"a block grants {lengths.sum()} bytes of values")
         users = [not key.startswith(b"$") for key in slots.key.tolist()]

@@ -8,7 +8,7 @@ the fields of the class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar, get_args, get_origin
 
@@ -181,14 +181,23 @@ class BlockReader(Generic[M]):
         """
         header, stored = peel(block)
         require_format(header)
-        kind = self._kinds.get(header.get("kind", ""))
-        if kind is None:
+        message = self.opened(header, stored)
+        if message is None:
             raise InvariantViolation(f"a block of kind {header.get('kind')!r} came where none does")
-        return kind.opened(header, stored)
+        return message
 
-    def all(self, blocks: Iterable[bytes]) -> list[M]:
-        """Return the messages of some blocks; raises as `read`."""
-        return [self.read(block) for block in blocks]
+    def opened(self, header: Mapping[str, Any], stored: Stored) -> M | None:
+        """Return the message of a block whose header is decoded; None if it is of another kind.
+
+        Raises:
+            RecordError: the block is damaged.
+        """
+        kind = self._kinds.get(header.get("kind", ""))
+        return None if kind is None else kind.opened(header, stored)
+
+    def each(self, blocks: Iterable[bytes]) -> Iterator[M]:
+        """Yield the messages of some blocks; raises as `read`."""
+        return map(self.read, blocks)
 
 
 def require_format(header: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """One shard: the sorter and the key processor take one step per micro-batch.
 
-The step is a pure function of the shard's state and the blocks of the batch (records, feedback,
+The step is a pure function of the shard's state and the messages of the batch (records, feedback,
 tokens): it applies the feedback of the plan in flight, orders and releases records, plans them when
 no plan is in flight, and grants. Everything it must remember is in the blob store, under ``meta``
 and the names that meta lists.
@@ -18,21 +18,19 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_header
 from streamydb.columns.grant_rows import RangeRows
 from streamydb.columns.messages import (
     Audit,
     Deltas,
-    Feedback,
     Grant,
     Notice,
     ResolvedRecord,
     Role,
-    Token,
     ValueSizes,
     resolved_value,
 )
 from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanShape
+from streamydb.columns.readers import ToExecutor, ToShard
 from streamydb.columns.record_messages import LogRecords
 from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig
@@ -51,7 +49,7 @@ from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.repeats import RepeatedResults, partition_of, turn_feedback
-from streamydb.key_processor.state import NOT_YET, EmittedBlock, ShardState, load_or_begin
+from streamydb.key_processor.state import NOT_YET, Emitted, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
@@ -77,20 +75,20 @@ class _Granting(NamedTuple):
 class KeyTransactionProcessor:
     """One shard of the keys and of the ids, within one micro-batch.
 
-    In: blocks of one micro-batch, in any order: compiled records of the log; feedback of the plan
+    In: messages of one micro-batch, in any order: compiled records of the log; feedback of the plan
     in flight, and the tokens by which all shards know that it is complete; orders of the driver
     (which pipeline leads, audits).
 
-    Out: blocks for the executing partitions. Grants: the transactions whose ids live here, and the
-    values of the keys that live here. And what is resolved, and digests of the state.
+    Out: messages for the executing partitions. Grants: the transactions whose ids live here, and
+    the values of the keys that live here. And what is resolved, and digests of the state.
 
     State: everything in the blob store under ``meta`` and the names that it lists: the sorter's
     state, the last seq, the plan in flight, values, ids. The local files are caches of it.
 
     Invariants: at most one plan is in flight, and the next is made when all its feedback has been
     applied, so no value is granted while somebody may still write it; seqs have no gaps; an id is
-    executed once within its window; the step depends on state and blocks alone, so a batch that is
-    repeated grants the same bytes.
+    executed once within its window; the step depends on state and messages alone, so a batch that
+    is repeated grants the same bytes.
 
     A transfer: ``t1`` is released and gets seq 7, in every shard. The planner puts it on partition
     2. The shard of the id sends its steps there; the shard of ``alice`` sends 100 and version 3,
@@ -143,26 +141,24 @@ class KeyTransactionProcessor:
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
-        """Process the blocks of one micro-batch; yields what the executing partitions get."""
+    def step(self, messages: Iterable[ToShard]) -> Iterator[Emitted[ToExecutor]]:
+        """Process what has come in one micro-batch; yields what the executing partitions get."""
         roles: list[Role] = []
         audits: list[Audit] = []
         sizes: list[ValueSizes] = []
         records: list[LogRecords] = []
         told_before = len(self._meta.tokens)
-        for block in blocks:
-            header, stored = open_header(block)
-            if header["kind"] == LogRecords.KIND:
-                records.append(LogRecords.opened(header, stored))
-            elif header["kind"] == Role.KIND:
-                roles.append(Role.opened(header, stored))
-            elif header["kind"] == Audit.KIND:
-                audits.append(Audit.opened(header, stored))
-            elif header["kind"] == ValueSizes.KIND:
-                sizes.append(ValueSizes.opened(header, stored))
-            elif header["incarnation"] == self._meta.config.incarnation:
-                kind = Feedback if header["kind"] == Feedback.KIND else Token
-                self._feedback.collect(kind.opened(header, stored))
+        for message in messages:
+            if isinstance(message, LogRecords):
+                records.append(message)
+            elif isinstance(message, Role):
+                roles.append(message)
+            elif isinstance(message, Audit):
+                audits.append(message)
+            elif isinstance(message, ValueSizes):
+                sizes.append(message)
+            elif message.incarnation == self._meta.config.incarnation:
+                self._feedback.collect(message)
         plan, came = self._meta.open, len(self._meta.tokens) > told_before
         self._meta.waits = 0 if came or plan is None else self._meta.waits + 1
         refuse_to_wait(self._meta.waits, self._meta.applied())
@@ -188,7 +184,7 @@ class KeyTransactionProcessor:
         self._meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
 
-    def _complete(self) -> Iterator[EmittedBlock]:
+    def _complete(self) -> Iterator[Emitted[ToExecutor]]:
         """Apply the feedback of the plan in flight when all of it is there; until then keep it."""
         plan = self._meta.open
         if plan is None:
@@ -237,7 +233,7 @@ class KeyTransactionProcessor:
 
     def _digest(
         self, plan: OpenPlan, deltas: list[Deltas | None], verdicts: Verdicts
-    ) -> Iterator[EmittedBlock]:
+    ) -> Iterator[Emitted[ToExecutor]]:
         """Publish the digests of the intervals that the plan has ended."""
         known = [part for part in deltas if part is not None]
         if len(known) < len(deltas):
@@ -248,18 +244,18 @@ class KeyTransactionProcessor:
         times = plan.digest_times(config.digest_interval)
         told = self._digests.over(self._meta.seq, config.incarnation, times)
         if told is not None:
-            yield EmittedBlock(self._shard, told.block(), self._meta.seq, self._meta.ignored)
+            yield Emitted(self._shard, told, self._meta.seq, self._meta.ignored)
 
-    def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[EmittedBlock]:
+    def _resolve(self, seq: int, ts: int, offsets: dict[int, int]) -> Iterator[Emitted[ToExecutor]]:
         """Publish that everything up to ``seq`` has been written."""
         checks.applied(seq, self._meta.seq, in_flight=self._meta.open is not None)
         self._meta.resolved_offsets = offsets
         if self._shard == 0:
             value = resolved_value(seq, ts, offsets)
             told = ResolvedRecord.of(value, silent=not self._meta.role.leads)
-            yield EmittedBlock(0, told.block(), -seq, self._meta.ignored)
+            yield Emitted(0, told, -seq, self._meta.ignored)
 
-    def _plan(self) -> Iterator[EmittedBlock]:
+    def _plan(self) -> Iterator[Emitted[ToExecutor]]:
         """Release records, plan them, and grant; the bounds are those of the state before the
         batch.
         """
@@ -311,7 +307,7 @@ class KeyTransactionProcessor:
             named = ranges.by_proc.get(part.proc)
             yield from self._granted(granting, part, named, members[part.proc])
 
-    def _notice(self) -> Iterator[EmittedBlock]:
+    def _notice(self) -> Iterator[Emitted[ToExecutor]]:
         """Tell the driver what is resolved when this micro-batch has ended, if that is sure."""
         plan = self._meta.open
         if self._shard or plan is None:
@@ -319,7 +315,7 @@ class KeyTransactionProcessor:
         if self._meta.role.is_silent(plan.after) or self._may_change(plan):
             return
         value = resolved_value(plan.seq, plan.ts, plan.offsets).decode()
-        yield EmittedBlock(0, Notice().block(), plan.seq, self._meta.ignored, value)
+        yield Emitted(0, Notice(), plan.seq, self._meta.ignored, value)
 
     def _may_change(self, plan: OpenPlan) -> bool:
         """Return True if a part of the plan may be withdrawn."""
@@ -327,7 +323,7 @@ class KeyTransactionProcessor:
 
     def _granted(
         self, granting: _Granting, part: PartGrant, ranges: RangeRows | None, members: int
-    ) -> Iterator[EmittedBlock]:
+    ) -> Iterator[Emitted[ToExecutor]]:
         """Yield what a partition is granted, which executes so many ``members`` of the plan."""
         plan, shape, granter, silent, alone, timeline, left_out = granting
         for chunk, (txns, slots, named) in enumerate(in_blocks(part.txns, part.slots, ranges)):
@@ -341,11 +337,11 @@ class KeyTransactionProcessor:
                 more=partition_of(self._shard) if plan.turns > 1 else None, left_out=left_out,
                 proc=part.proc, members=members, chunk=chunk, txns=txns, slots=slots, ranges=named,
             )
-            yield EmittedBlock(part.proc, grant.block(), self._meta.seq, self._meta.ignored)
+            yield Emitted(part.proc, grant, self._meta.seq, self._meta.ignored)
 
     def _first_turn(
         self, plan: OpenPlan, repeats: RepeatedIds, bound: int, *, silent: bool
-    ) -> Iterator[EmittedBlock]:
+    ) -> Iterator[Emitted[ToExecutor]]:
         """Tell what is known without execution, or some of it; nothing if it has been told."""
         if silent:
             for _ in self._removals.told(0):
@@ -358,26 +354,25 @@ class KeyTransactionProcessor:
             plan.procs.append(partition_of(self._shard))
         yield from self._turn(plan, rows)
 
-    def _next_turn(self, plan: OpenPlan) -> Iterator[EmittedBlock]:
+    def _next_turn(self, plan: OpenPlan) -> Iterator[Emitted[ToExecutor]]:
         """Go on telling it, while a plan waits for its feedback."""
         turn = self._meta.turn
         if turn < plan.turns > 1:
             self._removals.go_on(turn)
             yield from self._turn(plan, self._repeats.of_turn(turn))
 
-    def _turn(self, plan: OpenPlan, rows: RepeatedIds | None) -> Iterator[EmittedBlock]:
+    def _turn(self, plan: OpenPlan, rows: RepeatedIds | None) -> Iterator[Emitted[ToExecutor]]:
         meta = self._meta
-        results = () if rows is None else self._repeats.results(rows)
-        repeats = (each.block() for each in results)
+        repeats = () if rows is None else self._repeats.results(rows)
         resolves = NOT_YET if plan.turns > 1 else ""
-        removals = (each.block() for each in self._removals.told(meta.turn))
-        for block in chain(repeats, removals):
-            yield EmittedBlock(self._shard, block, meta.seq, meta.ignored, resolves)
+        messages: Iterable[ToExecutor] = chain(repeats, self._removals.told(meta.turn))
+        for message in messages:
+            yield Emitted(self._shard, message, meta.seq, meta.ignored, resolves)
         plan.deltas = [*plan.deltas, *self._removals.deltas]
         if plan.turns > 1:
             own, config = partition_of(self._shard), meta.config
             for told in turn_feedback(plan, meta.turn, config.incarnation, own, config.shards):
-                yield EmittedBlock(self._shard, told.block(), meta.seq, meta.ignored, resolves)
+                yield Emitted(self._shard, told, meta.seq, meta.ignored, resolves)
         meta.turn += 1
 
     def _facts(self, released: ReleasedRecords) -> dict[str, Any]:
@@ -401,8 +396,8 @@ class KeyTransactionProcessor:
             return None
         return Timeline.of(released)
 
-    def _announce(self, sizes: Sizes) -> Iterator[EmittedBlock]:
+    def _announce(self, sizes: Sizes) -> Iterator[Emitted[ToExecutor]]:
         """Tell all shards the sizes of the values here; states of an earlier release lack them."""
         incarnation = self._meta.config.incarnation
         for part in sizes.announcement(self._values.pieces(), incarnation, self._shard):
-            yield EmittedBlock(self._shard, part.block(), self._meta.seq, self._meta.ignored)
+            yield Emitted(self._shard, part, self._meta.seq, self._meta.ignored)

@@ -8,7 +8,7 @@ from streamydb.columns.encoding import Part, peel
 from streamydb.columns.messages import RecordTexts
 from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.protocol import Message, require_format
-from streamydb.txn_processor.outputs import CHANGES, RESULTS, Records, Rows, formatted
+from streamydb.txn_processor.outputs import CHANGES, RESULTS, Output, Records, Rows, Told, formatted
 
 __all__ = ["open_output", "output_block", "output_parts"]
 
@@ -41,8 +41,10 @@ class _Output(Message, frozen=True):
     records: RecordTexts
 
 
-def output_parts(item: Rows | Records) -> list[Part]:
-    """Outputs of an executing partition, for the task that formats them: a block in pieces."""
+def output_parts(item: Output, database: str = "") -> list[Part]:
+    """An output of an executing partition, for the task that formats it: a block in pieces."""
+    if isinstance(item, Told):
+        item = formatted(item, database)
     if isinstance(item, Records):
         return _Output(item.topic, item.partition, RecordTexts(item.keys, item.values)).pieces()
     if isinstance(item.table, ResultRows):
@@ -50,7 +52,7 @@ def output_parts(item: Rows | Records) -> list[Part]:
     return _Changes(CHANGES, item.table).pieces()
 
 
-def output_block(item: Rows | Records) -> bytes:
+def output_block(item: Output) -> bytes:
     """As `output_parts`, in one piece."""
     return b"".join(output_parts(item))
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_header
 from streamydb.columns.digest import write_deltas
-from streamydb.columns.encoding import Stored
 from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
+from streamydb.columns.lock_messages import Swept
 from streamydb.columns.messages import (
     Deltas,
     DigestRecords,
@@ -23,13 +22,16 @@ from streamydb.columns.messages import (
     KnownResults,
     Notice,
     ResolvedRecord,
+    ValueSizes,
 )
 from streamydb.columns.plans import PlanName
+from streamydb.columns.readers import ToExecutor, ToGatherer
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import only_system, over_by, text_bytes
 from streamydb.columns.table import Array, Ragged
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
+from streamydb.errors import InvariantViolation
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import (
     NO_RULINGS,
@@ -51,10 +53,10 @@ __all__ = ["TransactionProcessor", "passed_on"]
 class TransactionProcessor:
     """An executing task of the plans: executes what partitions were granted, says what came of it.
 
-    In: blocks of grants to one partition, or to all of them, one or more from every shard for each
+    In: grants to one partition, or to all of them, one or more from every shard for each
     partition, in any order: transactions from the shards of their ids, values from the shards of
-    the keys. Blocks of resolved records, of digests and of results that are known, too, which have
-    nothing to execute.
+    the keys. Resolved records, digests and results that are known, too, which have nothing to
+    execute.
 
     Out: results, changes, dead letters and what workflows emit, as rows still to be formatted; then
     feedback to every shard: the last value of each key that was written, and the results that it
@@ -95,7 +97,7 @@ class TransactionProcessor:
         self._modules = modules
         self._rulings = rulings
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[o.Rows | o.Records]:
+    def step(self, messages: Iterable[ToExecutor]) -> Iterator[o.Output]:
         """Execute what one micro-batch brings; yields outputs to be formatted, feedback last.
 
         Raises:
@@ -104,12 +106,10 @@ class TransactionProcessor:
 
         """
         parts: dict[_Part, _Grants] = {}
-        for block in blocks:
-            opened = header, stored = open_header(block)
-            if header["kind"] != "grant":
-                yield from passed_on(block, opened, self._changes_partitions, self._spreads)
+        for grant in messages:
+            if not isinstance(grant, Grant):
+                yield from passed_on(grant, self._changes_partitions, self._spreads)
                 continue
-            grant = Grant.opened(header, stored)
             found = parts.setdefault(_Part.of(grant), _Grants())
             found.add(grant)
             found.add_ranges(grant)
@@ -122,7 +122,7 @@ class TransactionProcessor:
                 unruled += stop.faults
         require_ruled(unruled)
 
-    def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Rows | o.Records]:
+    def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Output]:
         """Execute the partition's part of one plan."""
         grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
@@ -153,11 +153,11 @@ class TransactionProcessor:
                 deltas=[] if each.chunk else deltas[each.shard], ends=ends, sizes=each.sizes,
                 writes=each.writes, verdicts=each.verdicts,
             )
-            yield _fed(told)
+            yield o.Told(told)
 
     def _withdrawn(
         self, part: _Part, more: tuple[int, ...], made: int | None, fits: int
-    ) -> Iterator[o.Records]:
+    ) -> Iterator[o.Told]:
         """Return the feedback of a partition that has stopped: its plan produces too much."""
         for shard in range(self._config.shards):
             told = Feedback(
@@ -165,12 +165,7 @@ class TransactionProcessor:
                 made=made, fits=fits, shard=shard, chunk=0, chunks=1, deltas=[],
                 writes=WrittenValues.none(), verdicts=Verdicts.none(),
             )
-            yield _fed(told)
-
-
-def _fed(feedback: Feedback) -> o.Records:
-    value = Ragged.of([feedback.block()])
-    return o.Records(o.FEEDBACK, Ragged.empty(1), value, 0, feedback.shard)
+            yield o.Told(told)
 
 
 class _Part(NamedTuple):
@@ -259,29 +254,23 @@ def _emptied(slots: SlotRows, now: int) -> SlotRows:
 
 
 def passed_on(
-    block: bytes, opened: tuple[dict[str, Any], Stored], changes_partitions: int,
-    spreads: int = 1,
-) -> Iterator[o.Rows | o.Records]:
-    """The outputs of a block that has nothing to execute; ``opened``: its header and arrays."""
-    header, stored = opened
-    kind = header["kind"]
-    if kind == DigestRecords.KIND:
-        digests = DigestRecords.opened(header, stored).records
-        yield o.Records(o.DIGESTS, digests.key, digests.value)
-    elif kind == KnownResults.KIND:
-        results = KnownResults.opened(header, stored).records
-        yield o.Records(o.RESULTS, results.key, results.value)
-    elif kind == KeyRemovals.KIND:
-        yield from o.removals(KeyRemovals.opened(header, stored).changes, spreads)
-    elif kind == Notice.KIND:  # for the driver
-        return
-    elif kind != ResolvedRecord.KIND:  # shards tell each other something, through the feedback
-        yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
-    else:
-        resolved = ResolvedRecord.opened(header, stored)
-        value = Ragged.of([resolved.value])
-        for partition in range(0 if resolved.silent else changes_partitions):
+    message: ToExecutor | ToGatherer, changes_partitions: int, spreads: int = 1
+) -> Iterator[o.Output]:
+    """The outputs of a message that has nothing to execute."""
+    if isinstance(message, DigestRecords):
+        yield o.Records(o.DIGESTS, message.records.key, message.records.value)
+    elif isinstance(message, KnownResults):
+        yield o.Records(o.RESULTS, message.records.key, message.records.value)
+    elif isinstance(message, KeyRemovals):
+        yield from o.removals(message.changes, spreads)
+    elif isinstance(message, ResolvedRecord):
+        value = Ragged.of([message.value])
+        for partition in range(0 if message.silent else changes_partitions):
             yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
+    elif isinstance(message, Feedback | ValueSizes | Swept):  # shards tell each other something
+        yield o.Told(message)
+    elif not isinstance(message, Notice):  # that is for the driver
+        raise InvariantViolation(f"{type(message).__name__} came to who has nothing to execute")
 
 
 def _deltas(

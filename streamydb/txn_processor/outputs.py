@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.jit import kernel
+from streamydb.columns.lock_messages import ReleasedLocks, Swept
+from streamydb.columns.messages import Feedback, ValueSizes
 from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
 from streamydb.columns.table import Array, Bytes, Ragged, chunk_bounds
@@ -35,8 +37,10 @@ __all__ = [
     "RESULTS",
     "ROWS_MAX",
     "STREAMS",
+    "Output",
     "Records",
     "Rows",
+    "Told",
     "formatted",
     "outputs_of",
     "removals",
@@ -95,10 +99,27 @@ class Rows:
         return RESULTS if isinstance(self.table, ResultRows) else CHANGES
 
 
-def formatted(item: Rows | Records, database: str) -> Records:
-    """The records of some rows."""
+@dataclass(slots=True)
+class Told:
+    """A message that goes to shards through the feedback topic; its partition is the shard's."""
+
+    message: ToShards
+    topic: ClassVar[int] = FEEDBACK
+    spread: ClassVar[int] = 0
+
+
+ToShards: TypeAlias = Feedback | ValueSizes | ReleasedLocks | Swept
+Output: TypeAlias = Rows | Records | Told
+"""An output of an executing partition."""
+
+
+def formatted(item: Output, database: str) -> Records:
+    """The records of an output."""
     if isinstance(item, Records):
         return item
+    if isinstance(item, Told):
+        value = Ragged.of([item.message.block()])
+        return Records(FEEDBACK, Ragged.empty(1), value, 0, item.message.shard)
     if isinstance(item.table, ResultRows):
         return Records(RESULTS, item.table.id, format_results(item.table), item.spread)
     keys, values = format_changes(database, item.table)

@@ -24,7 +24,7 @@ __all__ = ["opened", "timed", "to_plan"]
 
 def opened(blocks: Sequence[bytes]) -> list[CompiledRecords]:
     """The tables of some blocks of records."""
-    return LastRecords().of(BlockReader(LogRecords).all(blocks), 1)
+    return LastRecords().of([*BlockReader(LogRecords).each(blocks)], 1)
 
 
 def timed(records: CompiledRecords) -> TimedRecords:

@@ -3,10 +3,10 @@
 The reference implementation of the locking protocol. A batch, with the pure classes alone:
 
     parse_transactions(..., shards, whole=True), parse_feedback(values, config)  -> Routed
-    SingleShard(config, shard, blobs, store, tables, life).step(blocks)          -> EmittedBlock
-    Gatherer(config, proc, blobs, changes_partitions).step(blocks)               -> outputs.Records
+    SingleShard(config, shard, blobs, store, tables, life).step(messages)        -> Emitted
+    Gatherer(config, proc, blobs, changes_partitions).step(messages)             -> outputs.Records
 
-Shards and gatherers each have a blob store of their own, durable with the batch. ``blocks`` may
+Shards and gatherers each have a blob store of their own, durable with the batch. Messages may
 come in any order, feedback late, twice, and in any order between shards; feedback of a step that
 was not committed is ignored. ``config.grouping`` is "single". When all is at rest,
 ``load(SingleMeta, shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -39,19 +38,16 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.lock_messages import (
-    FinishedParts,
     Granted,
     Locks,
     MessagePart,
     Payload,
     Released,
-    ReleasedLocks,
     Swept,
 )
-from streamydb.columns.messages import Audit, ResolvedRecord, Role, ValueSizes, resolved_value
+from streamydb.columns.messages import ResolvedRecord, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
-from streamydb.columns.protocol import BlockReader
-from streamydb.columns.record_messages import LogRecords
+from streamydb.columns.readers import ToGatherer, ToSingleShard
 from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
@@ -65,7 +61,7 @@ from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
-from streamydb.key_processor.locking.inbox import Inbox, ToSingleShard
+from streamydb.key_processor.locking.inbox import Inbox
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
     id_lock,
@@ -81,7 +77,7 @@ from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved
 from streamydb.key_processor.locking.tables import canonical_values, writes_table
-from streamydb.key_processor.state import EmittedBlock, load_or_begin
+from streamydb.key_processor.state import Emitted, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
@@ -91,10 +87,6 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["Gatherer", "SingleShard"]
-
-_READER: Final = BlockReader[ToSingleShard](
-    LogRecords, Role, Audit, ValueSizes, ReleasedLocks, FinishedParts, Swept
-)
 
 
 @dataclass(slots=True)
@@ -151,11 +143,11 @@ class SingleShard:
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
-        """Process the blocks of one micro-batch; yields what the executing partitions get."""
+    def step(self, messages: Iterable[ToSingleShard]) -> Iterator[Emitted[ToGatherer]]:
+        """Process what has come in one micro-batch; yields what the executing partitions get."""
         meta = self._meta
         meta.history.begin(self._life.name)
-        inbox = Inbox.of(_READER.all(blocks), meta)
+        inbox = Inbox.of(messages, meta)
         for proc in inbox.going_on:
             self._box(proc)
         came = inbox.parts or inbox.swept
@@ -178,8 +170,8 @@ class SingleShard:
         meta.behind = self._locks.behind
         for proc, box in sorted(self._out.items()):
             checks.sent(box.payloads, box.grants, meta)
-            for block in self._blocks(box):
-                yield EmittedBlock(proc, block, meta.seq, meta.ignored)
+            for locks in self._locks_for(box):
+                yield Emitted(proc, locks, meta.seq, meta.ignored)
         yield from self._sweep(sweep)
         yield from self._digest()
         yield from self._resolve()
@@ -187,37 +179,36 @@ class SingleShard:
         meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
 
-    def _sweep(self, sweep: Sweep) -> Iterator[EmittedBlock]:
+    def _sweep(self, sweep: Sweep) -> Iterator[Emitted[ToGatherer]]:
         """Tell what is removed, and, when that goes on, up to which seq everything is."""
         meta = self._meta
         if not meta.expires:
             return
         meta.removing = [(k, at.seq) for k, at in zip(sweep.keys, sweep.places, strict=True)]
         bound = swept(meta, self._locks, sweep)
-        blocks = [told.block() for told in sweep.removals(self._values, meta.role.covered)]
+        messages: list[ToGatherer] = [*sweep.removals(self._values, meta.role.covered)]
         if bound > meta.told or sweep.keys:
             meta.told = max(meta.told, bound)
             told = Swept(
                 meta.config.incarnation, self._shard, self._life.name, meta.history.steps,
                 meta.told,
             )
-            blocks.append(told.block())
-        for block in blocks:
-            yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+            messages.append(told)
+        for message in messages:
+            yield Emitted(self._shard, message, meta.seq, meta.ignored)
 
-    def _blocks(self, box: _Outbox) -> Iterator[bytes]:
-        """Yield the blocks for an executing partition; at least one, which tells it to go on."""
+    def _locks_for(self, box: _Outbox) -> Iterator[Locks]:
+        """Yield what an executing partition gets; at least one, which tells it to go on."""
         shape = self._shape()
         sizes = np.array([len(grant.value or b"") for grant in box.grants], np.int64)
         cuts = chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)) or [(0, 0)]
         for number, (start, end) in enumerate(cuts):
-            locks = Locks(
+            yield Locks(
                 life=self._life.name, step=self._meta.history.steps,
                 feedback_bytes_max=shape.feedback_bytes_max,
                 values_bytes_max=shape.values_bytes_max,
                 payloads=box.payloads if number == 0 else [], grants=box.grants[start:end],
             )
-            yield locks.block()
 
     def _shape(self) -> PlanShape:
         """Return the bounds of this batch, which are part of the state before it."""
@@ -254,12 +245,12 @@ class SingleShard:
         """Return the values that the written keys held before."""
         return self._values.read(after.key).of_keys(after.key) if len(after) else after
 
-    def _digest(self) -> Iterator[EmittedBlock]:
+    def _digest(self) -> Iterator[Emitted[ToGatherer]]:
         """Publish the digests of the intervals that are over."""
         incarnation = self._meta.config.incarnation
         told = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
         if told is not None:
-            yield EmittedBlock(self._shard, told.block(), self._meta.seq, self._meta.ignored)
+            yield Emitted(self._shard, told, self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -463,7 +454,7 @@ class SingleShard:
     def _box(self, proc: int) -> _Outbox:
         return self._out.setdefault(proc, _Outbox())
 
-    def _resolve(self) -> Iterator[EmittedBlock]:
+    def _resolve(self) -> Iterator[Emitted[ToGatherer]]:
         """Publish the seq up to which everything is written and applied, when it has changed."""
         meta = self._meta
         offsets = self._sorter.covered()
@@ -475,4 +466,4 @@ class SingleShard:
         if self._shard == 0:
             value = resolved_value(meta.resolved, meta.resolved_ts, offsets)
             told = ResolvedRecord.of(value, silent=not meta.role.leads)
-            yield EmittedBlock(0, told.block(), -meta.resolved, meta.ignored)
+            yield Emitted(0, told, -meta.resolved, meta.ignored)

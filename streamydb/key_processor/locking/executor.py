@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_header
 from streamydb.columns.lock_messages import Locks, MessagePart, Released, ReleasedLocks
+from streamydb.columns.readers import ToGatherer
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
@@ -46,7 +46,7 @@ class Gatherer:
         self._modules = modules
         self._rulings = rulings
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[o.Records]:
+    def step(self, messages: Iterable[ToGatherer]) -> Iterator[o.Records]:
         """Execute what is complete now; yields records, feedback last.
 
         Raises:
@@ -55,13 +55,11 @@ class Gatherer:
         """
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
-        for block in blocks:
-            opened = header, stored = open_header(block)
-            if header["kind"] != Locks.KIND:
-                for each in passed_on(block, opened, self._changes_partitions):
+        for told in messages:
+            if not isinstance(told, Locks):
+                for each in passed_on(told, self._changes_partitions):
                     yield o.formatted(each, self._config.database)
                 continue
-            told = Locks.opened(header, stored)
             stamps.add((told.life, told.step, told.feedback_bytes_max, told.values_bytes_max))
             checks.gathered(told.payloads, told.grants)
             gatherer.add(told.payloads, told.grants)
@@ -115,8 +113,7 @@ class Gatherer:
                         more=more and shard == self._proc, ends=ends, rows=block.rows,
                         parts=block.parts,
                     )
-                    value = Ragged.of([told.block()])
-                    yield o.Records(o.FEEDBACK, Ragged.empty(1), value, 0, shard)
+                    yield o.formatted(o.Told(told), self._config.database)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from streamydb.columns.lock_messages import (
     FinishedParts,
@@ -13,16 +12,12 @@ from streamydb.columns.lock_messages import (
     ReleasedLocks,
     Swept,
 )
-from streamydb.columns.messages import Audit, Role, ValueSizes
+from streamydb.columns.messages import Audit, Role
+from streamydb.columns.readers import ToSingleShard
 from streamydb.columns.record_messages import LogRecords
 from streamydb.key_processor.locking.state import SingleMeta
 
-__all__ = ["Inbox", "ToSingleShard"]
-
-ToSingleShard: TypeAlias = (
-    LogRecords | Role | Audit | ValueSizes | ReleasedLocks | FinishedParts | Swept
-)
-"""The messages that a shard gets."""
+__all__ = ["Inbox"]
 
 
 @dataclass(slots=True)
@@ -52,7 +47,7 @@ class Inbox:
                 found.roles.append(message)
             elif isinstance(message, Audit):
                 found.audits.append(message)
-            elif not isinstance(message, ValueSizes):
+            else:
                 found.take_feedback(message, meta)
         return found
 

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_header
 from streamydb.columns.digest import DigestState
-from streamydb.columns.messages import ResolvedRecord, Role
+from streamydb.columns.messages import Feedback, ResolvedRecord, Role
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import ToExecutor, ToShard
 from streamydb.columns.record_rows import CompiledRecords, LastRead
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
@@ -40,8 +40,8 @@ from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import last_reads
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.outputs import CHANGES, FEEDBACK, Records, formatted
-from streamydb.txn_processor.parser import parse_feedback, route
+from streamydb.txn_processor.outputs import CHANGES, Records, Told, formatted
+from streamydb.txn_processor.parser import messages_for
 
 __all__ = [
     "TAIL_BYTES_MAX", "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard",
@@ -219,10 +219,8 @@ class RealTimeShard:
         self._told += 1
         return self._run(self._role(leads=leads, covered=covered))
 
-    def _role(self, *, leads: bool, covered: int) -> list[bytes]:
-        config = self._around.config
-        block = Role(config.incarnation, leads, covered).block()
-        return [routed.block for routed in parse_feedback([block], config, [self._told])]
+    def _role(self, *, leads: bool, covered: int) -> list[ToShard]:
+        return [Role(self._around.config.incarnation, leads, covered, at=self._told)]
 
     def take(self, records: Sequence[TailRecord]) -> Group:
         """Execute a group of records, the next ones of the log.
@@ -237,16 +235,16 @@ class RealTimeShard:
         new = [record for record in records if record.offset >= self._position]
         if not new:
             return Group([], None, self.seq)
-        blocks = self._parsed(new)
+        messages = self._parsed(new)
         self.tail.add(new)
         self._position = new[-1].offset + 1
-        return self._run(blocks)
+        return self._run(messages)
 
-    def _parsed(self, records: Sequence[TailRecord]) -> list[bytes]:
+    def _parsed(self, records: Sequence[TailRecord]) -> list[ToShard]:
         table, last = self._compiled(records)
         self._require_new_ids(table)
         self._require_one_partition(table)
-        return [routed.block for routed in route(table, 1, last)]
+        return [*messages_for(table, 1, last)]
 
     def _compiled(self, records: Sequence[TailRecord]) -> tuple[CompiledRecords, list[LastRead]]:
         n, around = len(records), self._around
@@ -274,38 +272,37 @@ class RealTimeShard:
             what = "a marker names several partitions of the log"
             raise NotForThisGear(MORE_PARTITIONS, what)
 
-    def _run(self, blocks: list[bytes]) -> Group:
+    def _run(self, messages: Sequence[ToShard]) -> Group:
         """Take steps until nothing is in flight."""
         outputs: list[Records] = []
         resolved: bytes | None = None
         for _ in range(_STEPS_MAX):
-            granted, found = self._step(blocks)
+            granted, found = self._step(messages)
             resolved = found or resolved
-            feedback: list[bytes] = []
+            feedback: list[ToShard] = []
             for item in self._processor.step(granted):
-                records = formatted(item, self._around.config.database)
-                if records.topic == FEEDBACK:
-                    feedback += records.values.tolist()
+                if isinstance(item, Told) and isinstance(item.message, Feedback):
+                    feedback.append(item.message)
                 else:
-                    outputs.append(records)
+                    outputs.append(formatted(item, self._around.config.database))
             if not feedback:
                 return Group(outputs, resolved, self.seq)
-            blocks = [routed.block for routed in parse_feedback(feedback, self._around.config)]
+            messages = feedback
         raise InvariantViolation(f"a group is not done after {_STEPS_MAX:,} steps")
 
-    def _step(self, blocks: list[bytes]) -> tuple[list[bytes], bytes | None]:
+    def _step(self, messages: Sequence[ToShard]) -> tuple[list[ToExecutor], bytes | None]:
         """Take a step of the shard; return what is to be executed, and what is resolved."""
         shard = KeyTransactionProcessor(
             self._around.config, 0, self._blobs, self._values, self._tables, self._around.life
         )
-        granted: list[bytes] = []
+        granted: list[ToExecutor] = []
         resolved: bytes | None = None
-        for emitted in shard.step(blocks):
-            if emitted.seq >= 0:
-                granted.append(emitted.block)
-                continue
-            told = ResolvedRecord.opened(*open_header(emitted.block))
-            resolved = None if told.silent else told.value
+        for emitted in shard.step(messages):
+            told = emitted.message
+            if isinstance(told, ResolvedRecord):
+                resolved = None if told.silent else told.value
+            else:
+                granted.append(told)
         return granted, resolved
 
     def is_newer(self, opened: OpenBase) -> bool:
@@ -331,8 +328,8 @@ class RealTimeShard:
         self._begin(opened)
         self.tail.drop_before(opened.base.position)
         again = list(self.tail.records)
-        blocks = self._role(leads=before.role.leads, covered=max(before.seq, before.role.covered))
-        self._run(blocks + (self._parsed(again) if again else []))
+        role = self._role(leads=before.role.leads, covered=max(before.seq, before.role.covered))
+        self._run(role + (self._parsed(again) if again else []))
         if again:
             self._position = again[-1].offset + 1
         _require_same(before, self._state())

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamydb.columns.blocks import open_block
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.integers import narrow, stored_bytes, widen
 from streamydb.columns.protocol import FORMAT
+from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.table import Array, ChildRows, ColumnTable, Ragged
 from streamydb.errors import InvariantViolation, RecordError
 
@@ -126,4 +126,4 @@ def test_hostile_layouts_are_refused(layout: tuple[str, str, int, int, int, int]
 @pytest.mark.fault(21, "a block of a newer format", "refused")
 def test_a_newer_format_stops_everything() -> None:
     with pytest.raises(InvariantViolation, match="format"):
-        open_block(pack({}, kind="records", format=FORMAT + 1))
+        TO_SHARD.read(pack({}, kind="records", format=FORMAT + 1))

@@ -14,10 +14,10 @@ from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns.blobs import Position
-from streamydb.columns.blocks import open_header
 from streamydb.columns.messages import Grant, KeyRemovals
 from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_EXECUTOR
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import expiry, values
@@ -164,8 +164,8 @@ def test_databases_without_expiry_are_told_nothing_of_it() -> None:
     grant = Cluster._execute
 
     def executed(self: Any, number: int, blocks: list[bytes], gathered: Any) -> Any:
-        opened = (open_header(block) for block in blocks)
-        grants.extend(Grant.opened(*each) for each in opened if each[0]["kind"] == Grant.KIND)
+        messages = TO_EXECUTOR.each(blocks)
+        grants.extend(message for message in messages if isinstance(message, Grant))
         return grant(self, number, blocks, gathered)
 
     with pytest.MonkeyPatch.context() as patch:

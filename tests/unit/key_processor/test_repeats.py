@@ -12,7 +12,6 @@ from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns.blocks import open_header
 from streamydb.columns.messages import KnownResults
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
@@ -32,12 +31,11 @@ class Told:
         self.blocks: list[int] = []
         step = KeyTransactionProcessor.step
 
-        def watched(shard: KeyTransactionProcessor, blocks: Any) -> Any:
+        def watched(shard: KeyTransactionProcessor, messages: Any) -> Any:
             self.steps.append(0)
-            for emitted in step(shard, blocks):
-                header, stored = open_header(emitted.block)
-                if header["kind"] == KnownResults.KIND:
-                    told = KnownResults.opened(header, stored)
+            for emitted in step(shard, messages):
+                told = emitted.message
+                if isinstance(told, KnownResults):
                     self.blocks.append(len(told.records.value.data))
                     self.steps[-1] += self.blocks[-1]
                 yield emitted

@@ -55,7 +55,7 @@ def test_a_shard_keeps_it_and_refuses_another(grouping: str) -> None:
         np.zeros(2, np.int32), np.array([3, 5]), np.array([70, 60]), values, 1,
         whole=grouping == "single",
     )
-    list(shard().step([each.block for each in routed]))
+    list(shard().step([each.message for each in routed]))
     data = blobs.get("meta") or b""
     meta = load(SingleMeta if grouping == "single" else ShardState, data)
     state = meta.sorter.partitions[0]
@@ -96,7 +96,7 @@ def test_feedback_that_never_comes_stops_the_shard(grouping: str) -> None:
             np.zeros(1, np.int32), np.array([offset]), np.array([1]), [value], 1, whole=single
         )
         shard = kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), life)
-        list(shard.step([each.block for each in routed]))
+        list(shard.step([each.message for each in routed]))
 
     for offset in range(51):
         step(offset)

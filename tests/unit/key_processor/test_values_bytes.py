@@ -21,6 +21,7 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.output_rows import ResultRows
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.readers import TO_SHARD, ToExecutor
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
 from streamydb.columns.table import Ragged, starts_of
@@ -92,18 +93,18 @@ class Database:
         shard = KeyTransactionProcessor(
             self.config, 0, self.blobs, LmdbValues(self.folder), tables, Life("a", PlanShape())
         )
-        grants = [emitted.block for emitted in shard.step(blocks)]
+        grants = [emitted.message for emitted in shard.step(TO_SHARD.each(blocks))]
         tables.close()
-        self.granted.append([len(block) for block in grants])
+        self.granted.append([len(each.block()) for each in grants])
         for item in self.outputs(grants):
             if isinstance(item, o.Rows) and isinstance(item.table, ResultRows):
                 self.results += [json.loads(r) for r in format_results(item.table).tolist()]
-            elif isinstance(item, o.Records) and item.topic == o.FEEDBACK:
-                self.feedback += item.values.tolist()
+            elif isinstance(item, o.Told):
+                self.feedback.append(item.message.block())
         self.peak = max(self.peak, tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 
-    def outputs(self, grants: list[bytes]) -> Iterator[o.Rows | o.Records]:
+    def outputs(self, grants: list[ToExecutor]) -> Iterator[o.Output]:
         """What the executing partition makes of grants."""
         return TransactionProcessor(self.config, 1, 1).step(grants)
 
@@ -151,7 +152,7 @@ def test_large_reads_and_changes_are_formatted_in_blocks(tmp_path: Path) -> None
     db = Database(tmp_path)
     sizes: list[int] = []
 
-    def outputs(grants: list[bytes]) -> Iterator[o.Rows | o.Records]:
+    def outputs(grants: list[ToExecutor]) -> Iterator[o.Output]:
         for item in TransactionProcessor(db.config, 1, 1).step(grants):
             if isinstance(item, o.Rows):
                 sizes.append(len(o.formatted(item, "db").values.data))

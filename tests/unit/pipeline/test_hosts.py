@@ -19,6 +19,7 @@ import pytest
 
 from streamydb.columns.encoding import unpack
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -135,8 +136,8 @@ def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.Re
     for number, blocks in enumerate(inputs):
         stores = MemoryBlobs(), MemoryValues(), MemoryIdTables()
         shard = KeyTransactionProcessor(CONFIG, number, *stores, Life("test"))
-        for emitted in shard.step(blocks):
-            rows = [(emitted.proc, emitted.seq, emitted.block)]
+        for emitted in shard.step(TO_SHARD.each(blocks)):
+            rows = [(emitted.proc, emitted.seq, emitted.message.block())]
             at = emitted.proc if by == "partition" else number
             found[at].append(arrow_batches.block_rows(rows, 2))
         if by == "shard":

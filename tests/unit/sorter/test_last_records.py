@@ -53,7 +53,7 @@ class Batch:
     def given(self, shard: int, dice: random.Random) -> list[LogRecords]:
         """What a shard is given, in any order."""
         blocks = dice.sample(self.blocks[shard], len(self.blocks[shard]))
-        return BlockReader(LogRecords).all(blocks)
+        return [*BlockReader(LogRecords).each(blocks)]
 
     def expected(self) -> CompiledRecords:
         """All records, compiled as they are, by partition and offset."""

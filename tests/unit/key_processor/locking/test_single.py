@@ -13,6 +13,7 @@ import pytest
 
 from simulator.workload import Workload
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.readers import TO_GATHERER, TO_SINGLE_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
@@ -105,15 +106,15 @@ class Single:
             shard = SingleShard(
                 self.config, q, states[q], self.values[q], self.tables[q], self.life
             )
-            for emitted in shard.step(inputs[q]):
-                granted[emitted.proc].append(emitted.block)
+            for emitted in shard.step(TO_SINGLE_SHARD.each(inputs[q])):
+                granted[emitted.proc].append(emitted.message.block())
         found: list[o.Records] = []
         for q, blocks in enumerate(granted):
             if blocks:
                 self.rng.shuffle(blocks)
                 gathered = states[self.shards + q]
                 gatherer = Gatherer(self.config, q, gathered, 2, rulings=self.rulings)
-                found += gatherer.step(blocks)
+                found += gatherer.step(TO_GATHERER.each(blocks))
         return found
 
     def write(self, records: list[o.Records]) -> None:
