@@ -12,7 +12,6 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.digest import write_deltas
 from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
-from streamydb.columns.lock_messages import Swept
 from streamydb.columns.messages import (
     Deltas,
     DigestRecords,
@@ -22,7 +21,6 @@ from streamydb.columns.messages import (
     KnownResults,
     Notice,
     ResolvedRecord,
-    ValueSizes,
 )
 from streamydb.columns.plans import PlanName
 from streamydb.columns.readers import ToExecutor, ToGatherer
@@ -267,7 +265,7 @@ def passed_on(
         value = Ragged.of([message.value])
         for partition in range(0 if message.silent else changes_partitions):
             yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
-    elif isinstance(message, Feedback | ValueSizes | Swept):  # shards tell each other something
+    elif isinstance(message, o.ToShards):  # shards tell each other something
         yield o.Told(message)
     elif not isinstance(message, Notice):  # that is for the driver
         raise InvariantViolation(f"{type(message).__name__} came to who has nothing to execute")

@@ -40,6 +40,7 @@ __all__ = [
     "Output",
     "Records",
     "Rows",
+    "ToShards",
     "Told",
     "formatted",
     "outputs_of",
