@@ -18,6 +18,7 @@ import numpy as np
 from bench.literature import tpcc_inputs as inputs
 from bench.literature.driver import module_file
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -98,7 +99,7 @@ class Bench:
         inputs += [each.block for each in routed]
         times.append(time.process_time())
         shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("bench"))
-        granted = [emitted.block for emitted in shard.step(inputs)]
+        granted = [emitted.message for emitted in shard.step(TO_SHARD.each(inputs))]
         times.append(time.process_time())
         items = list(TransactionProcessor(self.config, 1, 1, self.modules).step(granted))
         times.append(time.process_time())

@@ -30,7 +30,7 @@ CASES: Final = ((1, 100_000, 12), (1, 75, 400), (2, 100_000, 12), (2, 75, 400))
 """Shards, transfers a batch, batches."""
 
 _ROOMS: Final = (sorter_checks, key_checks, txn_checks)
-_CALLED: Final = {(txn_checks, "fed"): "require_feedback"}
+_CALLED: Final = {(txn_checks, "fed"): "require_chunk"}
 
 
 class Clock:

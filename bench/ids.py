@@ -12,11 +12,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from streamydb.columns.table import Columns
+from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.limits import ID_WINDOW_DEFAULT
@@ -26,16 +25,14 @@ RATE, PLAN = 100_000, 50_000
 START_MS = 1_700_000_000_000
 
 
-def uses(rng: np.random.Generator, seq: int, ahead_ms: int) -> Columns:
+def uses(rng: np.random.Generator, seq: int, ahead_ms: int) -> UsedIds:
     """A plan of fresh ids after ``seq``, with deadlines so far ahead; 0: none."""
     number = seq + 1 + np.arange(PLAN)
     ts = START_MS + number * 1_000 // RATE
     jitter = rng.integers(-500, 500, PLAN)
-    cols: dict[str, Any] = {
-        name: rng.integers(1, 2**63, PLAN).astype(np.uint64) for name in ("id0", "id1", "payload")
-    }
-    cols |= {"seq": number, "ts": ts, "part": np.zeros(PLAN, np.int32), "off": number - 1}
-    return Columns({**cols, "deadline": ts + ahead_ms + jitter if ahead_ms else np.zeros_like(ts)})
+    id0, id1, payload = rng.integers(1, 2**63, (3, PLAN)).astype(np.uint64)
+    deadline = ts + ahead_ms + jitter if ahead_ms else np.zeros_like(ts)
+    return UsedIds(id0, id1, payload, number, ts, np.zeros(PLAN, np.int32), number - 1, deadline)
 
 
 def measured(seconds: int, ahead_ms: int) -> str:
@@ -48,9 +45,9 @@ def measured(seconds: int, ahead_ms: int) -> str:
             plan = uses(rng, seq, ahead_ms)
             window = IdWindow(state, blobs, tables)
             begun = time.perf_counter()
-            window.last_use(plan.cols["id0"], plan.cols["id1"], seq)
+            window.last_use(plan.id0, plan.id1, seq)
             looked = time.perf_counter()
-            window.remember(plan, seq + 1, seq + PLAN, int(plan.cols["ts"][-1]))
+            window.remember(plan, seq + 1, seq + PLAN, int(plan.ts_ms[-1]))
             taken.append((looked - begun, time.perf_counter() - looked))
         files = sum(path.stat().st_blocks * 512 for path in Path(folder).rglob("*.table"))
     kept = [state.ids, *(span.ids for span in state.spans.values())]

@@ -13,6 +13,7 @@ import numpy as np
 
 from bench.engine import cores
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.key_processor import last
@@ -69,15 +70,16 @@ class InMemory:
             if shard < cores():  # a process of its own begins with it; later ones share these
                 last.forget()
             with _task(times, STEP):
-                room = KeyTransactionProcessor(self.config, shard, *state, Life(_DATABASE))
-                for emitted in room.step(own):
-                    grants[emitted.proc].append(emitted.block)
+                shard_room = KeyTransactionProcessor(self.config, shard, *state, Life(_DATABASE))
+                for emitted in shard_room.step(TO_SHARD.each(own)):
+                    grants[emitted.proc].append(emitted.message.block())
         self._feedback, self._results = [[] for _ in blocks], []
         shards = self.config.shards
         spread: list[list[Any]] = [[] for _ in blocks]
         for own in grants:
             with _task(times, EXECUTE):
-                for item in TransactionProcessor(self.config, shards, 1).step(own):
+                room = TransactionProcessor(self.config, shards, 1)
+                for item in room.step(TO_EXECUTOR.each(own)):
                     spread[item.spread].append(item if shards == 1 else output_block(item))
         for items in spread:
             with _task(times, FORMAT):
@@ -141,6 +143,6 @@ def _own(values: Ragged, start: int, end: int) -> Ragged:
     return part.take(np.arange(len(part)))
 
 
-def _route(found: Iterator[Routed], blocks: list[list[bytes]]) -> None:
+def _route(found: Iterator[Routed[Any]], blocks: list[list[bytes]]) -> None:
     for routed in found:
         blocks[routed.shard].append(routed.block)

@@ -19,17 +19,18 @@ from pathlib import Path
 from typing import Protocol
 
 from streamydb.columns.blobs import Position
+from streamydb.columns.protocol import Message
 from streamydb.columns.scans import Scan
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
-from streamydb.key_processor.state import EmittedBlock
+from streamydb.key_processor.state import Emitted
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import Overtaken
 from streamydb.local.shard_files import FileIdTables, LmdbValues
 
 __all__ = ["Caches", "FolderCaches", "LateWorkers", "MemoryCaches", "Step"]
 
-Step = Callable[[ValueStore, IdTables], list[EmittedBlock]]
+Step = Callable[[ValueStore, IdTables], list[Emitted[Message]]]
 """A shard's step on a state of its own, with these caches."""
 
 _KEPT = 3
@@ -196,7 +197,7 @@ class LateWorkers:
         """
         self._steps = []
 
-    def take(self, step: Step, again: Step, caches: Caches) -> list[EmittedBlock]:
+    def take(self, step: Step, again: Step, caches: Caches) -> list[Emitted[Message]]:
         """Return the outputs of the step.
 
         ``again``: the same step, to be taken by a late worker some time.
@@ -211,7 +212,7 @@ class LateWorkers:
         if rng.random() < 0.5:  # the late one comes in between
             store = _Disturbed(caches.values(), after, lambda: _late(late, None, caches))
             return _with(step, store, caches)
-        found: list[EmittedBlock] = []  # the late one is interrupted, and goes on later
+        found: list[Emitted[Message]] = []  # the late one is interrupted, and goes on later
         store = _Disturbed(
             caches.values(), after,
             lambda: found.extend(_with(step, caches.values(), caches)),
@@ -221,7 +222,7 @@ class LateWorkers:
         return found
 
 
-def _with(step: Step, store: ValueStore, caches: Caches) -> list[EmittedBlock]:
+def _with(step: Step, store: ValueStore, caches: Caches) -> list[Emitted[Message]]:
     tables = caches.tables()
     try:
         return step(store, tables)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count, pairwise
 from typing import Final, TypeVar
 from unittest import mock
@@ -28,14 +29,16 @@ from simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.protocol import Message
+from streamydb.columns.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns
 from streamydb.key_processor import fitter, last
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.key_processor.state import NOT_YET, EmittedBlock
+from streamydb.key_processor.state import NOT_YET, Emitted
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
@@ -366,11 +369,11 @@ class Cluster:
             steps = self._steps(number, blobs, inputs[number])
             with self._release():
                 for emitted in node.late.take(*steps, node.caches):
-                    granted[emitted.proc].append(emitted.block)
+                    granted[emitted.proc].append(emitted.message.block())
                     self._resolving = max(self._resolving, -emitted.seq)
                     self._resolves = max(self._resolves, emitted.resolves)
                     if bytes_granted is not None:
-                        bytes_granted.add(number, emitted.block)
+                        bytes_granted.add(number, emitted.message)
             self._maybe_crash(calm=calm)
         if bytes_granted is not None:
             bytes_granted.judge(self.config.shards)
@@ -399,21 +402,15 @@ class Cluster:
 
     def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:
         """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""
-        kind, life, config = (
-            SingleShard if self.single else KeyTransactionProcessor,
-            self.life,
-            self.config,
-        )
-        before = dict(blobs.blobs)
+        life, config, before = self.life, self.config, dict(blobs.blobs)
 
-        def step(values: ValueStore, tables: IdTables) -> list[EmittedBlock]:
-            return list(kind(config, number, blobs, values, tables, life).step(blocks))
+        def on(own: MemoryBlobs, values: ValueStore, tables: IdTables) -> list[Emitted[Message]]:
+            rest = config, number, own, values, tables, life
+            if self.single:
+                return [*SingleShard(*rest).step(TO_SINGLE_SHARD.each(blocks))]
+            return [*KeyTransactionProcessor(*rest).step(TO_SHARD.each(blocks))]
 
-        def again(values: ValueStore, tables: IdTables) -> list[EmittedBlock]:
-            copied = MemoryBlobs(before)
-            return list(kind(config, number, copied, values, tables, life).step(blocks))
-
-        return step, again
+        return partial(on, blobs), lambda *caches: on(MemoryBlobs(before), *caches)
 
     def _execute(
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
@@ -422,11 +419,11 @@ class Cluster:
             processor = TransactionProcessor(
                 self.config, self.config.shards, 2, MODULES, self.rulings
             )
-            for item in processor.step(blocks):
+            for item in processor.step(TO_EXECUTOR.each(blocks)):
                 yield open_output(output_block(item), self.config.database)
         elif blocks:
             gatherer = Gatherer(self.config, number, gathered, 2, MODULES, self.rulings)
-            yield from gatherer.step(blocks)
+            yield from gatherer.step(TO_GATHERER.each(blocks))
 
     def _parse(self, batch: _Batch) -> list[list[bytes]]:
         inputs: list[list[bytes]] = [[] for _ in self.nodes]
@@ -436,7 +433,7 @@ class Cluster:
             self.random.shuffle(blocks)
         return inputs
 
-    def _routed(self, batch: _Batch) -> Iterator[Routed]:
+    def _routed(self, batch: _Batch) -> Iterator[Routed[Message]]:
         for q, (start, end) in batch.log.items():
             for records in self._pieces(self.log.partitions[q][start:end]):
                 yield from parse_transactions(
@@ -493,7 +490,7 @@ class Cluster:
                 node.caches.keep()
 
 
-def _packed_otherwise(released: Columns, earlier: Ints, procs: int) -> Plan:
+def _packed_otherwise(released: TimedRecords, earlier: Ints, procs: int) -> Plan:
     """The planner of another release: the same groups on other partitions."""
     plan = plan_transactions(released, earlier, procs)
     plan.proc = (plan.proc + 1) % procs

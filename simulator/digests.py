@@ -11,7 +11,8 @@ from streamydb.columns import program as p
 from streamydb.columns.digest import StateDigest, item_lanes, teller_of
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import WrittenValues
 from streamydb.records.expiry import end_of, ending
 from streamydb.txn_processor.tokens import parse_ints
 from streamydb.verify.oracle.outputs import OutputRecord
@@ -101,8 +102,6 @@ def state_digest(state: Mapping[bytes, tuple[bytes, int]]) -> str:
             tags[row], numbers[row] = p.EXPIRING, end
     versions = np.array([version for _, version in state.values()], np.int64)
     keys = Ragged.of(list(state))
-    items = Columns(
-        {"tag": tags, "number": numbers, "version": versions}, {"key": keys, "text": texts}
-    )
+    items = WrittenValues(tags, numbers, versions, keys, texts)
     low, high = item_lanes(items).sum(axis=0, dtype=np.uint64).tolist()
     return f"{high & _MASK:016x}{low & _MASK:016x}"

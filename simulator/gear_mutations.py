@@ -99,8 +99,8 @@ def _say_it_early() -> Any:
     """The resolved record is written with the outputs of its group."""
     run = RealTimeShard._run  # noqa: SLF001 - the point
 
-    def early(self: Any, blocks: list[bytes]) -> Group:
-        group = run(self, blocks)
+    def early(self: Any, messages: Any) -> Group:
+        group = run(self, messages)
         return Group([*group.resolved_records(2), *group.outputs], None, group.seq)
 
     return mock.patch.object(RealTimeShard, "_run", early)
@@ -134,7 +134,7 @@ def _ignore_partitions() -> Any:
 
     def ignore(_self: Any, table: Any) -> None:
         if "marker" in table.children:
-            table.children["marker"][1].cols["partitions"][:] = 1
+            table.marker.rows.partitions[:] = 1
 
     return mock.patch.object(RealTimeShard, "_require_one_partition", ignore)
 
@@ -193,9 +193,9 @@ def _believe_the_exception() -> Any:
     """A fault of ours aborts its transaction at once, in the real-time gear alone."""
     run = RealTimeShard._run  # noqa: SLF001 - the point
 
-    def careless(self: Any, blocks: list[bytes]) -> Group:
+    def careless(self: Any, messages: Any) -> Group:
         with believe_the_exception():
-            return run(self, blocks)
+            return run(self, messages)
 
     return mock.patch.object(RealTimeShard, "_run", careless)
 
@@ -203,8 +203,8 @@ def _believe_the_exception() -> Any:
 def _forget_topic(topic: int) -> Any:
     run = RealTimeShard._run  # noqa: SLF001 - the point
 
-    def incomplete(self: Any, blocks: list[bytes]) -> Group:
-        group = run(self, blocks)
+    def incomplete(self: Any, messages: Any) -> Group:
+        group = run(self, messages)
         kept = [records for records in group.outputs if records.topic != topic]
         return Group(kept, group.resolved, group.seq)
 

@@ -21,7 +21,7 @@ from simulator.gear_bases import copied_base
 from simulator.gear_sink import GearDriver, GearSink
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
-from streamydb.columns.blocks import audit_block, role_block
+from streamydb.columns.messages import Audit, Role
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.pipeline.realtime import core
@@ -170,7 +170,7 @@ class Gears:
             caches.keep()
         elif draw < 0.13:
             self.events["audit"] += 1
-            block = audit_block(self.cluster.config.incarnation, "simulated")
+            block = Audit(self.cluster.config.incarnation, "simulated").block()
             self.cluster.feedback[0].append(block)
 
     def _restarted(self) -> None:
@@ -221,7 +221,7 @@ class Gears:
             cluster.topic.fence(cluster.epoch)
         cluster.take_rulings()
         self._told["cluster"] = leads, self._covered
-        block = role_block(cluster.config.incarnation, leads=leads, covered=self._covered)
+        block = Role(cluster.config.incarnation, leads, self._covered).block()
         cluster.feedback[0].append(block)
 
     def _tell_gear(self, *, leads: bool) -> None:

@@ -223,13 +223,13 @@ def _same_values(cluster: Cluster, expected: dict[str, tuple[bytes, int]]) -> No
             values = meta.values
         table = ShardValues(values, node.blobs, node.caches.values()).everything()
         for i in range(len(table)):
-            text = table.texts["text"][i]
-            number = b"%d" % table.cols["number"][i]
-            tag = table.cols["tag"][i]
+            text = table.text[i]
+            number = b"%d" % table.number[i]
+            tag = table.tag[i]
             value = number if tag == p.INT else text
             if tag == p.EXPIRING:
                 value = Expiring(text, int(number))
-            found[table.texts["key"][i].decode()] = value, int(table.cols["version"][i])
+            found[table.key[i].decode()] = value, int(table.version[i])
     ends = {key: end_of(value) for key, (value, _) in expected.items()}
     if found != expected or ends != {key: end_of(value) for key, (value, _) in found.items()}:
         keys = sorted({*found, *expected})

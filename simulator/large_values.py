@@ -21,12 +21,15 @@ from simulator.log import SimulatedLog
 from simulator.workflows import Divergence
 from streamydb import errors, limits
 from streamydb.columns import sizes
-from streamydb.columns.blocks import open_block
+from streamydb.columns.lock_messages import Granted, Locks
+from streamydb.columns.messages import Grant, KnownResults
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
-from streamydb.columns.table import Columns
-from streamydb.columns.timeline import Timeline
+from streamydb.columns.protocol import Message
 from streamydb.key_processor import values, weights
-from streamydb.key_processor.locking.messages import Granted, decode_list, is_id_lock, unpacked
+from streamydb.key_processor.locking.messages import (
+    is_id_lock,
+    unpacked,
+)
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import (
@@ -147,35 +150,34 @@ class GrantedBytes:
             plan = msgspec.msgpack.decode(data, type=ShardState).open
             self._turns = 1 if plan is None else plan.turns
 
-    def add(self, shard: int, block: bytes) -> None:
-        """A block that a shard sends."""
-        header, arrays = open_block(block)
-        if header["kind"] == "single":
-            grants = decode_list(header["grants"], Granted)
+    def add(self, shard: int, message: Message) -> None:
+        """A message that a shard sends."""
+        if isinstance(message, Locks):
+            grants = message.grants
             self._parts.setdefault(shard, []).extend(grants)
             given = sum(len(unpacked(grant.value)[0] or b"") for grant in grants)
             if len(grants) > 1 and given > limits.BLOCK_BYTES_MAX:
                 raise Divergence(f"a block grants {given} bytes of values")
-        if header["kind"] == "results":
-            told = Columns.unflatten(arrays).texts["value"].lengths().tolist()
+        if isinstance(message, KnownResults):
+            told = message.records.value.lengths().tolist()
             if len(told) > 1 and sum(told) > limits.BLOCK_BYTES_MAX:
                 raise Divergence(f"a block tells {sum(told)} bytes of results")
             self._told.setdefault(shard, []).extend(told)
-        if header["kind"] != "grant":
+        if not isinstance(message, Grant):
             return
-        self._first = header["first"]
-        slots = Columns.unflatten(arrays, "slots.")
-        lengths = slots.texts["text"].lengths()
+        grant = message
+        self._first = grant.plan.first
+        slots = grant.slots
+        lengths = slots.text.lengths().copy()
         if len(lengths) > 1 and int(lengths.sum()) > limits.BLOCK_BYTES_MAX:
             raise Divergence(f"a block grants {lengths.sum()} bytes of values")
-        users = [not key.startswith(b"$") for key in slots.texts["key"].tolist()]
+        users = [not key.startswith(b"$") for key in slots.key.tolist()]
         lengths[lengths == _AS_INTEGERS] = 0
-        if header["alone"] and "times" in header:
-            now = int(Timeline.unpacked(header["times"]).ts[-1])
-            lengths[sizes.over_by(slots, now)] = 0
+        if grant.alone and (timeline := grant.timeline) is not None:
+            lengths[sizes.over_by(slots, int(timeline.ts[-1]))] = 0
         self._total += int(lengths[users].sum()) if users else 0
-        self._alone |= header["alone"]
-        self._bounded &= header["bounded"]
+        self._alone |= grant.alone
+        self._bounded &= grant.bounded
 
     def judge(self, shards: int) -> None:
         """Compare: several shards know small values by their class only."""

@@ -55,8 +55,7 @@ def _feedback_of_any_attempt() -> Any:
     """Recovery: feedback is known by the number of its plan, and limits change at once."""
     number = plans.PlanName
     named = mock.patch.object(plans.OpenPlan, "name", lambda self: number(self.number))
-    told = mock.patch.object(number, "of", lambda header: number(header["plan"]))
-    return together(named, told, _limits_at_once())
+    return together(named, _limits_at_once())
 
 
 def _feedback_of_any_step() -> Any:
@@ -91,8 +90,8 @@ def _order_by_offset() -> Any:
     """Sorter: partitions are merged by offset instead of by effective time."""
 
     def first(table: Any, watermark: int, limit: int) -> Any:
-        order = np.lexsort((table.cols["part"], table.cols["off"]))
-        return order[table.cols["ts"][order] < watermark][:limit]
+        order = np.lexsort((table.partition, table.offset))
+        return order[table.ts_ms[order] < watermark][:limit]
 
     return mock.patch.object(sorter, "first_in_order", first)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from simulator.cluster import Cluster, WrittenRecord
 from simulator.log import SimulatedLog
-from streamydb.columns.blocks import role_block
+from streamydb.columns.messages import Role
 from streamydb.columns.shards import ShardConfig
 
 __all__ = ["Pair"]
@@ -100,7 +100,7 @@ class Pair:
             member.epoch = max(each.epoch for each in self.members) + 1
             member.topic.fence(member.epoch)
         member.take_rulings()  # all of them, before it is told what to execute
-        block = role_block(member.config.incarnation, leads=leads, covered=self._covered)
+        block = Role(member.config.incarnation, leads, self._covered).block()
         member.feedback[0].append(block)
         self._told[number] = len(member.feedback[0])
 

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
+import msgspec
 import numpy as np
 
-from streamydb.columns import blocks, invariants
+from streamydb.columns import invariants
+from streamydb.columns.lock_messages import Locks
+from streamydb.columns.messages import Feedback, Grant
 from streamydb.columns.table import Ragged
 from streamydb.key_processor import core as shard
-from streamydb.key_processor.locking import blocks as messages
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import executor
 from streamydb.sorter import core as sorter
@@ -28,79 +30,77 @@ from streamydb.txn_processor.run import Run
 __all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
 
 
-def _arriving(room: Any, make: str, damage: Callable[..., Any]) -> Any:
-    """Damage the parts of a block after they were checked."""
-    original = getattr(room, make)
+def _arriving(room: Any, message: str, damage: Callable[[Any], dict[str, Any]]) -> Any:
+    """Damage fields of a message after they were checked; ``damage``: returns them."""
+    original = getattr(room, message)
 
-    def made(header: Any, *rest: Any, **more: Any) -> Any:
-        return original(header, *damage(*rest), **more)
+    def made(**fields: Any) -> Any:
+        sent = original(**fields)
+        return msgspec.structs.replace(sent, **damage(sent))
 
-    return mock.patch.object(room, make, made)
+    return mock.patch.object(room, message, made)
 
 
 def _key_twice() -> Any:
     """A key is twice in feedback."""
 
-    def damage(writes: Any, verdicts: Any) -> Any:
-        more = [0] if len(writes) else []
-        return writes.take(np.array([*more, *range(len(writes))], np.int64)), verdicts
+    def damage(told: Feedback) -> dict[str, Any]:
+        count = len(told.writes)
+        rows = [*([0] if count else []), *range(count)]
+        return {"writes": told.writes.take(np.array(rows, np.int64))}
 
-    return _arriving(core, "feedback_block", damage)
-
-
-def _ahead(table: Any) -> None:
-    """The values of a table have versions that are still to come."""
-    table.cols["version"][table.cols["tag"] > 0] += 1_000_000
+    return _arriving(core, "Feedback", damage)
 
 
 def _versions_ahead() -> Any:
     """Written values have versions of a later plan."""
 
-    def damage(writes: Any, verdicts: Any) -> Any:
-        _ahead(writes)
-        return writes, verdicts
+    def damage(told: Feedback) -> dict[str, Any]:
+        told.writes.version[told.writes.tag > 0] += 1_000_000
+        return {}
 
-    return _arriving(core, "feedback_block", damage)
+    return _arriving(core, "Feedback", damage)
 
 
 def _feedback_elsewhere() -> Any:
     """Feedback has keys that live on another shard."""
-    original = blocks.feedback_block
 
-    def block(header: Any, writes: Any, verdicts: Any) -> Any:
-        if len(writes) and header["shard"] == 1:
-            block = header["proc"], header["chunk"]
-            names = [b"elsewhere/%d/%d/%d" % (*block, i) for i in range(len(writes))]
-            writes.texts["key"] = Ragged.of(names)
-        return original(header, writes, verdicts)
+    def damage(told: Feedback) -> dict[str, Any]:
+        count, place = len(told.writes) if told.shard == 1 else 0, (told.proc, told.chunk)
+        names = [b"elsewhere/%d/%d/%d" % (*place, i) for i in range(count)]
+        if not names:
+            return {}
+        return {"writes": msgspec.structs.replace(told.writes, key=Ragged.of(names))}
 
-    return mock.patch.object(core, "feedback_block", block)
+    return _arriving(core, "Feedback", damage)
 
 
 def _lost_grants() -> Any:
     """A transaction is missing from a grant."""
-    return _arriving(shard, "grant_block", lambda txns, slots: (txns.part(0, len(txns) - 1), slots))
+    return _arriving(
+        shard, "Grant", lambda grant: {"txns": grant.txns.part(0, len(grant.txns) - 1)}
+    )
 
 
 def _swapped_grants() -> Any:
     """Two transactions of a grant have changed places."""
 
-    def damage(txns: Any, slots: Any) -> Any:
-        order = np.arange(len(txns))
+    def damage(grant: Grant) -> dict[str, Any]:
+        order = np.arange(len(grant.txns))
         order[:2] = order[:2][::-1]
-        return txns.take(order), slots
+        return {"txns": grant.txns.take(order)}
 
-    return _arriving(shard, "grant_block", damage)
+    return _arriving(shard, "Grant", damage)
 
 
 def _values_ahead() -> Any:
     """Values are granted with versions that are still to come."""
 
-    def damage(txns: Any, slots: Any) -> Any:
-        _ahead(slots)
-        return txns, slots
+    def damage(grant: Grant) -> dict[str, Any]:
+        grant.slots.version[grant.slots.tag > 0] += 1_000_000
+        return {}
 
-    return _arriving(shard, "grant_block", damage)
+    return _arriving(shard, "Grant", damage)
 
 
 def _plans_differ() -> Any:
@@ -142,32 +142,26 @@ def _untold_writes() -> Any:
     original = feedback.feedback_chunks
 
     def chunks(*args: Any) -> Any:
-        for number, chunk, count, writes, verdicts in original(*args):
-            yield number, chunk, count, writes.part(0, max(len(writes) - 1, 0)), verdicts
+        for chunk in original(*args):
+            yield chunk._replace(writes=chunk.writes.part(0, max(len(chunk.writes) - 1, 0)))
 
     return mock.patch.object(core, "feedback_chunks", chunks)
 
 
 def _locks_twice() -> Any:
     """A lock is granted twice."""
-    original = messages.single_block
-
-    def block(header: Any, payloads: Any, grants: Any) -> Any:
-        return original(header, payloads, [*grants[:1], *grants])
-
-    return mock.patch.object(single, "single_block", block)
+    return _arriving(single, "Locks", lambda told: {"grants": [*told.grants[:1], *told.grants]})
 
 
 def _grants_ahead() -> Any:
     """Locks are granted with versions that are still to come."""
-    original = messages.single_block
 
-    def block(header: Any, payloads: Any, grants: Any) -> Any:
-        for grant in grants:
+    def damage(told: Locks) -> dict[str, Any]:
+        for grant in told.grants:
             grant.version += 1_000_000 * (grant.value is not None)
-        return original(header, payloads, grants)
+        return {}
 
-    return mock.patch.object(single, "single_block", block)
+    return _arriving(single, "Locks", damage)
 
 
 def _seqs_lost() -> Any:
@@ -184,12 +178,7 @@ def _seqs_lost() -> Any:
 
 def _released_elsewhere() -> Any:
     """Values are released for keys of another shard."""
-    original = messages.released_block
-
-    def block(header: Any, rows: Any, parts: Any) -> Any:
-        return original({**header, "shard": 0}, rows, parts)
-
-    return mock.patch.object(executor, "released_block", block)
+    return _arriving(executor, "ReleasedLocks", lambda _: {"shard": 0})
 
 
 class SeamMutation(NamedTuple):

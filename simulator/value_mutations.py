@@ -7,10 +7,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from streamydb.columns import blocks
+import msgspec
+
 from streamydb.columns.encoding import unpack
-from streamydb.columns.table import Columns
+from streamydb.columns.messages import Feedback, Token
 from streamydb.key_processor import core, feedback, grants, repeats, values
+from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import execution as alone
 from streamydb.key_processor.locking import executor
@@ -18,7 +20,6 @@ from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
 from streamydb.records import begins
 from streamydb.txn_processor import execution, outcome
-from streamydb.txn_processor.parser import _TOKENS
 
 __all__ = [
     "announce_all_turns", "announce_what_is_withdrawn", "bounded_from_the_start", "cut_otherwise",
@@ -121,7 +122,7 @@ def remember_what_is_withdrawn() -> Any:
 
     def stands(self: Any, plan: Any) -> bool:
         if self._meta.fits:
-            ids = Columns.unflatten(unpack(self._blobs.get("plan/ids"))[1])
+            ids = UsedIds.unflatten(unpack(self._blobs.get("plan/ids"))[1])
             self._ids.remember(ids, plan.after + 1, plan.seq, plan.ts)
         return bool(original(self, plan))
 
@@ -142,8 +143,8 @@ def repeats_untold() -> Any:
     """Large values: nobody waits for a shard that is still telling repeated results."""
     original = feedback.PlanFeedback.collect
 
-    def collect(self: Any, header: Any, block: bytes) -> None:
-        original(self, {**header, "more": []}, block)
+    def collect(self: Any, told: Feedback | Token) -> None:
+        original(self, msgspec.structs.replace(told, more=()))
 
     return mock.patch.object(feedback.PlanFeedback, "collect", collect)
 
@@ -160,9 +161,9 @@ def announce_what_is_withdrawn() -> Any:
 
 def sizes_untold() -> Any:
     """Large values: the other shards are not told which values have grown."""
-    original = blocks.token_block
+    original = Token.of
 
-    def token(header: Any) -> Any:
-        return original({**header, "sizes": b""})
+    def of(told: Feedback) -> Token:
+        return msgspec.structs.replace(original(told), sizes=b"")
 
-    return mock.patch.dict(_TOKENS, {"feedback": token})
+    return mock.patch.object(Token, "of", of)

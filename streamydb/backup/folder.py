@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,17 +27,18 @@ from streamydb.backup.state import (
     About,
     Pieces,
     State,
-    dated,
-    empty_ids,
     files_of,
 )
-from streamydb.columns.blocks import empty_verdicts
-from streamydb.columns.table import Columns
+from streamydb.columns.table import ColumnTable
+from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.key_processor.id_rows import DatedIds, UsedIds
 from streamydb.local.file_lock import lock_at_once, write_whole
 from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.rulings import Fault, Rulings
 
 __all__ = ["BackupFolder", "Segment", "StateFolder"]
+
+_Rows = TypeVar("_Rows", UsedIds, Verdicts, WrittenValues)
 
 _ABOUT: Final = "state.json"
 _RULINGS: Final = "rulings.json"
@@ -65,10 +66,11 @@ class StateFolder:
         """Write a state; what says that it is there comes last."""
         shutil.rmtree(self.folder, ignore_errors=True)
         names = []
-        ids = state.ids
-        if state.about.format == 1:  # as 0.1.0 writes and reads it
-            ids = Columns({name: col for name, col in ids.cols.items() if name != "deadline"})
-        kinds = {"values": state.values, "ids": [ids], "verdicts": [state.verdicts]}
+        undated = state.about.format == 1  # as 0.1.0 writes and reads it
+        kinds: dict[str, Iterable[ColumnTable]] = {
+            "values": state.values, "ids": [state.ids.undated() if undated else state.ids],
+            "verdicts": [state.verdicts],
+        }
         for kind, tables in kinds.items():
             for number, part in enumerate(files_of(tables)):
                 names.append(f"{kind}-{number:05d}.part")
@@ -96,11 +98,11 @@ class StateFolder:
             BackupError: it is missing or damaged, as going through the values may find, too.
         """
         about = self.about()
-        ids = [dated(table) for table in self._tables(about, "ids")]
-        verdicts = list(self._tables(about, "verdicts"))
+        ids = [table.dated() for table in self._tables(about, "ids", UsedIds)]
+        verdicts = list(self._tables(about, "verdicts", Verdicts)) or [Verdicts.none()]
         return State(
-            about, Pieces(lambda: self._tables(about, "values")),
-            Columns.concat(ids or [empty_ids()]), Columns.concat(verdicts or [empty_verdicts()]),
+            about, Pieces(lambda: self._tables(about, "values", WrittenValues)),
+            DatedIds.concat(ids or [DatedIds.none()]), Verdicts.concat(verdicts),
         )
 
     def require_whole(self) -> None:
@@ -112,11 +114,11 @@ class StateFolder:
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 
-    def _tables(self, about: About, kind: str) -> Iterator[Columns]:
+    def _tables(self, about: About, kind: str, table: type[_Rows]) -> Iterator[_Rows]:
         for name in about.files:
             if name.startswith(f"{kind}-"):
                 path = self.folder / name
-                yield Columns.unflatten(unwrap(_read(path), str(path))[1])
+                yield table.unflatten(unwrap(_read(path), str(path))[1])
 
 
 class _Rulings(msgspec.Struct):

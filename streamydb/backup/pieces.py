@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamydb.backup.envelope import unwrap, wrap
 from streamydb.backup.errors import BackupError
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Bytes, ColumnTable, Ragged
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.log_end import mark_of
@@ -99,20 +99,26 @@ def _join(pieces: list[Piece]) -> Piece:
     )
 
 
+class _PieceRows(ColumnTable, frozen=True):
+    """The records of a file; ``keyed``, ``valued``: 0 where the key, or the value, is null."""
+
+    offset: Ints
+    append_ms: Ints
+    keyed: Bytes
+    valued: Bytes
+    key: Ragged
+    value: Ragged
+
+
 def encode_piece(piece: Piece, end: int) -> bytes:
     """A piece as a file; ``end``: there are no other records before this offset."""
-    texts = {
-        "key": Ragged.of([key or b"" for key in piece.keys]),
-        "value": Ragged.of([value or b"" for value in piece.values]),
-    }
-    cols: dict[str, Array] = {
-        "off": piece.offsets,
-        "append": piece.append_ms,
-        "keyed": np.array([key is not None for key in piece.keys], np.uint8),
-        "valued": np.array([value is not None for value in piece.values], np.uint8),
-    }
-    header = {"kind": "log", "partition": piece.partition, "end": end}
-    return wrap(Columns(cols, texts).flatten(), **header)
+    rows = _PieceRows(
+        piece.offsets, piece.append_ms, np.array([key is not None for key in piece.keys], np.uint8),
+        np.array([value is not None for value in piece.values], np.uint8),
+        Ragged.of([key or b"" for key in piece.keys]),
+        Ragged.of([value or b"" for value in piece.values]),
+    )
+    return wrap(rows.flatten(), kind="log", partition=piece.partition, end=end)
 
 
 def decode_piece(data: bytes, name: str) -> Piece:
@@ -124,15 +130,15 @@ def decode_piece(data: bytes, name: str) -> Piece:
     header, arrays = unwrap(data, name)
     if header.get("kind") != "log":
         raise BackupError(f"{name} is no part of a log; take it from another copy of the backup")
-    table = Columns.unflatten(arrays)
+    rows = _PieceRows.unflatten(arrays)
     return Piece(
-        header["partition"], table.cols["off"], table.cols["append"],
-        _texts(table, "key", "keyed"), _texts(table, "value", "valued"),
+        header["partition"], rows.offset, rows.append_ms, _texts(rows.key, rows.keyed),
+        _texts(rows.value, rows.valued),
     )
 
 
-def _texts(table: Columns, name: str, there: str) -> list[bytes | None]:
-    given = zip(table.texts[name].tolist(), table.cols[there].tolist(), strict=True)
+def _texts(texts: Ragged, there: Bytes) -> list[bytes | None]:
+    given = zip(texts.tolist(), there.tolist(), strict=True)
     return [text if known else None for text, known in given]
 
 

@@ -18,9 +18,10 @@ import numpy as np
 from streamydb.backup.errors import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
-from streamydb.columns.blocks import open_block, role_block
 from streamydb.columns.digest import StateDigest
+from streamydb.columns.messages import Feedback, Grant, Role
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.readers import ToExecutor, ToShard
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryIdTables
@@ -31,10 +32,12 @@ from streamydb.local.shard_files import LmdbValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter
+from streamydb.sorter.log_end import last_reads
 from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
+from streamydb.txn_processor.parser import messages_for
 
 __all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "StateAfter", "replay"]
 
@@ -117,18 +120,17 @@ class LogReplay:
         self._times: dict[int, int] = {}
         for name, data in () if start is None else start_blobs(start, self._config, 0):
             self._blobs.put(name, data)
-        role = role_block(_INCARNATION, leads=False, covered=until)
-        self._inbox = [each.block for each in parse_feedback([role], self._config, [0])]
+        self._inbox: list[ToShard] = [Role(_INCARNATION, leads=False, covered=until, at=0)]
 
     def feed(self, piece: Piece) -> None:
         """Take the next records of one partition."""
         self.positions.note(piece)
         rows = len(piece.offsets)
-        routed = parse_transactions(
-            np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms, piece.values,
-            1, constraints=self._config.constraints, rulings=self._rulings,
+        where = np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms
+        table = compile_records(
+            *where, piece.values, constraints=self._config.constraints, rulings=self._rulings
         )
-        self._inbox += [each.block for each in routed]
+        self._inbox += messages_for(table, 1, last_reads(*where, piece.values))
 
     def step(self) -> bool:
         """Run a micro-batch over what was fed; return True if another one has something to do."""
@@ -136,31 +138,28 @@ class LogReplay:
             self._config, 0, self._blobs, self._store, self._tables, self._life
         )
         inbox, self._inbox = self._inbox, []
-        before, granted = self.seq, []
+        before, granted = self.seq, list[ToExecutor]()
         for emitted in shard.step(inbox):
-            granted.append(emitted.block)
-            self._note_times(emitted.block)
+            granted.append(emitted.message)
+            self._note_times(emitted.message)
             self.seq = max(self.seq, emitted.seq)
         processor = TransactionProcessor(self._config, 1, 1, self._modules, self._rulings)
         for item in processor.step(granted):
             self._take(item)
         return bool(self._inbox) or self.seq > before
 
-    def _note_times(self, block: bytes) -> None:
+    def _note_times(self, told: ToExecutor) -> None:
         """Note when the transactions are committed after which there is a digest."""
-        header, arrays = open_block(block)
-        if header["kind"] == "grant":
-            seqs, times = arrays["txns.seq"], arrays["txns.ts"]
+        if isinstance(told, Grant):
+            seqs, times = told.txns.seq, told.txns.ts_ms
             ends = np.flatnonzero(seqs % self._config.digest_interval == 0)
             self._times.update(zip(seqs[ends].tolist(), times[ends].tolist(), strict=True))
 
-    def _take(self, item: o.Rows | o.Records) -> None:
-        if not isinstance(item, o.Records):
-            return
-        if item.topic == o.FEEDBACK:
-            fed = parse_feedback(item.values.tolist(), self._config)
-            self._inbox += [each.block for each in fed]
-        elif item.topic == o.DIGESTS:
+    def _take(self, item: o.Output) -> None:
+        if isinstance(item, o.Told):
+            if isinstance(item.message, Feedback):
+                self._inbox.append(item.message)
+        elif isinstance(item, o.Records) and item.topic == o.DIGESTS:
             for value in item.values.tolist():
                 digest = msgspec.json.decode(value, type=StateDigest)
                 ts_ms = self._times.pop(digest.seq, 0)  # 0: it was executed before this replay

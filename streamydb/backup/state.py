@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,12 +19,13 @@ import numpy.typing as npt
 from streamydb.backup import checks
 from streamydb.backup.errors import BackupError
 from streamydb.columns.blobs import Blob, BlobStore
-from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns
+from streamydb.columns.table import ColumnTable
+from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.key_processor.id_rows import DatedIds, UsedIds
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
 from streamydb.key_processor.merge import parts_of, sorted_by_hash
 from streamydb.key_processor.state import ShardState
@@ -36,8 +37,6 @@ __all__ = [
     "About",
     "Pieces",
     "State",
-    "dated",
-    "empty_ids",
     "files_of",
     "start_blobs",
     "state_of",
@@ -49,6 +48,9 @@ FORMAT: Final = 3
 3: keys may end. 2: some ids have deadlines, or constraints were declared in a database that was not
 created for them. Any other state is written as 1, and read by 0.1.0.
 """
+
+_Rows = TypeVar("_Rows", UsedIds, DatedIds, Verdicts)
+_Table = TypeVar("_Table", bound=ColumnTable)
 
 _RUN_ROWS: Final = 65_536
 _PART_BYTES: Final = 8 << 20
@@ -119,9 +121,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 class Pieces:
     """Tables that are made one by one, each time somebody iterates over them."""
 
-    make: Callable[[], Iterator[Columns]]
+    make: Callable[[], Iterator[WrittenValues]]
 
-    def __iter__(self) -> Iterator[Columns]:
+    def __iter__(self) -> Iterator[WrittenValues]:
         """Make them."""
         return self.make()
 
@@ -134,19 +136,12 @@ class State:
     """
 
     about: About
-    values: Iterable[Columns]
-    ids: Columns
-    verdicts: Columns
+    values: Iterable[WrittenValues]
+    ids: DatedIds
+    verdicts: Verdicts
 
 
-def empty_ids() -> Columns:
-    """No ids: columns id0, id1, payload, seq, ts, part, off, deadline."""
-    unsigned = dict.fromkeys(("id0", "id1", "payload"), np.uint64)
-    signed = dict.fromkeys(("seq", "ts", "part", "off", "deadline"), np.int64)
-    return Columns({name: np.empty(0, kind) for name, kind in {**unsigned, **signed}.items()})
-
-
-def files_of(tables: Iterable[Columns]) -> Iterator[Columns]:
+def files_of(tables: Iterable[_Table]) -> Iterator[_Table]:
     """Tables in parts of a size for files."""
     return parts_of(tables, _PART_BYTES)
 
@@ -162,12 +157,10 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     values, ids = ValuesState(), IdWindowState(config.id_window)
     yield from _values(state, config.shards, shard, values)
     checks.remembered(state.ids, state.verdicts, about.seq, is_new=False)
-    homes = state.ids.cols["id0"] % shards == np.uint64(shard)
-    for kind, table, runs in _remembered(state, homes, ids):
-        for name, part in _runs(kind, table, ids):
-            seqs = part.cols["seq"]
-            runs.append(IdRun(name, len(part), int(seqs[0]), int(seqs[-1])))
-            yield name, pack(part.flatten())
+    homes = state.ids.id0 % shards == np.uint64(shard)
+    for mine, told, span in _remembered(state, homes, ids):
+        yield from _runs("ids", mine, span.ids, ids)
+        yield from _runs("verdicts", told, span.verdicts, ids)
     sorter = SorterState(config.partitions, dict(about.positions), declares=about.declares)
     meta = ShardState(
         config, sorter, values, ids, seq=about.seq, ts=about.ts_ms, expires=about.expires
@@ -180,9 +173,9 @@ def _values(
 ) -> Iterator[tuple[str, bytes]]:
     """The values of a shard as one blob in parts, which ``index`` then names."""
     about = state.about
-    pieces: Iterable[Columns] = checks.read(state.values, about.seq, about.keys)
+    pieces: Iterable[WrittenValues] = checks.read(state.values, about.seq, about.keys)
     if not about.ordered:  # an earlier release has written it
-        pieces = [sorted_by_hash(Columns.concat(found))] if (found := list(pieces)) else []
+        pieces = [sorted_by_hash(WrittenValues.concat(found))] if (found := list(pieces)) else []
     digest, size, parts = hashlib.blake2b(digest_size=16), 0, 0
     for part in parts_of(_own(pieces, shards, shard)):
         data = pack(part.flatten())
@@ -194,10 +187,12 @@ def _values(
         index.blobs = [Blob("values/0", size, 1, 1, index.digest, parts)]
 
 
-def _own(pieces: Iterable[Columns], shards: int, shard: int) -> Iterator[Columns]:
+def _own(
+    pieces: Iterable[WrittenValues], shards: int, shard: int
+) -> Iterator[WrittenValues]:
     """Of all values those whose keys live on a shard."""
     for piece in pieces:
-        keys = hash_ragged(piece.texts["key"], KEY_SEED)
+        keys = hash_ragged(piece.key, KEY_SEED)
         rows = np.flatnonzero(keys % np.uint64(shards) == np.uint64(shard))
         if len(rows):
             yield piece.take(rows)
@@ -205,28 +200,32 @@ def _own(pieces: Iterable[Columns], shards: int, shard: int) -> Iterator[Columns
 
 def _remembered(
     state: State, homes: npt.NDArray[np.bool_], ids: IdWindowState
-) -> Iterator[tuple[str, Columns, list[IdRun]]]:
+) -> Iterator[tuple[UsedIds, Verdicts, DeadlineSpan]]:
     """The ids of a shard and their verdicts, as they are kept: by the spans of their deadlines."""
-    deadlines = state.ids.cols["deadline"]
+    deadlines = state.ids.deadline
     spans = np.where(deadlines > 0, deadlines // ids.span_ms, -1)
     for number in np.unique(spans[homes]).tolist():
-        mine = state.ids.take(np.flatnonzero(homes & (spans == number)))
+        mine: UsedIds = state.ids.take(np.flatnonzero(homes & (spans == number)))
         span = DeadlineSpan(ids.ids, ids.verdicts)
         if number < 0:
-            del mine.cols["deadline"]
+            mine = mine.undated()
         else:
             span = ids.spans[number] = DeadlineSpan()
-        at_home = np.isin(state.verdicts.cols["seq"], mine.cols["seq"])
-        yield "ids", mine, span.ids
-        yield "verdicts", state.verdicts.take(np.flatnonzero(at_home)), span.verdicts
+        at_home = np.isin(state.verdicts.seq, mine.seq)
+        yield mine, state.verdicts.take(np.flatnonzero(at_home)), span
 
 
-def _runs(kind: str, table: Columns, ids: IdWindowState) -> Iterator[tuple[str, Columns]]:
-    ordered = table.take(np.argsort(table.cols["seq"], kind="stable"))
+def _runs(
+    kind: str, table: _Rows, runs: list[IdRun], ids: IdWindowState
+) -> Iterator[tuple[str, bytes]]:
+    """Yield a table as blobs, which ``runs`` then name."""
+    ordered = table.take(np.argsort(table.seq, kind="stable"))
     for start in range(0, len(ordered), _RUN_ROWS):
         name = f"{kind}/{ids.next_blob}"
         ids.next_blob += 1
-        yield name, ordered.take(np.arange(start, min(start + _RUN_ROWS, len(ordered))))
+        part = ordered.take(np.arange(start, min(start + _RUN_ROWS, len(ordered))))
+        runs.append(IdRun(name, len(part), int(part.seq[0]), int(part.seq[-1])))
+        yield name, pack(part.flatten())
 
 
 def _refuse_others(about: About, config: ShardConfig) -> None:
@@ -239,7 +238,7 @@ def _refuse_others(about: About, config: ShardConfig) -> None:
 
 
 def state_of(
-    about: dict[str, Any], meta: ShardState, blobs: BlobStore, values: Iterable[Columns]
+    about: dict[str, Any], meta: ShardState, blobs: BlobStore, values: Iterable[WrittenValues]
 ) -> State:
     """The state of a database with one shard, whose store holds ``blobs``.
 
@@ -250,14 +249,14 @@ def state_of(
         values: of all keys, in the order of the keys' hashes.
     """
     kept = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
-    remembered = (dated(_load(blobs, run.name)) for each in kept for run in each.ids)
-    ids = _joined((_wanted(part, meta) for part in remembered), empty_ids())
-    told = (_load(blobs, run.name) for each in kept for run in each.verdicts)
-    results = _joined((_known(part, ids.cols["seq"]) for part in told), empty_verdicts())
+    remembered = (_load(blobs, run.name, UsedIds) for each in kept for run in each.ids)
+    ids = _joined((_wanted(part.dated(), meta) for part in remembered), DatedIds.none())
+    told = (_load(blobs, run.name, Verdicts) for each in kept for run in each.verdicts)
+    results = _joined((_known(part, ids.seq) for part in told), Verdicts.none())
     checks.remembered(ids, results, meta.seq, is_new=True)
     keys, digest = _summed(checks.made(values, meta.seq))
     constraints, declares = meta.config.constraints, meta.sorter.declares
-    later = ids.cols["deadline"].any() or (declares and not constraints)
+    later = ids.deadline.any() or (declares and not constraints)
     found = About(
         format=FORMAT if meta.expires else 2 if later else 1, declares=declares,
         expires=meta.expires,
@@ -268,21 +267,21 @@ def state_of(
     return State(found, values, ids, results)
 
 
-def _wanted(ids: Columns, meta: ShardState) -> Columns:
+def _wanted(ids: DatedIds, meta: ShardState) -> DatedIds:
     """Those ids that are remembered still."""
     oldest = meta.seq - meta.config.id_window
-    wanted = (ids.cols["seq"] > oldest) | (ids.cols["deadline"] >= max(meta.ts, 1))
+    wanted = (ids.seq > oldest) | (ids.deadline >= max(meta.ts, 1))
     return ids.take(np.flatnonzero(wanted))
 
 
-def _known(verdicts: Columns, seqs: npt.NDArray[np.int64]) -> Columns:
+def _known(verdicts: Verdicts, seqs: npt.NDArray[np.int64]) -> Verdicts:
     """Those verdicts whose ids are remembered: at ``seqs``, in order."""
-    own = verdicts.cols["seq"]
+    own = verdicts.seq
     ends = np.searchsorted(seqs, own, "right")
     return verdicts.take(np.flatnonzero(np.searchsorted(seqs, own, "left") < ends))
 
 
-def _summed(values: Iterable[Columns]) -> tuple[int, str]:
+def _summed(values: Iterable[WrittenValues]) -> tuple[int, str]:
     """Return how many values there are, and the digest of all, 32 hexadecimal digits: the same
     however they are divided on shards.
     """
@@ -294,23 +293,17 @@ def _summed(values: Iterable[Columns]) -> tuple[int, str]:
     return keys, f"{high & _MASK:016x}{low & _MASK:016x}"
 
 
-def _joined(parts: Iterable[Columns], empty: Columns) -> Columns:
+def _joined(parts: Iterable[_Rows], empty: _Rows) -> _Rows:
     """One table in the order of the seqs, which most are in already: copies are large."""
-    table = Columns.concat(list(parts) or [empty])
-    seqs = table.cols["seq"]
+    table = type(empty).concat(list(parts) or [empty])
+    seqs = table.seq
     if (seqs[1:] >= seqs[:-1]).all():
         return table
     return table.take(np.argsort(seqs, kind="stable"))
 
 
-def dated(ids: Columns) -> Columns:
-    """Ids with their deadlines: 0 where there are none."""
-    ids.cols.setdefault("deadline", np.zeros(len(ids), np.int64))
-    return ids
-
-
-def _load(blobs: BlobStore, name: str) -> Columns:
+def _load(blobs: BlobStore, name: str, kind: type[_Rows]) -> _Rows:
     data = blobs.get(name)
     if data is None:
         raise BackupError(f"the blob {name} is missing from the state")
-    return Columns.unflatten(unpack(data)[1])
+    return kind.unflatten(unpack(data)[1])

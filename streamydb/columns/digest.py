@@ -21,7 +21,8 @@ import numpy.typing as npt
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged, hash_span, mix
 from streamydb.columns.jit import inlined, kernel, leaf
-from streamydb.columns.table import Bytes, Columns, Ragged, Texts
+from streamydb.columns.table import Bytes, Ragged, Texts
+from streamydb.columns.value_rows import WrittenValues
 
 __all__ = [
     "DigestState",
@@ -133,16 +134,13 @@ def _items(key: Lanes, tag: Bytes, number: Ints, version: Ints, texts: Texts) ->
     return out
 
 
-def item_lanes(items: Columns) -> Lanes:
+def item_lanes(items: WrittenValues) -> Lanes:
     """Return the amount that each item adds to a digest; shape (n, 2), zero where the key is
     absent.
-
-    ``items``: columns tag, number, version; texts key, text.
     """
-    text, cols = items.texts["text"], items.cols
     return _items(
-        _keys(items.texts["key"]), np.ascontiguousarray(cols["tag"]),
-        np.ascontiguousarray(cols["number"]), np.ascontiguousarray(cols["version"]), text.texts(),
+        _keys(items.key), np.ascontiguousarray(items.tag), np.ascontiguousarray(items.number),
+        np.ascontiguousarray(items.version), items.text.texts(),
     )
 
 

@@ -12,11 +12,9 @@ generic executor runs it against the same slots.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamydb import errors
 
@@ -45,8 +43,6 @@ __all__ = [
     "WRITE",
     "bounds_operand",
     "operand_bounds",
-    "step_columns",
-    "steps_of",
 ]
 
 # Kinds of records.
@@ -170,21 +166,6 @@ def operand_bounds(operand: bytes) -> tuple[bytes, bytes]:
 
 _LENGTH: Final = struct.Struct("<i")
 
-
-def step_columns(steps: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-    """Steps as tables and blocks carry them: a column a field."""
-    return {name: np.ascontiguousarray(steps[name]) for name in _STEP_FIELDS}
-
-
-def steps_of(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Steps from their columns."""
-    steps = np.zeros(len(columns["op"]), STEP)
-    for name in _STEP_FIELDS:
-        steps[name] = columns[name]
-    return steps
-
-
-_STEP_FIELDS: Final = ("a", "low", "high", "key", "index", "op", "flags", "tag")
 
 # A value: what a key holds, or held before a write. `ref` points into the pool of texts.
 SLOT: Final = np.dtype(

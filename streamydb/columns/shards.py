@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from streamydb.columns.blocks import FORMAT, READABLE
+from streamydb.columns.protocol import FORMAT, READABLE
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT
 from streamydb.records.formats import UNREADABLE
 

@@ -11,7 +11,7 @@ With one shard there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -20,8 +20,11 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
+from streamydb.columns.grant_rows import SlotRows
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.columns.messages import ValueSizes
+from streamydb.columns.table import Array, Ragged, starts_of
+from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 
 __all__ = [
@@ -81,14 +84,14 @@ def tells(keys: Ragged, classes: npt.NDArray[np.uint8]) -> bytes:
     return found.astype("<u8").tobytes()
 
 
-def tells_of(tables: Iterable[Columns]) -> Iterator[bytes]:
+def tells_of(tables: Iterable[WrittenValues]) -> Iterator[bytes]:
     """Yield the sizes of all values of a shard that are not small."""
     for table in tables:
-        classes = class_of(table.texts["text"].lengths())
-        rows = np.flatnonzero((classes > 0) & (table.cols["tag"] >= p.OPAQUE))
+        classes = class_of(table.text.lengths())
+        rows = np.flatnonzero((classes > 0) & (table.tag >= p.OPAQUE))
         for start in range(0, len(rows), TELLS_MAX):
             chosen = rows[start : start + TELLS_MAX]
-            yield tells(table.texts["key"].take(chosen), classes[chosen])
+            yield tells(table.key.take(chosen), classes[chosen])
 
 
 class Sizes:
@@ -101,15 +104,17 @@ class Sizes:
         self._table: npt.NDArray[np.uint8] | None = None
         self._changed: set[int] = set()
 
-    def announcement(self, values: Iterable[Columns]) -> Iterator[dict[str, Any]]:
-        """Yield the sizes of this shard's values while the table is not known: at first, and again
-        every few steps, because they may be lost.
+    def announcement(
+        self, values: Iterable[WrittenValues], incarnation: str, shard: int
+    ) -> Iterator[ValueSizes]:
+        """Yield the sizes of the values of this shard while the table is not known: at first, and
+        again every few steps, because they may be lost.
         """
         self.state.unknown += 1
         if self.state.unknown % _STEPS == 1:
             parts = list(tells_of(values)) or [b""]
             for chunk, told in enumerate(parts):
-                yield {"chunk": chunk, "chunks": len(parts), "sizes": told}
+                yield ValueSizes(incarnation, shard, chunk, len(parts), told)
 
     def hear(self, told: bytes) -> None:
         """Take in the sizes of written values; repetitions change nothing."""
@@ -124,13 +129,13 @@ class Sizes:
                 np.maximum.at(table, buckets, classes)
                 self._changed.update(np.unique(rows // _PAGE).tolist())
 
-    def hear_from(self, header: Mapping[str, Any], shards: int) -> None:
+    def hear_from(self, part: ValueSizes, shards: int) -> None:
         """Take in a part of a shard's announcement of all its values."""
-        self.hear(header["sizes"])
+        self.hear(part.sizes)
         state = self.state
         if not state.known:
-            name = f"{header['shard']}/{header['chunk']}"
-            heard = state.heard = {**state.heard, name: header["chunks"]}
+            name = f"{part.shard}/{part.chunk}"
+            heard = state.heard = {**state.heard, name: part.chunks}
             state.known = all(
                 f"{shard}/{chunk}" in heard
                 for shard in range(shards)
@@ -177,21 +182,20 @@ def _buckets(hashes: Hashes) -> tuple[Ints, Ints]:
 SYSTEM: Final = ord("$")
 
 
-def over_by(slots: Columns, now: int) -> npt.NDArray[np.bool_]:
+def over_by(slots: SlotRows, now: int) -> npt.NDArray[np.bool_]:
     """Mark the slots whose values have ended by a commit time (ms)."""
-    found: npt.NDArray[np.bool_] = (slots.cols["tag"] == p.EXPIRING) & (slots.cols["number"] <= now)
-    return found
+    return np.asarray((slots.tag == p.EXPIRING) & (slots.number <= now))
 
 
-def text_bytes(slots: Columns, now: int = 0) -> int:
+def text_bytes(slots: SlotRows, now: int = 0) -> int:
     """Bytes of the values of slots that are no integers, and have not ended by ``now``."""
-    return int(slots.texts["text"].lengths()[~over_by(slots, now)].sum())
+    return int(slots.text.lengths()[~over_by(slots, now)].sum())
 
 
 def only_system(
-    keys: Ragged, read: Callable[[Array], Columns], more: npt.NDArray[np.bool_] | None = None
-) -> Columns:
-    """Slots without their values, but for the system's own: of a transaction that meets too much.
+    keys: Ragged, read: Callable[[Array], ValueRows], more: npt.NDArray[np.bool_] | None = None
+) -> ValueRows:
+    """No values but the system's own, the others absent: of a transaction that meets too much.
 
     ``read``: the values at given positions of ``keys``. ``more``: others that are kept, too.
     """
@@ -199,13 +203,16 @@ def only_system(
     if more is not None:
         chosen = np.union1d(chosen, np.flatnonzero(more))
     found = read(chosen)
-    cols: dict[str, Any] = {}
-    for name in ("tag", "number", "version"):
-        cols[name] = np.zeros(len(keys), found.cols[name].dtype)
-        cols[name][chosen] = found.cols[name]
-    lengths = np.zeros(len(keys), np.int64)
-    lengths[chosen] = found.texts["text"].lengths()
-    return Columns(cols, {"text": Ragged(found.texts["text"].data, starts_of(lengths))})
+
+    def at_chosen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        out = np.zeros(len(keys), values.dtype)
+        out[chosen] = values
+        return out
+
+    text = Ragged(found.text.data, starts_of(at_chosen(found.text.lengths())))
+    return ValueRows(
+        at_chosen(found.tag), at_chosen(found.number), at_chosen(found.version), text
+    )
 
 
 _NONE: Final = np.empty(0, np.int64)

@@ -1,23 +1,28 @@
-"""Columns: variable-length byte strings, and tables of columns; `encoding` is their binary form.
+"""Tables of columns, and byte strings of any length; `encoding` is their binary form.
+
+Each kind of table is a class of its own, a `ColumnTable`: its fields are its columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, get_args, get_origin
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.jit import copy_bytes, kernel
+from streamydb.errors import RecordError
 
 __all__ = [
     "Array",
     "Bytes",
-    "Columns",
+    "ChildRows",
+    "ColumnTable",
     "Ragged",
     "Texts",
     "chunk_bounds",
@@ -136,120 +141,175 @@ class Ragged:
         return Ragged(*_take_ragged(self.data, self.offsets, index.astype(np.int64, copy=False)))
 
 
-@dataclass(slots=True)
-class Columns:
-    """Rows as columns: fixed-width ``cols``, byte-string ``texts``, and ``children`` tables.
+Rows = TypeVar("Rows", bound="ColumnTable")
 
-    A child is ``(counts, table)``: row i owns ``counts[i]`` consecutive rows of the child table.
+
+class ChildRows(NamedTuple, Generic[Rows]):
+    """The rows of a table that belong to the rows of another: row i has ``counts[i]`` of them."""
+
+    counts: Array
+    rows: Rows
+
+
+_STORED: Final = {"partition": "part", "offset": "off", "ts_ms": "ts", "append_ms": "append"}
+"""The names that columns have in blocks, where they differ from those of the fields."""
+
+
+class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
+    """A table of n rows.
+
+    Each field is a column (an array of shape (n,)), a column of texts (`Ragged`), or `ChildRows`.
+    A field may be None where its type says so: then the table does not have it. The first field is
+    always there, and no child.
     """
-
-    cols: dict[str, Array] = field(default_factory=dict)
-    texts: dict[str, Ragged] = field(default_factory=dict)
-    children: dict[str, tuple[Array, Columns]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """The number of rows."""
-        for col in self.cols.values():
-            return len(col)
-        for text in self.texts.values():
-            return len(text)
-        for counts, _ in self.children.values():
-            return len(counts)
-        return 0
+        return len(getattr(self, self.__struct_fields__[0]))
 
-    def take(self, index: Array) -> Columns:
+    def text_bytes(self) -> Offsets:
+        """Bytes of the texts of each row, without its children; shape (n,)."""
+        total = np.zeros(len(self), np.int64)
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Ragged):
+                total += value.lengths()
+        return total
+
+    def take(self, index: Array) -> Self:
         """The rows at ``index``, in that order, with their children."""
         index = np.ascontiguousarray(index, np.int64)
-        children = {}
-        for name, (counts, child) in self.children.items():
-            rows = _expand(starts_of(counts), counts.astype(np.int64, copy=False), index)
-            children[name] = (counts[index], child.take(rows))
-        return Columns(
-            {name: col[index] for name, col in self.cols.items()},
-            {name: text.take(index) for name, text in self.texts.items()},
-            children,
-        )
+        return type(self)(*[_taken(getattr(self, name), index) for name in self.__struct_fields__])
 
-    def part(self, start: int, end: int) -> Columns:
+    def part(self, start: int, end: int) -> Self:
         """The rows from ``start`` up to ``end``, with their children; shares the arrays."""
-        children = {}
-        for name, (counts, child) in self.children.items():
-            first, last = int(counts[:start].sum()), int(counts[:end].sum())
-            children[name] = (counts[start:end], child.part(first, last))
-        return Columns(
-            {name: col[start:end] for name, col in self.cols.items()},
-            {name: text.part(start, end) for name, text in self.texts.items()},
-            children,
-        )
+        names = self.__struct_fields__
+        return type(self)(*[_cut(getattr(self, name), start, end) for name in names])
 
     @classmethod
-    def concat(cls, parts: Sequence[Columns]) -> Columns:
-        """The rows of ``parts``, in order; all have the same columns.
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """The rows of ``parts``, in order; at least one part.
 
-        A part that lacks a child that another one has, has no rows of it.
+        All have the same columns. A part that lacks a child that another one has, has no rows of
+        it.
         """
         if len(parts) == 1:
             return parts[0]
-        first = parts[0]
-        children = {}
-        for name in dict.fromkeys(name for part in parts for name in part.children):
-            own = [p.children.get(name) for p in parts]
-            counts = np.concatenate([
-                np.zeros(len(part), np.int64) if child is None else child[0]
-                for part, child in zip(parts, own, strict=True)
-            ])
-            there = [child[1] for child in own if child is not None]
-            children[name] = (counts, cls.concat(there))
-        return cls(
-            {name: np.concatenate([p.cols[name] for p in parts]) for name in first.cols},
-            {name: Ragged.concat([p.texts[name] for p in parts]) for name in first.texts},
-            children,
-        )
+        return cls(*[_joined(parts, field) for field in cls.__struct_fields__])
 
     def flatten(self, prefix: str = "") -> dict[str, Array]:
         """All arrays by path, as `encoding.pack` takes them."""
-        arrays = {prefix + name: col for name, col in self.cols.items()}
-        for name, text in self.texts.items():
-            base = text.offsets[0]
-            arrays[f"{prefix}{name}$"] = text.data[base : text.offsets[-1]]
-            arrays[f"{prefix}{name}#"] = text.offsets - base
-        for name, (counts, child) in self.children.items():
-            arrays[f"{prefix}{name}*"] = counts
-            arrays.update(child.flatten(f"{prefix}{name}."))
+        arrays: dict[str, Array] = {}
+        for field in _fields(type(self)):
+            value, path = getattr(self, field.name), prefix + field.stored
+            if isinstance(value, Ragged):
+                base = value.offsets[0]
+                arrays[f"{path}$"] = value.data[base : value.offsets[-1]]
+                arrays[f"{path}#"] = value.offsets - base
+            elif isinstance(value, ChildRows):
+                arrays[f"{path}*"] = value.counts
+                arrays.update(value.rows.flatten(f"{path}."))
+            elif value is not None:
+                arrays[path] = value
         return arrays
 
     @classmethod
-    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Columns:
-        """The table whose arrays were flattened under ``prefix``."""
-        tables: dict[str, Columns] = {"": cls()}
-        for path, parent, name, kind, other in _places(tuple(arrays), prefix):
-            table = tables.get(parent)
-            if table is None:
-                table = tables[parent] = cls()
-            if kind == "$":
-                table.texts[name] = Ragged(arrays[path], arrays[other])
-            elif kind == "*":
-                table.children[name] = (arrays[path], tables.setdefault(other, cls()))
-            else:
-                table.cols[name] = arrays[path]
-        return tables[""]
+    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Self:
+        """The table whose arrays were flattened under ``prefix``.
+
+        Raises:
+            RecordError: one of them is missing.
+        """
+        return cls(**{field.name: _found(field, arrays, prefix) for field in _fields(cls)})
 
 
-@lru_cache(maxsize=256)
-def _places(paths: tuple[str, ...], prefix: str) -> list[tuple[str, str, str, str, str]]:
-    """Return the place of each array of a table: path, parent, name, and kind ($, * or nothing).
+def _taken(value: Any, index: Offsets) -> Any:
+    if isinstance(value, np.ndarray):
+        return value[index]
+    if isinstance(value, Ragged):
+        return value.take(index)
+    if value is None:
+        return None
+    counts, rows = value
+    chosen = _expand(starts_of(counts), counts.astype(np.int64, copy=False), index)
+    return ChildRows(counts[index], rows.take(chosen))
 
-    ``other``: of texts, the path of their offsets; of a child's counts, the child's own name.
+
+def _cut(value: Any, start: int, end: int) -> Any:
+    if isinstance(value, np.ndarray):
+        return value[start:end]
+    if isinstance(value, Ragged):
+        return value.part(start, end)
+    if value is None:
+        return None
+    counts, rows = value
+    first = int(counts[:start].sum())
+    return ChildRows(counts[start:end], rows.part(first, first + int(counts[start:end].sum())))
+
+
+def _joined(parts: Sequence[ColumnTable], name: str) -> Any:
+    values = [getattr(part, name) for part in parts]
+    first = values[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(values)
+    if isinstance(first, Ragged):
+        return Ragged.concat(values)
+    there = [value for value in values if value is not None]
+    if not there:
+        return None
+    counts = [
+        np.zeros(len(part), np.int64) if value is None else value.counts
+        for part, value in zip(parts, values, strict=True)
+    ]
+    rows = [value.rows for value in there]
+    return ChildRows(np.concatenate(counts), type(rows[0]).concat(rows))
+
+
+class _Field(NamedTuple):
+    """A field of a table: its name there and in blocks, and how it is stored.
+
+    ``kind``: an array, `Ragged` or `ChildRows`; ``rows``: the table of a child.
     """
+
+    name: str
+    stored: str
+    kind: type
+    rows: type[ColumnTable]
+    optional: bool
+
+
+@cache
+def _fields(table: type[ColumnTable]) -> list[_Field]:
+    """Return the fields in the order in which they are stored: columns, texts, children."""
     found = []
-    for path in paths:
-        if path.startswith(prefix) and path[-1] != "#":
-            parent, _, name = path[len(prefix) :].rpartition(".")
-            kind = name[-1] if name[-1] in "$*" else ""
-            name = name.removesuffix(kind)
-            below = f"{parent}.{name}" if parent else name
-            found.append((path, parent, name, kind, path[:-1] + "#" if kind == "$" else below))
-    return found
+    for each in msgspec.structs.fields(table):
+        named = [kind for kind in get_args(each.type) if kind is not type(None)]
+        optional = type(None) in get_args(each.type)
+        kind = named[0] if optional else each.type
+        of, rows = get_origin(kind) or kind, ColumnTable
+        if of is ChildRows:
+            (rows,) = get_args(kind)
+        found.append(_Field(each.name, each.encode_name, of, rows, optional))
+    return sorted(found, key=lambda field: (field.kind is Ragged) + 2 * (field.kind is ChildRows))
+
+
+def _found(field: _Field, arrays: Mapping[str, Array], prefix: str) -> Any:
+    """Return a field of a table from its arrays."""
+    path = prefix + field.stored
+    first = path + _MARKS.get(field.kind, "")
+    if first not in arrays:
+        if field.optional:
+            return None
+        raise RecordError(f"a table lacks the array {first}")
+    if field.kind is Ragged:
+        return Ragged(arrays[first], arrays[f"{path}#"])
+    if field.kind is ChildRows:
+        return ChildRows(arrays[first], field.rows.unflatten(arrays, f"{path}."))
+    return arrays[first]
+
+
+_MARKS: Final = {Ragged: "$", ChildRows: "*"}
+"""Behind the name of a field, the mark of its first array."""
 
 
 def chunk_bounds(

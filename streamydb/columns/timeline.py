@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.errors import InvariantViolation
 
 __all__ = ["Timeline"]
@@ -24,11 +24,12 @@ class Timeline(NamedTuple):
     off: Ints
 
     @classmethod
-    def of(cls, released: Columns) -> Timeline:
-        """Take it from records in their order, with their seqs."""
-        ts = released.cols["ts"]
+    def of(cls, released: ReleasedRecords) -> Timeline:
+        """Take it from records in their order."""
+        ts = released.ts_ms
         first = np.flatnonzero(np.diff(ts, prepend=ts[0] - 1))
-        return cls(*(released.cols[name][first].astype(np.int64) for name in cls._fields))
+        columns = ts, released.seq, released.partition, released.offset
+        return cls(*(column[first].astype(np.int64) for column in columns))
 
     @classmethod
     def unpacked(cls, data: bytes) -> Timeline:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.blobs import Blob
-from streamydb.columns.block_checks import require_feedback, require_grant
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
 from streamydb.columns.jit import leaf, same_text
+from streamydb.columns.messages import Feedback, Token
 from streamydb.columns.plans import OpenPlan
-from streamydb.columns.table import Columns, Ragged, Texts
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Ragged, Texts
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
 from streamydb.sorter.checks import require_order, require_plan
@@ -35,10 +38,10 @@ _GRANT = Seam("key_processor", HANDED_ON, "a grant")
 _STATE = Seam("key_processor", HANDED_ON, "an index of blobs")
 
 
-def addressed(header: Mapping[str, Any], plan: OpenPlan, shard: int, shards: int) -> None:
+def addressed(told: Feedback | Token, plan: OpenPlan, shard: int, shards: int) -> None:
     """Require that feedback, or a token of it, is of the plan's partitions and came here."""
-    to, proc, chunk, chunks = (header[name] for name in ("shard", "proc", "chunk", "chunks"))
-    mine = to == shard if header["kind"] == "feedback" else 0 <= to < shards
+    to, proc, chunk, chunks = told.shard, told.proc, told.chunk, told.chunks
+    mine = to == shard if isinstance(told, Feedback) else 0 <= to < shards
     _BLOCK.require(mine, "it is for this shard", shard=shard, named=to)
     known = proc in plan.procs or SHARDS_MAX <= proc < SHARDS_MAX + shards
     _BLOCK.require(known, "it is of a partition of the plan", plan=plan.number)
@@ -46,7 +49,7 @@ def addressed(header: Mapping[str, Any], plan: OpenPlan, shard: int, shards: int
 
 
 def fed(
-    plan: OpenPlan, headers: Sequence[Mapping[str, Any]], writes: Columns, verdicts: Columns,
+    plan: OpenPlan, told: Sequence[Feedback], writes: WrittenValues, verdicts: Verdicts,
     at: tuple[int, int],
 ) -> None:
     """Require that the feedback of a plan is all there, once; ``at``: shard, and shards.
@@ -54,14 +57,15 @@ def fed(
     `written` looks whether a key is there twice, once the keys are in order.
     """
     seqs, where = (plan.after + 1, plan.seq), {"plan": plan.number, "shard": at[0]}
-    found = Counter((header["proc"], header["chunks"]) for header in headers)
+    found = Counter((part.proc, part.chunks) for part in told)
     whole = {(proc, chunks) for (proc, chunks), count in found.items() if count == chunks}
     complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(found) == len(whole)
     _FEEDBACK.require(complete, "every chunk of every partition is there once", **where)
-    require_feedback(_FEEDBACK, seqs, writes, verdicts)
-    row = stray(writes.texts["key"], at[1], at[0])
+    writes.check(_FEEDBACK, seqs)
+    verdicts.check(_FEEDBACK, seqs)
+    row = stray(writes.key, at[1], at[0])
     _FEEDBACK.require(row < 0, "each key lives here", row=row, **where)
-    own = verdicts.cols["seq"]
+    own = verdicts.seq
     once = len(own) < 2 or len(np.unique(own)) == len(own)
     _FEEDBACK.require(once, "each verdict is there once", **where)
 
@@ -89,19 +93,23 @@ def written(keys: Ragged, order: FileOrder) -> None:
     _FEEDBACK.require(row < 0, "each key is there once", row=row)
 
 
-def ordered(released: Columns, before: tuple[int, int]) -> None:
+def ordered(released: TimedRecords, before: tuple[int, int]) -> None:
     """Require an order that goes on after ``before`` (seq, ms)."""
     require_order(_ORDER, released, before[1])
 
 
-def planned(released: Columns, plan: Plan, earlier: Ints, procs: int) -> None:
+def planned(released: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> None:
     """Require a plan of these records."""
     require_plan(_PLAN, released, plan, earlier, procs)
 
 
-def granted(plan: OpenPlan, chunk: int, txns: Columns, slots: Columns) -> None:
+def granted(
+    plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows
+) -> None:
     """Require that a grant, or a chunk of it, is of its plan, with values from before it."""
-    require_grant(_GRANT, (plan.after + 1, plan.seq), txns, slots, chunk=chunk)
+    seqs = plan.after + 1, plan.seq
+    slots.check(_GRANT, seqs, chunk=chunk)
+    txns.check(_GRANT, seqs, chunk=chunk)
 
 
 def applied(resolved: int, seq: int, *, in_flight: bool) -> None:

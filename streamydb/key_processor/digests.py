@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from streamydb.columns.blocks import digests_block
 from streamydb.columns.digest import (
     DigestState,
     Teller,
@@ -18,7 +17,8 @@ from streamydb.columns.digest import (
     outcome_sums,
     total,
 )
-from streamydb.columns.table import Columns
+from streamydb.columns.messages import DigestRecords
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 
@@ -55,15 +55,17 @@ class ShardDigests:
         """
         self.state = self._begun(self.state.interval, resolved)
 
-    def add_plan(self, headers: Iterable[dict[str, Any]], verdicts: Columns) -> None:
-        """Fold in the feedback of a plan."""
-        for header in headers:
-            for place, low, high in header["deltas"]:
+    def add_plan(
+        self, deltas: Iterable[Sequence[tuple[int, int, int]]], verdicts: Verdicts
+    ) -> None:
+        """Fold in the feedback of a plan; ``deltas``: (interval, low, high), in parts."""
+        for part in deltas:
+            for place, low, high in part:
                 fold(self.state, place, low, high)
         self._add_outcomes(verdicts)
 
     def add_writes(
-        self, before: Columns, after: Columns, seqs: list[int], verdicts: Columns
+        self, before: WrittenValues, after: WrittenValues, seqs: list[int], verdicts: Verdicts
     ) -> None:
         """Fold in single writes: the old and the new values of the keys, and who wrote them."""
         lanes = item_lanes(after) - item_lanes(before)
@@ -71,15 +73,15 @@ class ShardDigests:
             fold(self.state, (seq - 1) // self.state.interval, low, high)
         self._add_outcomes(verdicts)
 
-    def _add_outcomes(self, verdicts: Columns) -> None:
-        seqs, results = verdicts.cols["seq"], verdicts.texts["result"]
-        for place, value in outcome_sums(seqs, results, self.state.interval).items():
+    def _add_outcomes(self, verdicts: Verdicts) -> None:
+        sums = outcome_sums(verdicts.seq, verdicts.result, self.state.interval)
+        for place, value in sums.items():
             fold(self.state, place, 0, 0, value)
 
     def over(
         self, resolved: int, incarnation: str, times: Mapping[int, int]
-    ) -> bytes | None:
-        """Return a block of the digests of all intervals that end at or before ``resolved``.
+    ) -> DigestRecords | None:
+        """Return the digests of all intervals that end at or before ``resolved``.
 
         ``times``: commit timestamps by seq, as far as they are known.
         """
@@ -88,7 +90,7 @@ class ShardDigests:
             return None
         tellers = (Teller(incarnation, times.get(digest.seq)) for digest in found)
         told = zip(tellers, found, strict=True)
-        return digests_block([(teller.key(digest), _encode(digest)) for teller, digest in told])
+        return DigestRecords.of([(teller.key(digest), _encode(digest)) for teller, digest in told])
 
     def audit(self, reason: str) -> None:
         """Compare the stored values with the digest.

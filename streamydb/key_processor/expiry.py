@@ -19,19 +19,22 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import empty_writes, removals_block
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.messages import KeyRemovals
+from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import OpenPlan
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.scans import first_name
-from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds
+from streamydb.columns.table import ColumnTable, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
+from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.expiry import EXPIRY_ID, removal_number
 from streamydb.sorter.planner import Plan
 
-__all__ = ["Removals", "deletes", "may_end", "may_write", "removed", "with_removed", "written_keys"]
+__all__ = ["Removals", "may_end", "may_write", "removed", "with_removed", "written_keys"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,22 +47,22 @@ _KEPT_BYTES: Final = 48
 """Of a key that is kept, in memory, without its text."""
 
 
-def may_end(released: Columns) -> bool:
+def may_end(released: TimedRecords) -> bool:
     """Return True if one of the records may say when a key ends."""
-    return int(released.children["keys"][1].cols["write"].max(initial=0)) >= p.ENDING
+    return int(released.keys.rows.write.max(initial=0)) >= p.ENDING
 
 
-def may_write(released: Columns, plan: Plan) -> npt.NDArray[np.bool_]:
+def may_write(released: TimedRecords, plan: Plan) -> npt.NDArray[np.bool_]:
     """Mark the slots that a plan may write; shape (slots,)."""
     written = np.zeros(len(plan.first), np.bool_)
-    written[plan.slot[released.children["keys"][1].cols["write"] != 0]] = True
+    written[plan.slot[released.keys.rows.write != 0]] = True
     return written
 
 
-def written_keys(released: Columns, plan: Plan, owned: Ints) -> set[bytes]:
+def written_keys(released: TimedRecords, plan: Plan, owned: Ints) -> set[bytes]:
     """Return the keys among the ``owned`` slots that a plan may write."""
     chosen = owned[may_write(released, plan)[owned]]
-    texts = released.children["keys"][1].texts["key"]
+    texts = released.keys.rows.key
     return set(texts.take(plan.first[chosen]).tolist())
 
 
@@ -143,8 +146,8 @@ class Removals:
         if data is not None and turn == self.turns - 1:
             self._blobs.delete(_BLOB)
 
-    def blocks(self, turn: int) -> Iterator[bytes]:
-        """Yield blocks of the removals of a turn; none if there is no such turn."""
+    def told(self, turn: int) -> Iterator[KeyRemovals]:
+        """Yield the removals of a turn; none if there is no such turn."""
         turns = self._turns
         if turns is None or turn >= self.turns:
             return
@@ -160,22 +163,28 @@ class Removals:
             sizes = self._values.sizes(keys)
             for start, stop in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)):
                 part = keys.part(start, stop)
-                yield removals_block(self._table(part, ends[start:stop], timeline))
+                yield KeyRemovals(self._table(part, ends[start:stop], timeline))
             if end_name is not None and first_name(due[-1][0]) + due[-1][1] >= end_name:
                 return
 
-    def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> Columns:
-        """Return the removals of some keys as changes, see `format_changes`."""
+    def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> ChangeRows:
+        """Return the removals of some keys as changes."""
         keys = Ragged.of(keys.tolist())
         found, rows = self._values.read(keys), timeline.at(ends)
         seqs = timeline.seq[rows]
-        lanes = item_lanes(Columns(found.cols, {**found.texts, "key": keys}))
+        lanes = item_lanes(found.of_keys(keys))
         for place, (low, high) in zip(
             ((seqs - 1) // self._interval).tolist(), lanes.tolist(), strict=True
         ):
             known = self._sums.get(place, (0, 0))
             self._sums[place] = (known[0] - low) & _MASK, (known[1] - high) & _MASK
         return removed(keys, found, timeline, rows)
+
+
+class _EndedKeys(ColumnTable, frozen=True):
+    """Keys that end."""
+
+    key: Ragged
 
 
 class _Ended:
@@ -198,7 +207,7 @@ class _Ended:
     def close(self) -> int:
         """Keep what was added; how many keys there are."""
         if self._open:
-            data = pack(Columns({}, {"key": Ragged.of(self._open)}).flatten())
+            data = pack(_EndedKeys(Ragged.of(self._open)).flatten())
             self._blobs.put(_part(self._parts), data)
             self._kept, self._parts = self._kept + len(self._open), self._parts + 1
             self._open, self._bytes = [], 0
@@ -211,7 +220,7 @@ class _Ended:
             data = self._blobs.get(_part(part))
             if data is None:
                 raise InvariantViolation(f"the blob {_part(part)} is missing from the state")
-            keys = Columns.unflatten(unpack(data)[1]).texts["key"].tolist()
+            keys = _EndedKeys.unflatten(unpack(data)[1]).key.tolist()
             yield keys
             part, count = part + 1, count - len(keys)
 
@@ -236,37 +245,28 @@ class _Turns(msgspec.Struct):
     cuts: list[bytes]
 
 
-def removed(keys: Ragged, values: Columns, timeline: Timeline, rows: Ints) -> Columns:
+def removed(keys: Ragged, values: ValueRows, timeline: Timeline, rows: Ints) -> ChangeRows:
     """Return the removals of keys with these values, at ``rows`` of a timeline, as changes."""
     n = len(keys)
-    cols: dict[str, Array] = {name: col[rows] for name, col in timeline._asdict().items()}
-    cols["part"] = cols["part"].astype(np.int32)
-    cols["index"] = np.array([removal_number(key) for key in keys.tolist()], np.int64)
-    cols["before_tag"], cols["before_number"] = values.cols["tag"], values.cols["number"]
-    cols["after_tag"], cols["after_number"] = np.zeros(n, np.uint8), np.zeros(n, np.int64)
-    ids = Ragged.of([EXPIRY_ID.encode()] * n)
-    texts = {"id": ids, "key": keys, "before": values.texts["text"], "after": Ragged.empty(n)}
-    return Columns(cols, texts)
+    return ChangeRows(
+        timeline.seq[rows], timeline.ts[rows], timeline.part[rows].astype(np.int32),
+        timeline.off[rows], np.array([removal_number(key) for key in keys.tolist()], np.int64),
+        values.tag, values.number, np.zeros(n, np.uint8), np.zeros(n, np.int64),
+        Ragged.of([EXPIRY_ID.encode()] * n), keys, values.text, Ragged.empty(n),
+    )
 
 
-def with_removed(ended: Iterable[list[bytes]], written: Columns) -> Iterator[Columns]:
+def with_removed(
+    ended: Iterable[list[bytes]], written: WrittenValues
+) -> Iterator[WrittenValues]:
     """Yield what a plan has written, and deletes of what has ended and was not written, in parts.
     """
     known: set[bytes] | None = None
     for part in ended:
-        known = set(written.texts["key"].tolist()) if known is None else known
+        known = set(written.key.tolist()) if known is None else known
         gone = [key for key in part if key not in known]
-        yield Columns.concat([written, deletes(gone)]) if gone else written
-        written = empty_writes()
+        deletes = WrittenValues.deletes(gone)
+        yield WrittenValues.concat([written, deletes]) if gone else written
+        written = WrittenValues.none()
     if known is None:
         yield written
-
-
-def deletes(keys: list[bytes]) -> Columns:
-    """Return deletes of keys as `ShardValues.apply` takes writes."""
-    n = len(keys)
-    cols: dict[str, Array] = {
-        "tag": np.zeros(n, np.uint8), "number": np.zeros(n, np.int64),
-        "version": np.zeros(n, np.int64),
-    }
-    return Columns(cols, {"key": Ragged.of(keys), "text": Ragged.empty(n)})

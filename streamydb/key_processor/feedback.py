@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import attrgetter
+from typing import Final
 
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.plans import OpenPlan, PlanName
+from streamydb.columns.messages import Feedback, Token
+from streamydb.columns.plans import OpenPlan
+from streamydb.columns.protocol import BlockReader
 from streamydb.columns.sizes import Sizes
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
@@ -13,8 +16,7 @@ from streamydb.key_processor.state import ShardState
 
 __all__ = ["PlanFeedback"]
 
-_Piece = tuple[int, int, bytes]
-"""Executing partition, chunk, block."""
+_KEPT: Final = BlockReader(Feedback)
 
 
 class PlanFeedback:
@@ -28,10 +30,10 @@ class PlanFeedback:
         self._blobs = blobs
         self._shard = shard
         self._sizes = sizes
-        self._fresh: list[_Piece] = []
+        self._fresh: list[Feedback] = []
 
-    def collect(self, header: dict[str, Any], block: bytes) -> None:
-        """Note a feedback block or token of the plan in flight, and count what is of no use.
+    def collect(self, told: Feedback | Token) -> None:
+        """Note feedback of the plan in flight, or a token of it, and count what is of no use.
 
         That is a repetition, or belongs to an attempt that was given up, perhaps long ago.
 
@@ -39,7 +41,7 @@ class PlanFeedback:
             InvariantViolation: one life made two plans of one number.
 
         """
-        meta, found = self._meta, PlanName.of(header)
+        meta, found = self._meta, told.plan
         wanted = None if meta.open is None else meta.open.name()
         if wanted is None or found[:2] != wanted[:2]:
             meta.ignored += 1
@@ -47,22 +49,22 @@ class PlanFeedback:
         if found != wanted:
             raise InvariantViolation(f"feedback is of {found}, but the plan in flight is {wanted}")
         if meta.open is not None:
-            checks.addressed(header, meta.open, self._shard, meta.config.shards)
-        name = f"{header['shard']}/{header['proc']}/{header['chunk']}"
+            checks.addressed(told, meta.open, self._shard, meta.config.shards)
+        name = f"{told.shard}/{told.proc}/{told.chunk}"
         if name in meta.tokens:
             meta.ignored += 1
             return
-        meta.tokens[name] = header["chunks"]
+        meta.tokens[name] = told.chunks
         if meta.open is not None:
-            meta.open.procs = sorted({*meta.open.procs, *header.get("more", [])})
-        meta.made = max(meta.made, header.get("made", 0))
-        meta.ends = meta.ends or header.get("ends", False)
-        if (fits := header.get("fits", 0)):
-            meta.fits = min(meta.fits or fits, fits)
+            meta.open.procs = sorted({*meta.open.procs, *told.more})
+        meta.made = max(meta.made, told.made or 0)
+        meta.ends = meta.ends or told.ends
+        if told.fits:
+            meta.fits = min(meta.fits or told.fits, told.fits)
         if self._sizes is not None:
-            self._sizes.hear(header.get("sizes", b""))
-        if header["kind"] == "feedback" and header["shard"] == self._shard:
-            self._fresh.append((header["proc"], header["chunk"], block))
+            self._sizes.hear(told.sizes)
+        if isinstance(told, Feedback) and told.shard == self._shard:
+            self._fresh.append(told)
 
     def is_complete(self, plan: OpenPlan) -> bool:
         """Tell whether every chunk for every shard from every partition of the plan has come."""
@@ -77,26 +79,24 @@ class PlanFeedback:
         return True
 
     def keep(self) -> None:
-        """Keep the blocks of this batch until the others have come."""
-        for proc, chunk, block in self._fresh:
-            name = f"feedback/{proc}/{chunk}"
+        """Keep the feedback of this batch until the rest has come."""
+        for told in self._fresh:
+            name = f"feedback/{told.proc}/{told.chunk}"
             self._meta.feedback.append(name)
-            self._blobs.put(name, block)
+            self._blobs.put(name, told.block())
         self._fresh = []
 
-    def take(self) -> list[bytes]:
-        """All blocks, by partition and chunk; the plan is in flight no more."""
+    def take(self) -> list[Feedback]:
+        """All feedback, by partition and chunk; the plan is in flight no more."""
         meta = self._meta
         kept = [self._kept(name) for name in meta.feedback]
         for name in meta.feedback:
             self._blobs.delete(name)
         meta.open, meta.tokens, meta.feedback = None, {}, []
-        found = sorted([*kept, *self._fresh], key=lambda piece: piece[:2])
-        return [block for _, _, block in found]
+        return sorted([*kept, *self._fresh], key=attrgetter("proc", "chunk"))
 
-    def _kept(self, name: str) -> _Piece:
+    def _kept(self, name: str) -> Feedback:
         block = self._blobs.get(name)
         if block is None:
             raise InvariantViolation(f"the feedback block {name} is missing from the state")
-        _, proc, chunk = name.split("/")
-        return int(proc), int(chunk), block
+        return _KEPT.read(block)

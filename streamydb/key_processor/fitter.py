@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.plans import FIRST_SHAPE
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.sizes import Sizes
-from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
 from streamydb.key_processor.grants import Granter
@@ -46,17 +46,17 @@ class PlanFitter:
         self._sizes = sizes
         self._planned: Fitted | None = None
 
-    def fit(self, records: Columns, begins: Begins) -> int:
+    def fit(self, records: TimedRecords, begins: Begins) -> int:
         """Return how many of the records are one plan, by the values they touch; keeps that of all.
 
         ``begins``: from where on values are bounded.
         """
-        meta, keys = self._meta, records.children["keys"][1]
+        meta, keys = self._meta, records.keys.rows
         plan, earlier = LAST_PLAN.of(records, meta.config.shards, _planned)
-        first = int(records.cols["part"][0]), int(records.cols["off"][0])
+        first = int(records.partition[0]), int(records.offset[0])
         bounded = begins.holds(VALUES_BOUNDED, *first)
         granter = Granter(self._shard, meta.config.shards, self._values, self._ids, bounded)
-        sizes = None if self._sizes is None else self._sizes.of(keys.cols["hash"][plan.first])
+        sizes = None if self._sizes is None else self._sizes.of(keys.hash[plan.first])
         most = granter.weigh(records, plan, self._bound, sizes)
         fits = most == len(records)
         self._planned = (plan, earlier, granter) if fits else None
@@ -64,7 +64,7 @@ class PlanFitter:
             meta.pace = max(2 * most, _PACE_MIN)
         return most
 
-    def fitted(self, released: Columns, begins: Begins) -> Fitted:
+    def fitted(self, released: TimedRecords, begins: Begins) -> Fitted:
         """The plan of what was released: plan, earlier transactions with the same id, and grants.
 
         What was cut off lies in blobs, and is read again each time; so no more is asked for than
@@ -84,10 +84,10 @@ class PlanFitter:
         return (self._meta.shape or FIRST_SHAPE).values_bytes_max
 
 
-def _planned(records: Columns, procs: int) -> Planned:
+def _planned(records: TimedRecords, procs: int) -> Planned:
     """Plan records for partitions; a plan that is used again is not checked again."""
-    valid = records.cols["kind"] != p.REJECTED
-    earlier = earlier_with_same_id(records.cols["id0"], valid)
+    valid = records.kind != p.REJECTED
+    earlier = earlier_with_same_id(records.id0, valid)
     plan = plan_transactions(records, earlier, procs)
     checks.planned(records, plan, earlier, procs)
     return plan, earlier

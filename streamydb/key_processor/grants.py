@@ -10,22 +10,37 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
+from streamydb.columns.grant_rows import (
+    GrantedKeys,
+    GrantedTransactions,
+    RangeRows,
+    SlotRows,
+)
 from streamydb.columns.jit import leaf
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.columns.record_rows import HomeRows, ReleasedRecords, TimedRecords
 from streamydb.columns.sizes import SYSTEM, only_system
-from streamydb.columns.table import Array, Columns, Ragged, chunk_bounds, starts_of
+from streamydb.columns.table import (
+    Array,
+    ChildRows,
+    ColumnTable,
+    Ragged,
+    chunk_bounds,
+    starts_of,
+)
 from streamydb.columns.timeline import Timeline
+from streamydb.columns.value_rows import ValueRows
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.deadlines import untimely
 from streamydb.key_processor.expiry import may_write, written_keys
+from streamydb.key_processor.id_rows import HomeIds, IdUse, RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.weights import affordable
 from streamydb.sorter.planner import Plan
 
-__all__ = ["Granter", "in_blocks"]
+__all__ = ["Granter", "PartGrant", "in_blocks"]
 
 _ROW_BYTES: Final = 8
 """Of a key, a step or a slot beside its texts: few, so that most plans are one block."""
@@ -47,7 +62,15 @@ class _Found(NamedTuple):
 
     owned: Ints
     keys: Ragged
-    values: Columns
+    values: ValueRows
+
+
+class PartGrant(NamedTuple):
+    """All that a shard grants to partition ``proc``, but ranges."""
+
+    proc: int
+    txns: GrantedTransactions
+    slots: SlotRows
 
 
 @dataclass(slots=True)
@@ -63,11 +86,11 @@ class Granter:
     ids: IdWindow
     bounded: bool = True
     over: bool = False
-    used: Columns = field(default_factory=lambda: Columns({}))
-    repeats: Columns = field(default_factory=lambda: Columns({}))
+    used: UsedIds = field(default_factory=UsedIds.none)
+    repeats: RepeatedIds = field(default_factory=RepeatedIds.none)
     _found: _Found | None = None
 
-    def weigh(self, released: Columns, plan: Plan, bound: int, sizes: Ints | None) -> int:
+    def weigh(self, released: TimedRecords, plan: Plan, bound: int, sizes: Ints | None) -> int:
         """Return how many of the first records may be one plan: all of them, or fewer, but at least
         one.
 
@@ -81,11 +104,11 @@ class Granter:
             bound: bytes of the values that a plan may touch.
             sizes: of the slots' values, as all shards know them; None: only this shard has values.
         """
-        keys = released.children["keys"][1]
-        owned = np.flatnonzero(keys.cols["hash"][plan.first] % np.uint64(self.shards) == self.shard)
-        texts = keys.texts["key"].take(plan.first[owned])
+        keys = released.keys.rows
+        owned = np.flatnonzero(keys.hash[plan.first] % np.uint64(self.shards) == self.shard)
+        texts = keys.key.take(plan.first[owned])
         if len(released) == 1:
-            self._found = _Found(owned, texts, self._of_one(texts, int(released.cols["ts"][0])))
+            self._found = _Found(owned, texts, self._of_one(texts, int(released.ts_ms[0])))
             return 1
         if sizes is not None:
             most = affordable(released, plan, sizes, bound)
@@ -101,7 +124,7 @@ class Granter:
         self._found = _Found(owned, texts, found or self.values.read(texts))
         return len(released)
 
-    def written(self, released: Columns, plan: Plan) -> set[bytes]:
+    def written(self, released: TimedRecords, plan: Plan) -> set[bytes]:
         """Return the keys that live here and that the plan may write, so that it is known to whom
         executes it when they end; those without their values are not among them.
         """
@@ -109,7 +132,7 @@ class Granter:
         found = written_keys(released, plan, owned)
         return {key for key in found if key[0] == SYSTEM} if self.over else found
 
-    def _of_one(self, texts: Ragged, ts_ms: int) -> Columns:
+    def _of_one(self, texts: Ragged, ts_ms: int) -> ValueRows:
         """Return the values for a transaction that is alone in its plan, unless they are surely too
         large.
         """
@@ -129,30 +152,28 @@ class Granter:
         return int(sizes.sum())
 
     def grants(
-        self, released: Columns, plan: Plan, earlier: Ints, *, ends: bool = False
-    ) -> list[tuple[int, Columns, Columns]]:
-        """Yield (partition, transactions, slots) for every partition to which this shard grants
-        something.
+        self, released: ReleasedRecords, plan: Plan, earlier: Ints, *, ends: bool = False
+    ) -> list[PartGrant]:
+        """Return what every partition gets to which this shard grants something.
 
         The plan has been weighed, and may be one. The ids to remember are then in ``used``, and the
         transactions that repeat one of an earlier plan in ``repeats``. ``ends``: keys may end in
         the plan, so it is told which of them it may write.
         """
-        counts, _ = released.children["keys"]
-        at_home = np.flatnonzero(released.children["home"][0] == 1)
+        counts, _ = released.keys
+        at_home = np.flatnonzero(released.home.counts == 1)
         txns = self._transactions(released, plan, earlier, at_home)
         if self._found is None:
             raise InvariantViolation("a plan is granted before it was weighed")
-        owned, texts, slots = self._found
-        slots.cols["slot"] = owned
-        slots.texts["key"] = texts
-        if plan.ranges is not None:
-            slots.cols["covered"] = plan.ranges.covered[owned].astype(np.uint8)
-        if ends:
-            slots.cols["written"] = may_write(released, plan)[owned].astype(np.uint8)
+        owned, texts, found = self._found
+        covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
+        written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
+        slots = SlotRows(
+            found.tag, found.number, found.version, owned, covered, written, found.text, texts
+        )
         procs = plan.procs()
         if len(procs) == 1:
-            return [(procs[0], txns, slots)]
+            return [PartGrant(procs[0], txns, slots)]
         wanted = _slots_by_proc(plan, counts, owned, procs)
         home_proc = plan.proc[at_home]
         grants = []
@@ -160,11 +181,11 @@ class Granter:
             part = txns.take(np.flatnonzero(home_proc == proc))
             values = slots.take(wanted[proc])
             if len(part) or len(values) or plan.ranges is not None or ends:
-                grants.append((proc, part, values))
+                grants.append(PartGrant(proc, part, values))
         return grants
 
     def ranges(
-        self, released: Columns, plan: Plan, bound: int, timeline: Timeline | None = None
+        self, released: ReleasedRecords, plan: Plan, bound: int, timeline: Timeline | None = None
     ) -> RangeGrants:
         """Return the ranges of the plan as they are here; at most ``bound`` bytes, about.
 
@@ -175,77 +196,68 @@ class Granter:
         return range_grants(released, plan, here, bound // self.shards)
 
     def _transactions(
-        self, released: Columns, plan: Plan, earlier: Ints, at_home: Ints
-    ) -> Columns:
+        self, released: ReleasedRecords, plan: Plan, earlier: Ints, at_home: Ints
+    ) -> GrantedTransactions:
         """Return the payloads that live here, with positions, slots of all keys, and duplicates
         marked.
         """
-        home = released.children["home"][1]
-        every = len(at_home) == len(released)
-        counts, _ = released.children["keys"]
-        keys = (counts, Columns({"slot": plan.slot}))
-        base = Columns({name: released.cols[name] for name in _POSITION}, {}, {"keys": keys})
-        base = base if every else base.take(at_home)
+        home = released.home.rows
+        base = _Places(
+            released.seq, released.ts_ms, released.partition, released.offset, released.kind,
+            ChildRows(released.keys.counts, GrantedKeys(plan.slot)),
+        )
+        base = base if len(at_home) == len(released) else base.take(at_home)
         duplicates = self._duplicates(released, home, at_home, earlier)
-        cols = {
-            **base.cols,
-            "code": home.cols["code"],
-            "duplicate": duplicates.kind,
-            "original": duplicates.of,
-        }
-        children = {"keys": base.children["keys"], "steps": home.children["steps"]}
-        return Columns(cols, home.texts, children)
+        return GrantedTransactions(
+            base.seq, base.ts_ms, base.partition, base.offset, base.kind, home.code,
+            duplicates.kind, duplicates.of, home.id, home.raw, base.keys, home.steps,
+        )
 
     def _duplicates(
-        self, released: Columns, home: Columns, at_home: Ints, earlier: Ints
+        self, released: ReleasedRecords, home: HomeRows, at_home: Ints, earlier: Ints
     ) -> _Duplicates:
         """Find the transactions whose id was used before, and note the ids of the others."""
-        cols = {name: released.cols[name][at_home] for name in (*_POSITION, "id0", "id1")}
-        cols["payload"], cols["deadline"] = home.cols["payload"], home.cols["deadline"]
-        seqs = cols["seq"]
-        valid = cols["kind"] != p.REJECTED
-        cols["refused"] = untimely(cols["deadline"], cols["ts"])
-        id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
-        before = int(released.cols["seq"][0]) - 1
+        own = HomeIds(
+            released.seq[at_home], released.ts_ms[at_home], released.partition[at_home],
+            released.offset[at_home], released.kind[at_home], released.id0[at_home],
+            released.id1[at_home], home.payload, home.deadline,
+        )
+        seqs, valid = own.seq, own.valid()
+        refused = untimely(own.deadline, own.ts_ms)
+        id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
+        before = int(released.seq[0]) - 1
         last = self.ids.last_use(id0, id1, before)
         found = _Duplicates(np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64))
         hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
         suspects = np.union1d(hit, _repeated(earlier, at_home))
         if len(suspects):
-            self._resolve(suspects, cols, last, found)
+            self._resolve(suspects, own, last, found)
         fresh = valid & (found.kind == NOT_A_DUPLICATE)
-        found.kind[fresh] = cols["refused"][fresh]
-        used = np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE))
-        names = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
-        self.used = Columns({name: cols[name][used] for name in names})
-        again, cols["original"] = np.flatnonzero(found.kind == WINDOW_DUPLICATE), found.of
-        self.repeats = Columns(
-            {name: cols[name][again] for name in ("seq", "ts", "part", "off", "original")},
-            {"id": home.texts["id"].take(again)},
-        )
+        found.kind[fresh] = refused[fresh]
+        self.used = own.used(np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE)))
+        again = np.flatnonzero(found.kind == WINDOW_DUPLICATE)
+        self.repeats = own.repeats(again, found.of, home.id)
         return found
 
-    def _resolve(
-        self, suspects: Ints, cols: dict[str, Array], last: Ints, found: _Duplicates
-    ) -> None:
+    def _resolve(self, suspects: Ints, ids: HomeIds, last: Ints, found: _Duplicates) -> None:
         """Decide in seq order which suspects are duplicates, and of which transaction."""
-        in_plan: dict[tuple[int, int], dict[str, int]] = {}
+        in_plan: dict[tuple[int, int], IdUse] = {}
+        refused = untimely(ids.deadline, ids.ts_ms)
         for i in suspects.tolist():
-            key = (int(cols["id0"][i]), int(cols["id1"][i]))
-            own = {name: int(cols[name][i]) for name in ("seq", "ts", "payload", "deadline")}
-            seq, ts = own["seq"], own["ts"]
+            key = (int(ids.id0[i]), int(ids.id1[i]))
+            own = ids.use(i)
             use = in_plan.get(key)
             inside = use is not None
             if use is None:
-                use = self.ids.repeated(int(last[i]), seq, ts)
-            elif not self.ids.remembers((use["seq"], use["deadline"]), seq, ts):
+                use = self.ids.repeated(int(last[i]), own.seq, own.ts_ms)
+            elif not self.ids.remembers((use.seq, use.deadline), own.seq, own.ts_ms):
                 use = None
             if use is None:
-                if cols["refused"][i] == NOT_A_DUPLICATE:
+                if refused[i] == NOT_A_DUPLICATE:
                     in_plan[key] = own
                 continue
-            found.of[i] = use["seq"]
-            if use["payload"] != own["payload"]:
+            found.of[i] = use.seq
+            if use.payload != own.payload:
                 found.kind[i] = REUSED
             elif inside:
                 found.kind[i] = PLAN_DUPLICATE
@@ -253,17 +265,28 @@ class Granter:
                 found.kind[i] = WINDOW_DUPLICATE
 
 
+class _Places(ColumnTable, frozen=True):
+    """The places and kinds of records, and the slots of their keys."""
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    kind: npt.NDArray[np.uint8]
+    keys: ChildRows[GrantedKeys]
+
+
 def in_blocks(
-    txns: Columns, slots: Columns, ranges: Columns | None = None
-) -> Iterator[tuple[Columns, Columns, Columns | None]]:
+    txns: GrantedTransactions, slots: SlotRows, ranges: RangeRows | None = None
+) -> Iterator[tuple[GrantedTransactions, SlotRows, RangeRows | None]]:
     """A grant in pieces of at most some `BLOCK_BYTES_MAX` of keys, values and payloads, at least
     one; ranges in pieces of their own.
     """
-    counts, steps = txns.children["steps"]
-    ends = np.concatenate([[0], np.cumsum(steps.texts["operand"].lengths())])
-    rows = counts + txns.children["keys"][0]
-    home = txns.texts["raw"].lengths() + np.diff(ends[starts_of(counts)]) + _ROW_BYTES * rows
-    held = slots.texts["text"].lengths() + slots.texts["key"].lengths() + _ROW_BYTES
+    counts, steps = txns.steps
+    ends = np.concatenate([[0], np.cumsum(steps.operand.lengths())])
+    rows = counts + txns.keys.counts
+    home = txns.raw.lengths() + np.diff(ends[starts_of(counts)]) + _ROW_BYTES * rows
+    held = slots.text_bytes() + _ROW_BYTES
     parts = [(txns.part(a, b), slots.part(0, 0)) for a, b in _cut(home)]
     parts += [(txns.part(0, 0), slots.part(a, b)) for a, b in _cut(held)]
     if len(parts) == 2:
@@ -286,9 +309,6 @@ def _repeated(earlier: Ints, at_home: Ints) -> Ints:
     if not len(later):
         return later
     return np.flatnonzero(np.isin(at_home, np.concatenate([later, earlier[later]])))
-
-
-_POSITION = ("seq", "ts", "part", "off", "kind")
 
 
 @leaf

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from streamydb.columns.jit import leaf
 from streamydb.columns.program import ENTRY
-from streamydb.columns.table import Array, Columns
+from streamydb.columns.table import Array
+from streamydb.key_processor.id_rows import UsedIds
 
 __all__ = [
     "FIRST_CAPACITY", "Fill", "IdTables", "capacity_of", "entries_of", "insert", "make", "probe",
@@ -117,9 +118,8 @@ def capacity_of(ids: int) -> int:
     return max(FIRST_CAPACITY, 1 << (2 * ids - 1).bit_length()) if ids else FIRST_CAPACITY
 
 
-def entries_of(rows: Columns) -> npt.NDArray[Any]:
-    """Rows as a table keeps them: columns id0, id1, seq."""
+def entries_of(rows: UsedIds) -> npt.NDArray[Any]:
+    """Rows as a table keeps them."""
     entries = np.empty(len(rows), ENTRY)
-    for name in ("id0", "id1", "seq"):
-        entries[name] = rows.cols[name]
+    entries["id0"], entries["id1"], entries["seq"] = rows.id0, rows.id1, rows.seq
     return entries

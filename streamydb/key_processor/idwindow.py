@@ -15,7 +15,7 @@ more, however many transactions a second there are.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,8 +24,10 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import Array, Columns, chunk_bounds
+from streamydb.columns.table import Array, chunk_bounds
+from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.id_rows import IdUse, UsedIds
 from streamydb.key_processor.idtable import (
     IdTables,
     capacity_of,
@@ -36,6 +38,8 @@ from streamydb.key_processor.idtable import (
 )
 
 __all__ = ["DeadlineSpan", "IdRun", "IdWindow", "IdWindowState"]
+
+_Rows = TypeVar("_Rows", UsedIds, Verdicts)
 
 SPAN_MS = 20_000
 """Commit time whose deadlines share a table: longer means fewer tables, and ids kept longer."""
@@ -88,7 +92,7 @@ class IdWindow:
         self.state = state
         self._blobs = blobs
         self._tables = tables
-        self._loaded: dict[str, Columns] = {}
+        self._loaded: dict[str, UsedIds | Verdicts] = {}
         self._held = 0
 
     def last_use(self, id0: Array, id1: Array, upto: int) -> npt.NDArray[np.int64]:
@@ -130,9 +134,8 @@ class IdWindow:
         """
         return used[0] > max(seq - self.state.window, 0) or 0 < used[1] >= ts
 
-    def repeated(self, original: int, seq: int, ts: int) -> dict[str, int] | None:
-        """Return the use at ``original`` if a record at ``seq`` and ``ts`` repeats it: payload and
-        so on.
+    def repeated(self, original: int, seq: int, ts: int) -> IdUse | None:
+        """Return the use at ``original`` if a record at ``seq`` and ``ts`` repeats it.
 
         Raises:
             InvariantViolation: it is to be remembered, and is not.
@@ -140,15 +143,15 @@ class IdWindow:
         if original <= 0:
             return None
         if not self.remembers((original, 0), seq, ts):
-            found = self._find([span.ids for span in self.state.spans.values()], original)
-            if found is None or int(found[0].cols["deadline"][found[1]]) < ts:
+            spans = [span.ids for span in self.state.spans.values()]
+            found = self._find(spans, original, UsedIds)
+            if found is None or found[0].use(found[1]).deadline < ts:
                 return None
         return self.use(original)
 
-    def remember(self, used: Columns, first: int, last: int, ts: int = 0) -> None:
+    def remember(self, used: UsedIds, first: int, last: int, ts: int = 0) -> None:
         """Add the ids used by the transactions from ``first`` on, in seq order.
 
-        Columns: id0, id1, payload, seq, ts, part, off, and deadline (0: none) if there are any.
         What nobody after (``last``, ``ts``) asks for is dropped only afterwards, and tables only
         when this step has begun without their blobs: a table must never look complete while it
         lacks what the state of a repeated batch still remembers.
@@ -160,12 +163,11 @@ class IdWindow:
         self._join(ts)
         self._drop_tables((first - 1) // self.state.window - 2, spans)
 
-    def _remember(self, used: Columns, first: int) -> None:
-        deadlines = used.cols.get("deadline")
-        numbers = _NO_SPANS
+    def _remember(self, used: UsedIds, first: int) -> None:
+        deadlines = used.deadline
         if deadlines is not None:
             numbers = np.where(deadlines > 0, deadlines // self.state.span_ms, -1)
-            plain = Columns({name: col for name, col in used.cols.items() if name != "deadline"})
+            plain = used.undated()
             for number in np.unique(numbers[numbers >= 0]).tolist():
                 rows = used.take(np.flatnonzero(numbers == number))
                 table = self._span(number, first - 1)
@@ -175,29 +177,27 @@ class IdWindow:
             used = plain.take(np.flatnonzero(numbers < 0)) if len(numbers) else plain
         if not len(used):
             return
-        generations = used.cols["seq"] // self.state.window
+        generations = used.seq // self.state.window
         for g in np.unique(generations).tolist():
             table = self._generation(g, first - 1)
             rows = used.take(np.flatnonzero(generations == g))
             insert(self._tables, f"g{g}", table, entries_of(rows))
         self._append(self.state.ids, "ids", used)
 
-    def conclude(self, verdicts: Columns) -> None:
-        """Add finished results (column seq, text result) of transactions that are not plain
-        commits.
-        """
+    def conclude(self, verdicts: Verdicts) -> None:
+        """Add the results of transactions that have finished, and are no plain commits."""
         if not len(verdicts):
             return
-        rest = verdicts.take(np.argsort(verdicts.cols["seq"], kind="stable"))
+        rest = verdicts.take(np.argsort(verdicts.seq, kind="stable"))
         for span in self.state.spans.values():
-            own = self._of_span(span, rest.cols["seq"])
+            own = self._of_span(span, rest.seq)
             if own.any():
                 self._append_verdicts(span.verdicts, rest.take(np.flatnonzero(own)))
                 rest = rest.take(np.flatnonzero(~own))
         self._append_verdicts(self.state.verdicts, rest)
 
-    def _append_verdicts(self, runs: list[IdRun], rows: Columns) -> None:
-        sizes = rows.texts["result"].lengths()
+    def _append_verdicts(self, runs: list[IdRun], rows: Verdicts) -> None:
+        sizes = rows.result.lengths()
         for start, end in chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, _RUN_ROWS_MAX):
             self._append(runs, "verdicts", rows.part(start, end))
 
@@ -206,43 +206,47 @@ class IdWindow:
         own = np.zeros(len(seqs), np.bool_)
         for run in span.ids:
             if len(seqs) and run.last >= seqs[0] and run.first <= seqs[-1]:
-                own |= np.isin(seqs, self._load(run.name).cols["seq"])
+                own |= np.isin(seqs, self._load(run.name, UsedIds).seq)
         return own
 
-    def use(self, seq: int) -> dict[str, int]:
-        """Return the entry of the use of the id at ``seq``: payload, ts, part, off."""
-        found = self._find([self.state.ids, *(s.ids for s in self.state.spans.values())], seq)
+    def use(self, seq: int) -> IdUse:
+        """Return the use of the id at ``seq``."""
+        runs = [self.state.ids, *(span.ids for span in self.state.spans.values())]
+        found = self._find(runs, seq, UsedIds)
         if found is None:
             raise InvariantViolation(f"transaction {seq} is in an id table but not in the state")
         table, row = found
-        return {name: int(col[row]) for name, col in table.cols.items()}
+        return table.use(row)
 
     def verdict(self, seq: int) -> bytes | None:
         """The finished result at ``seq``; None for a plain commit."""
-        spans = self.state.spans.values()
-        found = self._find([self.state.verdicts, *(span.verdicts for span in spans)], seq)
-        return None if found is None else found[0].texts["result"][found[1]]
+        runs = [self.state.verdicts, *(span.verdicts for span in self.state.spans.values())]
+        found = self._find(runs, seq, Verdicts)
+        return None if found is None else found[0].result[found[1]]
 
-    def _find(self, lists: list[list[IdRun]], seq: int) -> tuple[Columns, int] | None:
+    def _find(
+        self, lists: list[list[IdRun]], seq: int, kind: type[_Rows]
+    ) -> tuple[_Rows, int] | None:
         for run in (run for runs in lists for run in runs):
             if run.first <= seq <= run.last:
-                table = self._load(run.name)
-                row = int(np.searchsorted(table.cols["seq"], seq))
-                if row < len(table) and table.cols["seq"][row] == seq:
+                table = self._load(run.name, kind)
+                row = int(np.searchsorted(table.seq, seq))
+                if row < len(table) and table.seq[row] == seq:
                     return table, row
         return None
 
-    def _load(self, name: str) -> Columns:
-        found = self._loaded.get(name)
-        if found is None:
-            data = self._blobs.get(name)
-            if data is None:
-                raise InvariantViolation(f"the blob {name} is missing from the state")
-            found = Columns.unflatten(unpack(data)[1])
-            self._keep(name, found, len(data))
+    def _load(self, name: str, kind: type[_Rows]) -> _Rows:
+        known = self._loaded.get(name)
+        if isinstance(known, kind):
+            return known
+        data = self._blobs.get(name)
+        if data is None:
+            raise InvariantViolation(f"the blob {name} is missing from the state")
+        found = kind.unflatten(unpack(data)[1])
+        self._keep(name, found, len(data))
         return found
 
-    def _keep(self, name: str, table: Columns, size: int) -> None:
+    def _keep(self, name: str, table: UsedIds | Verdicts, size: int) -> None:
         """Keep a table in memory, and others only while all are not too much."""
         self._held += size
         if self._held > _HELD_BYTES_MAX:
@@ -264,7 +268,7 @@ class IdWindow:
         found = self._tables.get(name)
         if number < 0:
             if found is None:
-                rows = [entries_of(self._load(run.name)) for run in runs]
+                rows = [entries_of(self._load(run.name, UsedIds)) for run in runs]
                 found = make(self._tables, name, np.concatenate(rows))
             return found
         if found is None:  # about as large as the others, or it grows
@@ -290,14 +294,14 @@ class IdWindow:
             return table
         for run in runs:
             if run.last > max(complete, low - 1) and run.first <= high:
-                rows = self._load(run.name)
-                seqs = rows.cols["seq"]
+                rows = self._load(run.name, UsedIds)
+                seqs = rows.seq
                 wanted = np.flatnonzero((seqs > complete) & (seqs >= low) & (seqs <= high))
                 table = insert(self._tables, name, table, entries_of(rows.take(wanted)))
         table[0]["seq"] = max(complete, high)
         return table
 
-    def _append(self, runs: list[IdRun], kind: str, rows: Columns) -> None:
+    def _append(self, runs: list[IdRun], kind: str, rows: _Rows) -> None:
         """Append a blob, merged with its predecessors while they are small; rows in seq order.
 
         Verdicts of single transactions come in any order, so their runs may overlap.
@@ -310,17 +314,17 @@ class IdWindow:
             if size > limits.BLOCK_BYTES_MAX:
                 break
             last = runs.pop()
-            merged.insert(0, self._load(last.name))
+            merged.insert(0, self._load(last.name, type(rows)))
             self._blobs.delete(last.name)
-        table = Columns.concat(merged)
-        if np.any(np.diff(table.cols["seq"]) < 0):
-            table = table.take(np.argsort(table.cols["seq"], kind="stable"))
+        table = type(rows).concat(merged)
+        if np.any(np.diff(table.seq) < 0):
+            table = table.take(np.argsort(table.seq, kind="stable"))
         name = f"{kind}/{self.state.next_blob}"
         self.state.next_blob += 1
         data = pack(table.flatten())
         self._blobs.put(name, data)
         self._keep(name, table, len(data))
-        seqs = table.cols["seq"]
+        seqs = table.seq
         runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1]), len(data)))
 
     def _expire(self, seq: int, ts: int) -> None:
@@ -360,17 +364,19 @@ class IdWindow:
         """One span of the blobs of several, small blobs merged."""
         found = parts[0]
         for part in parts[1:]:
-            self._adopt(found.ids, "ids", part.ids)
-            self._adopt(found.verdicts, "verdicts", part.verdicts)
+            self._adopt(found.ids, "ids", part.ids, UsedIds)
+            self._adopt(found.verdicts, "verdicts", part.verdicts, Verdicts)
         return found
 
-    def _adopt(self, runs: list[IdRun], kind: str, others: list[IdRun]) -> None:
+    def _adopt(
+        self, runs: list[IdRun], kind: str, others: list[IdRun], table: type[_Rows]
+    ) -> None:
         """Add blobs to others; what is small is merged."""
         for other in others:
             if 2 * other.rows > _RUN_ROWS_MAX or 2 * other.bytes > limits.BLOCK_BYTES_MAX:
                 runs.append(other)
             else:
-                rows = self._load(other.name)
+                rows = self._load(other.name, table)
                 self._blobs.delete(other.name)
                 self._append(runs, kind, rows)
 
@@ -399,9 +405,6 @@ def _begin(table: npt.NDArray[Any], first: int) -> None:
     table[0]["id1"] = first
 
 
-def _bytes_of(rows: Columns) -> int:
+def _bytes_of(rows: UsedIds | Verdicts) -> int:
     """Return how many bytes the texts of some rows have."""
-    return sum(len(text.data) for text in rows.texts.values())
-
-
-_NO_SPANS = np.empty(0, np.int64)
+    return len(rows.result.data) if isinstance(rows, Verdicts) else 0

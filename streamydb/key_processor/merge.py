@@ -8,6 +8,7 @@ a part or two of each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +17,23 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
-from streamydb.columns.table import Columns, chunk_bounds
+from streamydb.columns.table import ColumnTable, chunk_bounds
+from streamydb.columns.value_rows import WrittenValues
 
 __all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
 
 _ROW_BYTES = 24
 Hashes = npt.NDArray[np.uint64]
 
+Rows = TypeVar("Rows", bound=ColumnTable)
 
-def sizes_of(table: Columns) -> npt.NDArray[np.int64]:
+
+def sizes_of(table: ColumnTable) -> npt.NDArray[np.int64]:
     """About how many bytes each row takes."""
-    sizes = np.full(len(table), _ROW_BYTES, np.int64)
-    for text in table.texts.values():
-        sizes += text.lengths()
-    return sizes
+    return table.text_bytes() + _ROW_BYTES
 
 
-def slices(table: Columns) -> Iterator[Columns]:
+def slices(table: Rows) -> Iterator[Rows]:
     """The table in runs of rows of at most a part, at least one row each; shares the arrays."""
     sizes = sizes_of(table)
     if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
@@ -42,21 +43,23 @@ def slices(table: Columns) -> Iterator[Columns]:
         yield table.part(start, end)
 
 
-def sorted_by_hash(table: Columns) -> Columns:
+def sorted_by_hash(table: WrittenValues) -> WrittenValues:
     """The rows in the order of their keys' hashes."""
-    return table.take(np.argsort(hash_ragged(table.texts["key"]), kind="stable"))
+    return table.take(np.argsort(hash_ragged(table.key), kind="stable"))
 
 
-def latest(tables: Sequence[Columns], *, drop_absent: bool, ordered: bool = False) -> Columns:
+def latest(
+    tables: Sequence[WrittenValues], *, drop_absent: bool, ordered: bool = False
+) -> WrittenValues:
     """The last write of every key, oldest table first; ``ordered``: by the keys' hashes."""
-    every = Columns.concat(tables)
-    keys = every.texts["key"]
+    every = WrittenValues.concat(tables)
+    keys = every.key
     hashes = hash_ragged(keys)
     slot, first = intern(hashes, keys)
     last = np.zeros(len(first), np.int64)
     last[slot] = np.arange(len(keys))
     if drop_absent:
-        last = last[every.cols["tag"][last] != p.ABSENT]
+        last = last[every.tag[last] != p.ABSENT]
     if ordered:
         last = last[np.argsort(hashes[last], kind="stable")]
     return every.take(last)
@@ -65,9 +68,9 @@ def latest(tables: Sequence[Columns], *, drop_absent: bool, ordered: bool = Fals
 class _Run:
     """The parts of one blob, read as far as they are needed."""
 
-    def __init__(self, parts: Iterable[Columns]) -> None:
+    def __init__(self, parts: Iterable[WrittenValues]) -> None:
         self._parts = iter(parts)
-        self._rows: Columns | None = None
+        self._rows: WrittenValues | None = None
         self._hashes: Hashes = np.empty(0, np.uint64)
         self.more = True
         self.read_on()
@@ -78,15 +81,15 @@ class _Run:
         if part is None:
             self.more = False
             return
-        self._rows = part if self._rows is None else Columns.concat([self._rows, part])
-        self._hashes = hash_ragged(self._rows.texts["key"])
+        self._rows = part if self._rows is None else WrittenValues.concat([self._rows, part])
+        self._hashes = hash_ragged(self._rows.key)
 
     @property
     def known(self) -> int:
         """The last hash that was read."""
         return int(self._hashes[-1])
 
-    def take(self, bound: int | None) -> Columns | None:
+    def take(self, bound: int | None) -> WrittenValues | None:
         """Give away what lies below ``bound``; everything without one."""
         rows, n = self._rows, len(self._hashes)
         below = n
@@ -100,7 +103,9 @@ class _Run:
         return rows.part(0, below)
 
 
-def merged(blobs: Sequence[Iterable[Columns]], *, drop_absent: bool) -> Iterator[Columns]:
+def merged(
+    blobs: Sequence[Iterable[WrittenValues]], *, drop_absent: bool
+) -> Iterator[WrittenValues]:
     """The last write of every key, in pieces in the order of the keys' hashes.
 
     Args:
@@ -124,18 +129,18 @@ def merged(blobs: Sequence[Iterable[Columns]], *, drop_absent: bool) -> Iterator
                 run.read_on()
 
 
-def parts_of(pieces: Iterable[Columns], bytes_max: int | None = None) -> Iterator[Columns]:
+def parts_of(pieces: Iterable[Rows], bytes_max: int | None = None) -> Iterator[Rows]:
     """Pieces put together to parts of about ``bytes_max`` (None: BLOCK_BYTES_MAX) at most."""
     most = limits.BLOCK_BYTES_MAX if bytes_max is None else bytes_max
-    gathered: list[Columns] = []
+    gathered: list[Rows] = []
     size = 0
     for piece in pieces:
         for rows in slices(piece):
             own = int(sizes_of(rows).sum())
             if gathered and size + own > most:
-                yield Columns.concat(gathered)
+                yield type(gathered[0]).concat(gathered)
                 gathered, size = [], 0
             gathered.append(rows)
             size += own
     if gathered:
-        yield Columns.concat(gathered)
+        yield type(gathered[0]).concat(gathered)

@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
+from streamydb.columns.grant_rows import RangeEntries, RangeRows
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
-from streamydb.columns.table import Columns, Ragged, chunk_bounds, starts_of
+from streamydb.columns.table import ChildRows, Ragged, chunk_bounds, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
@@ -174,12 +176,12 @@ class RangeGrants(NamedTuple):
     ``left_out``: the seq of the first transaction whose ranges do not fit into the plan; 0: none.
     """
 
-    by_proc: dict[int, Columns]
+    by_proc: dict[int, RangeRows]
     left_out: int
 
 
 def range_grants(
-    released: Columns, plan: Plan, own: OwnValues, bound: int
+    released: ReleasedRecords, plan: Plan, own: OwnValues, bound: int
 ) -> RangeGrants:
     """Return the ranges of a plan as this shard holds them.
 
@@ -195,18 +197,18 @@ def range_grants(
     ranges = plan.ranges
     if ranges is None:
         return RangeGrants({}, 0)
-    keys = released.children["keys"][1].texts["key"]
+    keys = released.keys.rows.key
     here = own.owned[ranges.covered[own.owned]]
     skip = set(keys.take(plan.first[here]).tolist())
     scanner = RangeScanner(
-        own.values, skip, own.ending(skip), int(released.cols["ts"][0])
+        own.values, skip, own.ending(skip), int(released.ts_ms[0])
     )
     starts = starts_of(ranges.counts)
     chosen: dict[int, set[int]] = {proc: set() for proc in plan.procs()}
     spent, left_out = 0, 0
     for number, i in enumerate(np.flatnonzero(ranges.counts).tolist()):
         if number and spent > bound:
-            left_out = int(released.cols["seq"][i])
+            left_out = int(released.seq[i])
             break
         named = ranges.slot[starts[i] : starts[i + 1]].tolist()
         read = ranges.read[starts[i] : starts[i + 1]].tolist()
@@ -228,43 +230,35 @@ def range_grants(
     )  # fmt: skip
 
 
-def _table(rows: list[tuple[Bounds, FoundRange, int]], *, ends: bool) -> Columns:
-    """Ranges as a grant carries them.
-
-    Columns count, version, ``whole`` (the entries are there), ``written`` (keys in it that live
-    here, and are granted one by one); texts start, end; children entries: tag, number, version;
-    key, text; and ``ending``, the same, if keys may end.
+def _table(rows: list[tuple[Bounds, FoundRange, int]], *, ends: bool) -> RangeRows:
+    """Return ranges as a grant carries them; the last number: keys in it that are granted one by
+    one. ``ends``: keys may end.
     """
-    children = {"entries": _entries([found.items or () for _, found, _ in rows])}
-    if ends:
-        children["ending"] = _entries([found.ending for _, found, _ in rows])
-    return Columns(
-        {
-            "count": np.array([found.keys for _, found, _ in rows], np.int64),
-            "version": np.array([found.version for _, found, _ in rows], np.int64),
-            "whole": np.array([found.items is not None for _, found, _ in rows], np.uint8),
-            "written": np.array([written for _, _, written in rows], np.int64),
-        },
-        {
-            "start": Ragged.of([start for (start, _), _, _ in rows]),
-            "end": Ragged.of([end for (_, end), _, _ in rows]),
-        },
-        children,
+    return RangeRows(
+        np.array([found.keys for _, found, _ in rows], np.int64),
+        np.array([found.version for _, found, _ in rows], np.int64),
+        np.array([found.items is not None for _, found, _ in rows], np.uint8),
+        np.array([written for _, _, written in rows], np.int64),
+        Ragged.of([start for (start, _), _, _ in rows]),
+        Ragged.of([end for (_, end), _, _ in rows]),
+        _entries([found.items or () for _, found, _ in rows]),
+        _entries([found.ending for _, found, _ in rows]) if ends else None,
     )
 
 
-def _entries(rows: Sequence[Sequence[tuple[bytes, bytes]]]) -> tuple[Ints, Columns]:
+def _entries(rows: Sequence[Sequence[tuple[bytes, bytes]]]) -> ChildRows[RangeEntries]:
     """Return items as a child of rows."""
     items = [item for row in rows for item in row]
-    entries = decoded(Ragged.of([item for _, item in items]))
-    entries.texts["key"] = Ragged.of([key for key, _ in items])
-    return np.array([len(row) for row in rows], np.int64), entries
+    values = decoded(Ragged.of([item for _, item in items]))
+    keys = Ragged.of([key for key, _ in items])
+    entries = RangeEntries(values.tag, values.number, values.version, values.text, keys)
+    return ChildRows(np.array([len(row) for row in rows], np.int64), entries)
 
 
-def blocks_of(ranges: Columns) -> list[Columns]:
+def blocks_of(ranges: RangeRows) -> list[RangeRows]:
     """Cut granted ranges into parts for one block each."""
-    counts, entries = ranges.children["entries"]
-    ends = starts_of(entries.texts["key"].lengths() + entries.texts["text"].lengths())
+    counts, entries = ranges.entries
+    ends = starts_of(entries.text_bytes())
     sizes = np.diff(ends[starts_of(counts)])
     bounds = chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes))
     return [ranges.part(start, end) for start, end in bounds]

@@ -10,22 +10,20 @@ chunk of feedback with each turn, so all shards wait for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import (
-    empty_verdicts,
-    empty_writes,
-    feedback_block,
-    results_block,
-)
 from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.messages import Feedback, KnownResults, RecordTexts
 from streamydb.columns.plans import OpenPlan
-from streamydb.columns.table import Columns, Ragged, chunk_bounds
+from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.errors import InvariantViolation
+from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.txn_processor.result import copy_of, plain_result
 
@@ -50,59 +48,59 @@ class RepeatedResults:
         self._ids = ids
         self._last: tuple[int, bytes] = (0, b"")
 
-    def first(self, rows: Columns, bound: int) -> tuple[Columns, int]:
+    def first(self, rows: RepeatedIds, bound: int) -> tuple[RepeatedIds, int]:
         """Return the rows of the first turn, and how many turns there are; keeps those of the
         others.
 
-        Args:
-            rows: columns seq, ts (ms), part, off, ``original`` (a seq); text id.
-            bound: bytes of results in a turn; at least one result.
+        ``bound``: bytes of results in a turn; at least one result.
         """
-        turns = chunk_bounds(self._sizes(rows.cols["original"]), bound, len(rows))
+        turns = chunk_bounds(self._sizes(rows.original), bound, len(rows))
         if len(turns) < 2:
             return rows, 1
-        rows.cols["turn"] = np.repeat(np.arange(len(turns)), [end - start for start, end in turns])
+        counts = [end - start for start, end in turns]
+        rows = rows.in_turns(np.repeat(np.arange(len(turns)), counts))
         self._blobs.put(_BLOB, pack(rows.flatten()))
         return rows.part(*turns[0]), len(turns)
 
-    def of_turn(self, turn: int) -> Columns | None:
+    def of_turn(self, turn: int) -> RepeatedIds | None:
         """The rows of a later turn; None after the last one. Then nothing is kept."""
         data = self._blobs.get(_BLOB)
         if data is None:
             return None
-        rows = Columns.unflatten(unpack(data)[1])
-        if turn == int(rows.cols["turn"].max()):
+        rows = RepeatedIds.unflatten(unpack(data)[1])
+        if rows.turn is None:
+            raise InvariantViolation(f"the blob {_BLOB} of the state tells no turns")
+        if turn == int(rows.turn.max()):
             self._blobs.delete(_BLOB)
-        return rows.take(np.flatnonzero(rows.cols["turn"] == turn))
+        return rows.take(np.flatnonzero(rows.turn == turn))
 
-    def blocks(self, rows: Columns) -> Iterator[bytes]:
-        """The results, in blocks of some `BLOCK_BYTES_MAX`."""
+    def results(self, rows: RepeatedIds) -> Iterator[KnownResults]:
+        """The results, in messages of some `BLOCK_BYTES_MAX`."""
         made: list[bytes] = []
         size, start = 0, 0
         for i, result in enumerate(self._results(rows)):
             if made and size + len(result) > limits.BLOCK_BYTES_MAX:
-                yield results_block(rows.texts["id"].part(start, i), Ragged.of(made))
+                yield _told(rows.id.part(start, i), made)
                 made, size, start = [], 0, i
             made.append(result)
             size += len(result)
         if made:
-            yield results_block(rows.texts["id"].part(start, len(rows)), Ragged.of(made))
+            yield _told(rows.id.part(start, len(rows)), made)
 
-    def _results(self, rows: Columns) -> Iterator[bytes]:
-        names = ("original", "seq", "ts", "part", "off")
-        places = zip(*(rows.cols[name].tolist() for name in names), strict=True)
-        for i, (original, *position) in enumerate(places):
+    def _results(self, rows: RepeatedIds) -> Iterator[bytes]:
+        columns = (rows.seq, rows.ts_ms, rows.partition, rows.offset)
+        places = zip(*(column.tolist() for column in columns), strict=True)
+        for i, (original, place) in enumerate(zip(rows.original.tolist(), places, strict=True)):
             if original != self._last[0]:
-                self._last = original, self._result(original, rows.texts["id"][i])
-            seq, ts, part, off = position
-            yield copy_of(self._last[1], (seq, ts, part, off))
+                self._last = original, self._result(original, rows.id[i])
+            yield copy_of(self._last[1], place)
 
     def _result(self, original: int, id_: bytes) -> bytes:
         kept = self._ids.verdict(original)
         if kept is not None:
             return kept
         use = self._ids.use(original)
-        return plain_result(id_, original, use["ts"], use["part"], use["off"])
+        return plain_result(id_, original, use.ts_ms, use.partition, use.offset)
 
     def _sizes(self, originals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Bytes of the result of each original, about."""
@@ -111,13 +109,16 @@ class RepeatedResults:
         return np.array(sizes, np.int64)[at] + _REST_BYTES
 
 
+def _told(ids: Ragged, results: list[bytes]) -> KnownResults:
+    return KnownResults(RecordTexts(ids, Ragged.of(results)))
+
+
 def turn_feedback(
-    plan: OpenPlan, turn: int, header: dict[str, Any], shards: int
-) -> Iterator[bytes]:
-    """Feedback that tells every shard of a turn; ``header``: incarnation, and ``proc``."""
+    plan: OpenPlan, turn: int, incarnation: str, proc: int, shards: int
+) -> Iterator[Feedback]:
+    """Yield the feedback that tells every shard of a turn; ``proc``: see `partition_of`."""
     for shard in range(shards):
-        told = {
-            **plan.name().fields(), **header, "shard": shard, "chunk": turn, "chunks": plan.turns,
-            "deltas": [],
-        }
-        yield feedback_block(told, empty_writes(), empty_verdicts())
+        yield Feedback(
+            plan=plan.name(), incarnation=incarnation, proc=proc, shard=shard, chunk=turn,
+            chunks=plan.turns, deltas=[], writes=WrittenValues.none(), verdicts=Verdicts.none(),
+        )

@@ -8,9 +8,10 @@ of what was read. Correctness does not depend on it, because any two pipelines w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
+
+from streamydb.columns.messages import Role
 
 __all__ = ["ShardRole"]
 
@@ -26,17 +27,17 @@ class ShardRole(msgspec.Struct):
     leads: bool = True
     covered: int = 0
 
-    def hear(self, headers: Iterable[dict[str, Any]]) -> bool:
-        """Take over the newest of some role blocks; whether there was one.
+    def hear(self, roles: Iterable[Role]) -> bool:
+        """Take over the newest of some roles; return True if there was one.
 
         Then it has to be said anew what is resolved: whoever led before may have died between two
         partitions, and the driver wants to know how far its shards are.
         """
         before = self.at
-        for header in headers:
-            self.covered = max(self.covered, header["covered"])
-            if header["at"] > self.at:
-                self.at, self.leads = header["at"], header["leads"]
+        for role in roles:
+            self.covered = max(self.covered, role.covered)
+            if role.at > self.at:
+                self.at, self.leads = role.at, role.leads
         return self.at > before
 
     def may_release(self, seq: int, limit: int) -> int:

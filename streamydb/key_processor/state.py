@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from streamydb.columns.digest import DigestState
 from streamydb.columns.plans import OpenPlan, PlanShape
+from streamydb.columns.protocol import Message
 from streamydb.columns.shards import ShardConfig, mismatch, taken_over, unreadable
 from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
@@ -19,13 +20,14 @@ from streamydb.key_processor.values import ValuesState
 from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.state import SorterState
 
-__all__ = ["NOT_YET", "CommonState", "EmittedBlock", "ShardState", "load", "load_or_begin"]
+__all__ = ["NOT_YET", "CommonState", "Emitted", "ShardState", "load", "load_or_begin"]
 
 NOT_YET = "~"
 """Greater than any JSON object: outputs of the plan come in later micro-batches, too."""
 
 
 _State = TypeVar("_State", bound="CommonState")
+_Message_co = TypeVar("_Message_co", bound=Message, covariant=True)
 
 
 class CommonState(msgspec.Struct):
@@ -76,8 +78,10 @@ class ShardState(CommonState):
 
 
 @dataclass(slots=True, frozen=True)
-class EmittedBlock:
-    """A block for executing partition ``proc``; ``seq`` is the last released, negative: resolved.
+class Emitted(Generic[_Message_co]):
+    """A message for executing partition ``proc``.
+
+    ``seq``: the last one that is released; negative: this tells that it is resolved.
 
     ``ignored``: how much feedback the shard has ignored so far. ``resolves``: the value of a
     resolved record that is true as soon as this micro-batch has ended, or `NOT_YET`: of two texts
@@ -85,7 +89,7 @@ class EmittedBlock:
     """
 
     proc: int
-    block: bytes
+    message: _Message_co
     seq: int
     ignored: int = 0
     resolves: str = ""

@@ -15,7 +15,8 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import Position
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_name
-from streamydb.columns.table import Array, Bytes, Columns, Ragged
+from streamydb.columns.table import Bytes, Ragged
+from streamydb.columns.value_rows import ValueRows, WrittenValues
 
 __all__ = [
     "INT_ITEM", "FileOrder", "Items", "ValueStore", "decoded", "items_of", "nearly_sorted",
@@ -107,29 +108,28 @@ class FileOrder(NamedTuple):
         return cls(np.argsort(prefixes), prefixes)
 
 
-def nearly_sorted(writes: Columns) -> Columns:
+def nearly_sorted(writes: WrittenValues) -> WrittenValues:
     """Writes in the order of the file, nearly."""
-    return writes.take(FileOrder.of(writes.texts["key"]).rows)
+    return writes.take(FileOrder.of(writes.key).rows)
 
 
 Items: TypeAlias = tuple[list[tuple[bytes, bytes]], list[bytes], list[bytes]]
 """What is put, keys that are deleted, and the names of what is put and ends."""
 
 
-def items_of(writes: Columns) -> Items:
+def items_of(writes: WrittenValues) -> Items:
     """Writes as items of the file: (key, encoded value) to put, keys to delete, and the names of
     what is put and ends.
     """
-    tags = writes.cols["tag"]
-    keys = writes.texts["key"].tolist()
+    tags = writes.tag
+    keys = writes.key.tolist()
     numbers = np.empty(len(tags), INT_ITEM)
-    numbers["version"], numbers["tag"] = writes.cols["version"], tags
-    numbers["number"] = writes.cols["number"]
+    numbers["version"], numbers["tag"], numbers["number"] = writes.version, tags, writes.number
     size = INT_ITEM.itemsize
     if (tags == p.INT).all():
         return list(zip(keys, numbers.view(f"V{size}").tolist(), strict=True)), [], []
     raw = numbers.tobytes()
-    texts = writes.texts["text"]
+    texts = writes.text
     puts, deletes, ends = [], [], []
     for i, (key, tag) in enumerate(zip(keys, tags.tolist(), strict=True)):
         if tag == p.INT:
@@ -184,9 +184,7 @@ def _decode(
     return tags, numbers, versions, texts, bounds
 
 
-def decoded(items: Ragged) -> Columns:
-    """Values from items of the file: columns tag, number, version; text. An empty item is absent.
-    """
+def decoded(items: Ragged) -> ValueRows:
+    """Return values from items of the file. An empty item is absent."""
     tags, numbers, versions, data, bounds = _decode(items.data, items.offsets)
-    cols: dict[str, Array] = {"tag": tags, "number": numbers, "version": versions}
-    return Columns(cols, {"text": Ragged(data, bounds)})
+    return ValueRows(tags, numbers, versions, Ragged(data, bounds))

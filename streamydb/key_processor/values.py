@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
-from streamydb.columns.blocks import empty_writes
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.scans import HEAD_BYTES, Scan, key_named
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor import checks, merge
 from streamydb.key_processor.value_store import (
@@ -75,7 +75,7 @@ class ShardValues:
         self._blobs = blobs
         self._store = store
 
-    def apply_all(self, tables: Callable[[], Iterable[Columns]]) -> None:
+    def apply_all(self, tables: Callable[[], Iterable[WrittenValues]]) -> None:
         """Apply the writes of one plan, each key at most once, one table after the other.
 
         ``tables``: gives them, the same ones whenever it is called. When the batch is repeated, the
@@ -90,7 +90,7 @@ class ShardValues:
         for table in tables():
             self.apply(table, ahead)
 
-    def apply(self, writes: Columns, ahead: Sequence[Position] = ()) -> None:
+    def apply(self, writes: WrittenValues, ahead: Sequence[Position] = ()) -> None:
         """Apply writes, each key at most once, to the state and the file.
 
         ``ahead``: if the file is there, it has them, or gets them with what follows.
@@ -102,8 +102,8 @@ class ShardValues:
         reached = _behind(before, data)
         done = {reached, *(position for position in ahead if position[0] > reached[0])}
         if self._store.position() not in done:
-            order = FileOrder.of(writes.texts["key"])
-            checks.written(writes.texts["key"], order)
+            order = FileOrder.of(writes.key)
+            checks.written(writes.key, order)
             items = items_of(writes.take(order.rows))
             attempt = 0
             while not self._store.apply(before, reached, *items):
@@ -121,16 +121,14 @@ class ShardValues:
         """Note in the file the base that its values are; a file that is elsewhere is left alone."""
         self._store.describe(self._at, base)
 
-    def read(self, keys: Ragged) -> Columns:
-        """Current values of keys: columns tag, number, version; text in canonical JSON where
-        opaque.
-        """
+    def read(self, keys: Ragged) -> ValueRows:
+        """Current values of keys."""
         found = self.read_within(keys, None)
         if found is None:
             raise InvariantViolation("values without a bound are over it")
         return found
 
-    def read_within(self, keys: Ragged, bytes_max: int | None) -> Columns | None:
+    def read_within(self, keys: Ragged, bytes_max: int | None) -> ValueRows | None:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
         order = FileOrder.of(keys).rows
         names = keys.take(order).tolist()
@@ -167,12 +165,12 @@ class ShardValues:
         return np.where(out == INT_ITEM.itemsize, 0, np.maximum(out - HEAD_BYTES, 0))
 
     @staticmethod
-    def sizes_of(values: Columns) -> Ints:
+    def sizes_of(values: ValueRows) -> Ints:
         """Return what `sizes` says of values that were read; (n,).
 
         The same to the byte, or a plan that fits by one would not fit by the other.
         """
-        sizes = values.texts["text"].lengths()
+        sizes = values.text.lengths()
         return np.where(sizes == INT_ITEM.itemsize - HEAD_BYTES, 0, sizes)
 
     def scan(self, wanted: Scan) -> list[tuple[bytes, bytes]]:
@@ -203,12 +201,12 @@ class ShardValues:
                 return
             after = found[-1]
 
-    def everything(self) -> Columns:
+    def everything(self) -> WrittenValues:
         """All live keys with their values, in no particular order; see `pieces`."""
         tables = list(self.pieces())
-        return Columns.concat(tables) if tables else empty_writes()
+        return WrittenValues.concat(tables) if tables else WrittenValues.none()
 
-    def pieces(self) -> Iterator[Columns]:
+    def pieces(self) -> Iterator[WrittenValues]:
         """All live keys with their values, in pieces: no more of them is held than a few parts."""
         runs = [self._run(blob) for blob in self.state.blobs]
         yield from merge.merged(runs, drop_absent=True)
@@ -275,25 +273,25 @@ class ShardValues:
             raise InvariantViolation("the blobs of the state do not lead to the state's own digest")
         return at == goal or self._store.apply(at, goal, [], [])
 
-    def _load(self, name: str) -> Columns:
+    def _load(self, name: str) -> WrittenValues:
         data = self._blobs.get(name)
         if data is None:
             raise InvariantViolation(f"the blob {name} is missing from the state")
-        return Columns.unflatten(unpack(data)[1])
+        return WrittenValues.unflatten(unpack(data)[1])
 
-    def _tables(self, blob: Blob) -> Iterator[Columns]:
+    def _tables(self, blob: Blob) -> Iterator[WrittenValues]:
         """Yield the stored tables of a blob, part by part."""
         if not blob.parts:
             yield self._load(blob.name)
         for part in range(blob.parts):
             yield self._load(f"{blob.name}/{part}")
 
-    def _slices(self, blob: Blob) -> Iterator[Columns]:
+    def _slices(self, blob: Blob) -> Iterator[WrittenValues]:
         """A blob in steps of a size for one transaction of the file."""
         for table in self._tables(blob):
             yield from merge.slices(table)
 
-    def _run(self, blob: Blob) -> Iterator[Columns]:
+    def _run(self, blob: Blob) -> Iterator[WrittenValues]:
         """A blob as `merge.merged` takes it."""
         for table in self._tables(blob):
             if len(table):
@@ -324,7 +322,7 @@ class ShardValues:
             self._delete(blob)
         state.blobs[start:] = [Blob(name, size, old[0].first, last.last, last.digest, parts)]
 
-    def _put(self, name: str, pieces: Iterable[Columns]) -> tuple[int, int]:
+    def _put(self, name: str, pieces: Iterable[WrittenValues]) -> tuple[int, int]:
         """Store sorted pieces as the parts of a blob: how many bytes, and parts."""
         size = parts = 0
         for table in merge.parts_of(pieces):
@@ -332,7 +330,7 @@ class ShardValues:
             self._blobs.put(f"{name}/{parts}", data)
             size, parts = size + len(data), parts + 1
         if not parts:
-            self._blobs.put(name, data := pack(empty_writes().flatten()))
+            self._blobs.put(name, data := pack(WrittenValues.none().flatten()))
             size = len(data)
         return size, parts
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.jit import kernel
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.sizes import SYSTEM
-from streamydb.columns.table import Bytes, Columns, starts_of
+from streamydb.columns.table import Bytes, starts_of
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.sorter.planner import Plan
 
@@ -54,22 +55,22 @@ def _affordable(
     return len(starts) - 1
 
 
-def affordable(released: Columns, plan: Plan, sizes: Ints, bound: int) -> int:
+def affordable(released: TimedRecords, plan: Plan, sizes: Ints, bound: int) -> int:
     """Return how many of the first transactions touch values of at most ``bound`` bytes; at least
     one.
 
     ``sizes``: of the value of each slot of ``plan``. Values of the system that are only looked at,
     as the versions of modules are, cost once.
     """
-    counts, keys = released.children["keys"]
-    records = released.cols["size"].astype(np.int64)
+    counts, keys = released.keys
+    records = released.size.astype(np.int64)
     largest = max(int(sizes.max(initial=0)), int(records.max(initial=0)))
     copies = len(keys) * largest // _SHARE
     if largest <= COPIED_BYTES and int(sizes.sum()) + copies <= bound:
         return len(counts)
-    texts = keys.texts["key"]
+    texts = keys.key
     system = texts.data[texts.offsets[plan.first]] == SYSTEM
-    write = keys.cols["write"]
+    write = keys.write
     return int(
         _affordable(
             starts_of(counts), plan.slot, write, sizes.copy(), system,

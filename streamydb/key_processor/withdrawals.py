@@ -19,8 +19,10 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import ReleasedRecords, TimedRecords
+from streamydb.columns.table import Array
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.id_rows import UsedIds
 
 __all__ = ["KeptPlan", "makes_max", "may_be_too_much", "next_pace"]
 
@@ -28,11 +30,11 @@ _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
 
 
-def may_be_too_much(released: Columns) -> bool:
+def may_be_too_much(released: TimedRecords) -> bool:
     """Return True if a plan of these records may make more than its weight tells; alone none does.
     """
-    ranged = "ranges" in released.children
-    return len(released) > 1 and (ranged or bool(np.any(released.cols["kind"] == p.GENERIC)))
+    ranged = released.ranges is not None
+    return len(released) > 1 and (ranged or bool(np.any(released.kind == p.GENERIC)))
 
 
 def makes_max(plan: OpenPlan, shape: PlanShape) -> int:
@@ -62,21 +64,30 @@ class KeptPlan:
         """Keep it in ``blobs``."""
         self._blobs = blobs
 
-    def keep(self, released: Columns, used: Columns) -> None:
+    def keep(self, released: ReleasedRecords, used: UsedIds) -> None:
         """Keep the records as they were released, and the ids that they use."""
         self._blobs.put(_RECORDS, pack(released.flatten()))
         self.keep_ids(used)
 
-    def keep_ids(self, used: Columns) -> None:
+    def keep_ids(self, used: UsedIds) -> None:
         """Keep the ids alone: the plan stands, but older ids are still asked for."""
         self._blobs.put(_IDS, pack(used.flatten()))
 
-    def end(self, *, stands: bool) -> Columns:
-        """The ids of a plan that stands, else the records; they are kept no more."""
-        name = _IDS if stands else _RECORDS
+    def ids(self) -> UsedIds:
+        """Return the ids of the plan."""
+        return UsedIds.unflatten(self._arrays(_IDS))
+
+    def records(self) -> ReleasedRecords:
+        """Return the records of the plan, as they were released."""
+        return ReleasedRecords.unflatten(self._arrays(_RECORDS))
+
+    def forget(self) -> None:
+        """Keep the plan no more."""
+        self._blobs.delete(_RECORDS)
+        self._blobs.delete(_IDS)
+
+    def _arrays(self, name: str) -> dict[str, Array]:
         data = self._blobs.get(name)
         if data is None:
             raise InvariantViolation(f"the blob {name} is missing from the state")
-        self._blobs.delete(_RECORDS)
-        self._blobs.delete(_IDS)
-        return Columns.unflatten(unpack(data)[1])
+        return unpack(data)[1]

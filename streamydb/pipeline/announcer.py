@@ -51,7 +51,7 @@ class Announcer:
         """Append what a micro-batch that has ended has resolved; None or `NOT_YET`: nothing.
 
         Args:
-            resolves: the value of a resolved record; see `EmittedBlock`.
+            resolves: the value of a resolved record; see `Emitted`.
         """
         if resolves is None or resolves == NOT_YET:
             return

@@ -18,12 +18,22 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from streamydb.backup.start import Starter
-from streamydb.columns.blocks import open_header
-from streamydb.columns.plans import Life, PlanName
+from streamydb.columns.messages import Grant, plan_of
+from streamydb.columns.plans import Life
+from streamydb.columns.protocol import Message
+from streamydb.columns.readers import (
+    TO_EXECUTOR,
+    TO_GATHERER,
+    TO_SHARD,
+    TO_SINGLE_SHARD,
+    ToExecutor,
+    ToGatherer,
+)
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
+from streamydb.key_processor.state import Emitted
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
@@ -36,7 +46,7 @@ from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.outputs import Records, Rows, formatted
+from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = [
@@ -111,11 +121,11 @@ class Parser:
         self._spool.forget_earlier()
         with self._spool.writer() as writer:
             for batch in runs(batches):
-                rows = [(r.shard, 0, writer.put(r.parts)) for r in self._parse(batch)]
+                rows = [(r.shard, 0, writer.put(r.pieces())) for r in self._parse(batch)]
                 if rows:
                     yield block_rows(rows, self._config.shards)
 
-    def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed]:
+    def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed[Message]]:
         fed = batch.column(0).to_numpy(zero_copy_only=False).astype(np.bool_)
         if fed.any():
             rows = batch.filter(pa.array(fed))
@@ -220,20 +230,31 @@ class ShardStep:
         keep_pace(folder)
         blobs = SparkBlobs(state)
         self._starter.put(blobs, config, number)
-        kind = SingleShard if config.grouping == "single" else KeyTransactionProcessor
-        routes = tokens(config.shards)
+        routes, blocks = tokens(config.shards), checks.blocks_for(number, rows, self._spool)
         with closing(FileIdTables(folder)) as tables, self._spool.writer() as writer:
-            shard = kind(config, number, blobs, LmdbValues(folder), tables, self._life)
-            shard.require_log(self._ends)
-            for emitted in shard.step(checks.blocks_for(number, rows, self._spool)):
+            own = config, number, blobs, LmdbValues(folder), tables, self._life
+            for emitted in self._steps(own, blocks):
                 yield Row(
                     token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
-                    block=writer.put([emitted.block]), ignored=emitted.ignored,
+                    block=writer.put(emitted.message.pieces()), ignored=emitted.ignored,
                     resolves=emitted.resolves or None,
                 )
         if self._at_once:
             last.forget()
             yield Row(token=token, dest=_END, seq=0, block=b"", ignored=0, resolves=None)
+
+    def _steps(
+        self, own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
+        blocks: Iterable[bytes],
+    ) -> Iterator[Emitted[ToExecutor]] | Iterator[Emitted[ToGatherer]]:
+        """Return the step of the shard, which is made of its ``own`` things."""
+        if self._config.grouping == "single":
+            single = SingleShard(*own)
+            single.require_log(self._ends)
+            return single.step(TO_SINGLE_SHARD.each(blocks))
+        shard = KeyTransactionProcessor(*own)
+        shard.require_log(self._ends)
+        return shard.step(TO_SHARD.each(blocks))
 
 
 class GatherStep:
@@ -264,7 +285,8 @@ class GatherStep:
         gatherer = Gatherer(
             config, number, blobs, partitions, self._modules, self._rulings
         )
-        for records in gatherer.step(checks.blocks_for(number, rows, self._spool)):
+        blocks = checks.blocks_for(number, rows, self._spool)
+        for records in gatherer.step(TO_GATHERER.each(blocks)):
             yield Row(token=token, dest=number, seq=0, block=output_block(records))
 
 
@@ -295,7 +317,7 @@ class Executor:
         spreads = self._config.shards
         begun_ns = time.thread_time_ns()
         with self._spool.writer() as writer:
-            for item in self._processor.step(blocks):
+            for item in self._processor.step(TO_EXECUTOR.each(blocks)):
                 if spreads == 1:
                     yield arrow_records(formatted(item, self._config.database), self._config)
                 else:
@@ -336,10 +358,10 @@ class ExchangingExecutor:
         granted = [own, *(exchange.take("grants", shard) for shard in others)]
         blocks = (read(block) for given in granted for block in given.to(number))
         if max(given.transactions for given in granted) <= _FORMATTED_WHERE_EXECUTED:
-            for item in self._small.step(blocks):
+            for item in self._small.step(TO_EXECUTOR.each(blocks)):
                 yield self._records(formatted(item, self._config.database))
             return
-        kept, given = self._divided(self._large.step(blocks), number)
+        kept, given = self._divided(self._large.step(TO_EXECUTOR.each(blocks)), number)
         exchange.give("outputs", number, given)  # first, as others have nothing else to do
         for item in kept:
             yield self._records(formatted(item, self._config.database))
@@ -360,21 +382,20 @@ class ExchangingExecutor:
         if own.blocks and own.blocks.pop()[0] != _END:  # a shard may have had nothing to do
             raise SpoolError("what the shard of this task has emitted is cut off")
         for _, block in own.blocks:
-            header, _ = open_header(self._spool.read(block))
-            if header["kind"] == "grant":
-                plan = PlanName.of(header)
+            plan = plan_of(self._spool.read(block), Grant)
+            if plan is not None:
                 own.transactions = plan.last - plan.first + 1
                 break
         return own
 
     def _divided(
-        self, items: Iterable[Rows | Records], number: int
-    ) -> tuple[list[Rows | Records], Given]:
+        self, items: Iterable[Output], number: int
+    ) -> tuple[list[Output], Given]:
         """Return the items that this task formats, and those that others do.
 
         Those that need no formatting stay.
         """
-        kept: list[Rows | Records] = []
+        kept: list[Output] = []
         given = Given([])
         with self._spool.writer() as writer:
             for item in items:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.columns.blocks import FORMAT, READABLE
+from streamydb.columns.protocol import FORMAT, READABLE
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import write_whole

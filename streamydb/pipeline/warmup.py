@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -63,13 +64,12 @@ def _step(
             inputs[routed.shard].append(routed.block)
     granted: list[list[bytes]] = [[] for _ in stores]
     for number, store in enumerate(stores):
-        for emitted in KeyTransactionProcessor(config, number, *store, Life("warm-up")).step(
-            inputs[number]
-        ):
-            granted[emitted.proc].append(emitted.block)
+        shard = KeyTransactionProcessor(config, number, *store, Life("warm-up"))
+        for emitted in shard.step(TO_SHARD.each(inputs[number])):
+            granted[emitted.proc].append(emitted.message.block())
     fed: list[bytes] = []
     for blocks in granted:
-        for item in TransactionProcessor(config, config.shards, 1).step(blocks):
+        for item in TransactionProcessor(config, config.shards, 1).step(TO_EXECUTOR.each(blocks)):
             records = open_output(output_block(item), config.database)
             if records.topic == o.FEEDBACK:
                 fed += records.values.tolist()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.block_checks import require_records
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, disorder
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Bytes, Columns
+from streamydb.columns.record_rows import CompiledRecords, TimedRecords
+from streamydb.columns.table import Bytes
 
 if TYPE_CHECKING:
     from streamydb.sorter.planner import Plan
@@ -24,25 +24,24 @@ _RELEASED = Seam("sorter", HANDED_ON, "an order")
 _PLANNED = Seam("sorter", HANDED_ON, "a plan")
 
 
-def received(piece: Columns) -> None:
+def received(piece: CompiledRecords) -> None:
     """Require that records are as the parser makes them."""
-    require_records(_RECEIVED, piece)
+    piece.check(_RECEIVED)
 
 
-def released(records: Columns, watermark: int, limit: int) -> None:
+def released(records: TimedRecords, watermark: int, limit: int) -> None:
     """Require that what is released is in order, below the watermark, and not too much."""
     require_order(_RELEASED, records, -1)
-    n, last = len(records), int(records.cols["ts"][-1])
+    n, last = len(records), int(records.ts_ms[-1])
     _RELEASED.require(last < watermark, "times are below the watermark", ts=last, bound=watermark)
     _RELEASED.require(n <= limit, "no more is released than may be", records=n, limit=limit)
 
 
-def require_order(seam: Seam, records: Columns, after: int) -> None:
+def require_order(seam: Seam, records: TimedRecords, after: int) -> None:
     """Require the total order, and that nothing is before ``after`` (ms), released before."""
-    cols = records.cols
-    at = disorder(cols["ts"], cols["part"], cols["off"])
+    at = disorder(records.ts_ms, records.partition, records.offset)
     seam.require(at < 0, "records are in the total order", row=at)
-    first = int(cols["ts"][0])
+    first = int(records.ts_ms[0])
     seam.require(first >= after, "time never goes back", ts=first, before=after)
 
 
@@ -92,27 +91,29 @@ def _wrong_plan(slot: Ints, first: Ints, proc: Ints, procs: int) -> tuple[int, i
 _PLAN_FACTS: Final = ("each key has one slot", "partitions are those that there are")
 
 
-def planned(records: Columns, plan: Plan, procs: int) -> Plan:
+def planned(records: TimedRecords, plan: Plan, procs: int) -> Plan:
     """Hand on a plan, after it was checked; who is handed it looks for conflicts."""
     _require_slots(_PLANNED, records, plan, procs)
     return plan
 
 
-def _require_slots(seam: Seam, records: Columns, plan: Plan, procs: int) -> None:
+def _require_slots(seam: Seam, records: TimedRecords, plan: Plan, procs: int) -> None:
     """Require that each key has one slot, and each transaction a partition."""
-    n, keys = len(records), records.children["keys"][1]
+    n, keys = len(records), records.keys.rows
     fits = len(plan.proc) == n and len(plan.slot) == len(keys)
     seam.require(fits, "a plan is of all its records", records=n, planned=len(plan.proc))
     found = _wrong_plan(plan.slot, plan.first, plan.proc, procs)
     seam.require_none(found, _PLAN_FACTS, records=n, partitions=procs)
 
 
-def require_plan(seam: Seam, records: Columns, plan: Plan, earlier: Ints, procs: int) -> None:
+def require_plan(
+    seam: Seam, records: TimedRecords, plan: Plan, earlier: Ints, procs: int
+) -> None:
     """Require a plan of which no two partitions share a key that one of them writes, or an id."""
     _require_slots(seam, records, plan, procs)
     if procs == 1:
         return
-    counts, keys = records.children["keys"]
-    touched = plan.slot, keys.cols["write"]
+    counts, keys = records.keys
+    touched = plan.slot, keys.write
     at = _conflict(counts, touched, plan.proc, earlier, len(plan.first))
     seam.require(at < 0, "no two partitions share a key that one of them writes, or an id", row=at)

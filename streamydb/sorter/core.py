@@ -11,15 +11,17 @@ record is held back. So the order is a pure function of the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import Columns, chunk_bounds
+from streamydb.columns.record_rows import CompiledRecords, LastRead, ReleasedRecords, TimedRecords
+from streamydb.columns.table import chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.sorter import checks
@@ -61,10 +63,10 @@ class KeyedEventTimeSorter:
         """Continue from ``state``; held records live in ``blobs``."""
         self.state = state
         self._blobs = blobs
-        self._fresh: list[Columns] = []
-        self._unsaved: dict[str, Columns] = {}
+        self._fresh: list[TimedRecords] = []
+        self._unsaved: dict[str, TimedRecords] = {}
 
-    def add(self, pieces: Iterable[Columns]) -> None:
+    def add(self, pieces: Iterable[CompiledRecords]) -> None:
         """Take the new records of one micro-batch.
 
         Several tasks may have read one partition, and their pieces come in any order.
@@ -80,52 +82,46 @@ class KeyedEventTimeSorter:
         for partition, records in sorted(parted, key=first_position):
             self._add_partition(partition, records)
 
-    def give_back(self, records: Columns) -> None:
+    def give_back(self, records: ReleasedRecords) -> None:
         """Take back the records that were released last; they are released again before any others.
 
         Called after `add`, so that `_fresh` is in order.
         """
-        parts = [part for _, part in by_partition(records)]
-        for part in parts:
-            part.cols = {name: col for name, col in part.cols.items() if name != "seq"}
-        self._fresh = [*parts, *self._fresh]
+        self._fresh = [*(part.timed() for _, part in by_partition(records)), *self._fresh]
 
-    def note_last(self, reads: Iterable[Sequence[Any]]) -> None:
-        """Note the last records that were read: (partition, offset, append time, hash) of each.
+    def note_last(self, reads: Iterable[LastRead]) -> None:
+        """Note the last records that were read.
 
         Called after `add`. Several tasks may tell of one partition; the highest offset counts.
         """
-        for partition, offset, stamp, mark in sorted(reads, key=lambda read: (read[0], read[1])):
-            state = self.state.partitions[partition]
-            if state.position == offset + 1:
-                state.stamp, state.mark = stamp, mark
+        for read in sorted(reads, key=lambda read: (read.partition, read.offset)):
+            state = self.state.partitions[read.partition]
+            if state.position == read.offset + 1:
+                state.stamp, state.mark = read.append_ms, read.mark
 
-    def _add_partition(self, partition: int, records: Columns) -> None:
+    def _add_partition(self, partition: int, records: CompiledRecords) -> None:
         state = self.state.partitions.setdefault(partition, PartitionState())
-        offsets = records.cols["off"]
+        offsets = records.offset
         if np.any(offsets[1:] <= offsets[:-1]):
             records = records.take(np.argsort(offsets, kind="stable"))
-            offsets = records.cols["off"]
+            offsets = records.offset
         if int(offsets[0]) < state.position or np.any(offsets[1:] <= offsets[:-1]):
             what = f"partition {partition}, offset {offsets[0]}, expected {state.position}"
             raise InvariantViolation(f"a record of the log was read twice ({what})")
-        is_marker = records.cols["kind"] == p.MARKER
-        times = records.cols["append"].copy()
+        is_marker, marker = records.kind == p.MARKER, records.marker.rows
+        times = records.append_ms.copy()
         if is_marker.any():
-            marker = records.children["marker"][1]
-            times[is_marker] = np.maximum(times[is_marker], marker.cols["number"])
+            times[is_marker] = np.maximum(times[is_marker], marker.number)
         np.maximum.accumulate(times, out=times)
         np.maximum(times, state.effective, out=times)
         state.effective, state.position = int(times[-1]), int(offsets[-1]) + 1
         state.stamp, state.mark = NEVER, ""
         if is_marker.any():
-            self._note_names(state, marker.cols["partitions"], times[is_marker])
+            self._note_names(state, marker.partitions, times[is_marker])
             keep = np.flatnonzero(~is_marker)
             records, times = records.take(keep), times[keep]
         if len(times):
-            children = {name: child for name, child in records.children.items() if name != "marker"}
-            cols = {**records.cols, "ts": times}
-            self._fresh.append(Columns(cols, records.texts, children))
+            self._fresh.append(records.timed(times))
 
     @staticmethod
     def _note_names(
@@ -157,14 +153,15 @@ class KeyedEventTimeSorter:
         for chunk in self.state.held:
             covered[chunk.partition] = min(covered[chunk.partition], chunk.offset)
         for table in self._fresh:  # nobody has asked for a release yet; each is of one partition
-            q, offset = int(table.cols["part"][0]), int(table.cols["off"][0])
+            q, offset = int(table.partition[0]), int(table.offset[0])
             covered[q] = min(covered[q], offset)
         return covered
 
     def release(
-        self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[Columns], int] = len
-    ) -> Columns | None:
-        """Return the next records of the total order, with their effective times as ``ts``.
+        self, limit: int, bytes_max: int = PLAN_BYTES_MAX,
+        fits: Callable[[TimedRecords], int] = len,
+    ) -> TimedRecords | None:
+        """Return the next records of the total order.
 
         At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one. ``fits``:
         how many of the first of some records may be released together; at least one.
@@ -173,7 +170,7 @@ class KeyedEventTimeSorter:
         joins, _ = joins_of(self.state)
         if watermark == _FOREVER and not self.state.held:
             ready = alone(self._fresh)
-            if ready is not None and fitting(ready.cols["size"], bytes_max) == len(ready) <= limit:
+            if ready is not None and fitting(ready.size, bytes_max) == len(ready) <= limit:
                 ready = self._with_constraints(ready)
                 if fits(ready) == len(ready):
                     self._fresh = []
@@ -183,9 +180,9 @@ class KeyedEventTimeSorter:
         if not chunks:
             return None
         tables = [self._load(chunk, joins) for chunk in chunks]
-        merged = Columns.concat(tables)
+        merged = TimedRecords.concat(tables)
         chosen = first_in_order(merged, watermark, limit)
-        chosen = chosen[: fitting(merged.cols["size"][chosen], bytes_max)]
+        chosen = chosen[: fitting(merged.size[chosen], bytes_max)]
         found = self._with_constraints(merged.take(chosen))
         if len(chosen) and (most := fits(found)) < len(chosen):
             chosen, found = chosen[:most], found.take(np.arange(most))
@@ -196,17 +193,17 @@ class KeyedEventTimeSorter:
         self.state.held = [c for c in self.state.held if c.start < c.count]
         return self._released(found, watermark, limit) if len(chosen) else None
 
-    def _with_constraints(self, records: Columns) -> Columns:
+    def _with_constraints(self, records: TimedRecords) -> TimedRecords:
         """Return records that may be released; what follows a declaration reads the constraints."""
         return reading_constraints(records, all_of_them=bool(self.state.declares))
 
-    def _released(self, records: Columns, watermark: int, limit: int) -> Columns:
+    def _released(self, records: TimedRecords, watermark: int, limit: int) -> TimedRecords:
         """Return what is released, and note a declaration in it."""
         self.state.declares = self.state.declares or declares(records)
         checks.released(records, watermark, limit)
         return records
 
-    def _advance(self, chunk: HeldChunk, table: Columns, count: int) -> None:
+    def _advance(self, chunk: HeldChunk, table: TimedRecords, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.
         """
         chunk.start += count
@@ -214,7 +211,7 @@ class KeyedEventTimeSorter:
             if self._unsaved.pop(chunk.blob, None) is None:
                 self._blobs.delete(chunk.blob)
             return
-        chunk.time, chunk.offset = int(table.cols["ts"][count]), int(table.cols["off"][count])
+        chunk.time, chunk.offset = int(table.ts_ms[count]), int(table.offset[count])
 
     def save(self) -> None:
         """Save in blobs all records that this batch leaves waiting. Called once, last."""
@@ -227,15 +224,15 @@ class KeyedEventTimeSorter:
         """Divide this batch's records into chunks, not yet saved."""
         for table in self._fresh:
             for start, end in chunk_bounds(
-                table.cols["size"], _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS
+                table.size, _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS
             ):
                 part = table.part(start, end)
                 name = f"held/{self.state.next_blob}"
                 self.state.next_blob += 1
                 self._unsaved[name] = part
-                times, offsets = part.cols["ts"], part.cols["off"]
+                times, offsets = part.ts_ms, part.offset
                 first, last = int(times[0]), int(times[-1])
-                partition = int(part.cols["part"][0])
+                partition = int(part.partition[0])
                 chunk = HeldChunk(name, partition, 0, len(part), first, int(offsets[0]), last)
                 self.state.held.append(chunk)
         self._fresh = []
@@ -261,16 +258,13 @@ class KeyedEventTimeSorter:
                 break
         return [chunk for first, _, chunk in ready if first <= bound]
 
-    def _load(self, chunk: HeldChunk, joins: Sequence[int | None]) -> Columns:
+    def _load(self, chunk: HeldChunk, joins: Sequence[int | None]) -> TimedRecords:
         table = self._unsaved.get(chunk.blob)
         if table is None:
             data = self._blobs.get(chunk.blob)
             if data is None:
                 raise InvariantViolation(f"held records {chunk.blob} are missing from the state")
-            table = Columns.unflatten(unpack(data)[1])
-            home = table.children["home"][1]
-            home.cols.setdefault("deadline", np.zeros(len(home), np.int64))  # held by 0.1.0
+            table = TimedRecords.unflatten(unpack(data)[1])
         rest = table.part(chunk.start, len(table))
         join = joins[chunk.partition]
-        rest.cols["ts"] = np.maximum(rest.cols["ts"], NEVER if join is None else join)
-        return rest
+        return replace(rest, ts_ms=np.maximum(rest.ts_ms, NEVER if join is None else join))

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from streamydb.columns import program as p
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.record_rows import RecordKeys, TimedRecords
+from streamydb.columns.table import Array, ChildRows, Ragged
 from streamydb.records import CONSTRAINTS_KEY
 
 __all__ = ["declares", "reading_constraints"]
@@ -22,12 +24,12 @@ _KEY: Final = CONSTRAINTS_KEY.encode()
 _HASH: Final = hash_ragged(Ragged.of([_KEY]), KEY_SEED)[0]
 
 
-def declares(records: Columns) -> bool:
+def declares(records: TimedRecords) -> bool:
     """Return True if one of the records changes the constraints."""
     return _first(records) is not None
 
 
-def reading_constraints(records: Columns, *, all_of_them: bool) -> Columns:
+def reading_constraints(records: TimedRecords, *, all_of_them: bool) -> TimedRecords:
     """Return records in their order; those that write and follow a declaration read the key, too.
 
     ``all_of_them``: a declaration was released before.
@@ -35,35 +37,31 @@ def reading_constraints(records: Columns, *, all_of_them: bool) -> Columns:
     first = 0 if all_of_them else _first(records)
     if first is None:
         return records
-    counts, keys = records.children["keys"]
+    counts, keys = records.keys
     owner = np.repeat(np.arange(len(counts)), counts)
-    wanted = np.bincount(owner, keys.cols["write"], len(counts)) > 0
+    wanted = np.bincount(owner, keys.write, len(counts)) > 0
     wanted[:first] = False
     wanted[owner[_rows(keys)]] = False
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return records
-    more = Columns(
-        {"write": np.zeros(1, np.uint8), "hash": np.array([_HASH], np.uint64)},
-        {"key": Ragged.of([_KEY])},
-    )
+    more = RecordKeys(np.zeros(1, np.uint8), np.array([_HASH], np.uint64), Ragged.of([_KEY]))
     order = np.insert(np.arange(len(keys)), np.cumsum(counts)[rows], len(keys))
-    both = Columns.concat([keys, more]).take(order)
-    children = {**records.children, "keys": (counts + wanted, both)}
-    return Columns(records.cols, records.texts, children)
+    both = RecordKeys.concat([keys, more]).take(order)
+    return replace(records, keys=ChildRows(counts + wanted, both))
 
 
-def _first(records: Columns) -> int | None:
+def _first(records: TimedRecords) -> int | None:
     """The first record that writes the key."""
-    if not (records.cols["kind"] == p.GENERIC).any():
+    if not (records.kind == p.GENERIC).any():
         return None
-    counts, keys = records.children["keys"]
+    counts, keys = records.keys
     rows = _rows(keys)
-    written = rows[keys.cols["write"][rows] > 0]
+    written = rows[keys.write[rows] > 0]
     return int(np.searchsorted(np.cumsum(counts), written[0], "right")) if len(written) else None
 
 
-def _rows(keys: Columns) -> Array:
+def _rows(keys: RecordKeys) -> Array:
     """Return where the key stands among others."""
-    found = np.flatnonzero(keys.cols["hash"] == _HASH)
-    return found[[keys.texts["key"][row] == _KEY for row in found.tolist()]]
+    found = np.flatnonzero(keys.hash == _HASH)
+    return found[[keys.key[row] == _KEY for row in found.tolist()]]

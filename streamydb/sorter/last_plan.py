@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from streamydb.columns.table import Array, Columns
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Array
 from streamydb.sorter.planner import Ints, Plan
 
 __all__ = ["LastPlan"]
@@ -21,7 +22,7 @@ __all__ = ["LastPlan"]
 Planned: TypeAlias = tuple[Plan, Ints]
 """A plan, and for each transaction the one before with the same id."""
 
-_Maker = Callable[[Columns, int], Planned]
+_Maker = Callable[[TimedRecords, int], Planned]
 
 
 class LastPlan:
@@ -35,14 +36,14 @@ class LastPlan:
         """Free the memory of what is kept: some 100 bytes a transaction."""
         self._kept = None
 
-    def of(self, records: Columns, procs: int, make: _Maker) -> Planned:
+    def of(self, records: TimedRecords, procs: int, make: _Maker) -> Planned:
         """Return the plan of some records; nobody may change it.
 
         ``make`` is called if it is not kept. A plan for one partition is not worth keeping, as no
         other shard asks for it, and one with ranges depends on more than is compared.
         """
-        ranges = records.children.get("ranges")
-        if procs == 1 or (ranges is not None and len(ranges[1])):
+        ranges = records.ranges
+        if procs == 1 or (ranges is not None and len(ranges.rows)):
             return make(records, procs)
         read, kept = _read(records), self._kept
         if (
@@ -61,11 +62,8 @@ def _is_equal(one: Array, other: Array) -> bool:
     return one is other or np.array_equal(one, other)
 
 
-def _read(records: Columns) -> list[Array]:
+def _read(records: TimedRecords) -> list[Array]:
     """All that a plan depends on; the hashes of the keys follow from their texts."""
-    counts, keys = records.children["keys"]
-    texts = keys.texts["key"]
-    return [
-        records.cols["kind"], records.cols["id0"], counts, keys.cols["write"], texts.offsets,
-        texts.data,
-    ]
+    counts, keys = records.keys
+    texts = keys.key
+    return [records.kind, records.id0, counts, keys.write, texts.offsets, texts.data]

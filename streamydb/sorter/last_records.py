@@ -9,17 +9,27 @@ bytes are equal, and opened anew otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from streamydb.columns.blocks import halves, open_home, open_records
+import numpy as np
+
 from streamydb.columns.encoding import Stored
-from streamydb.columns.table import Columns
+from streamydb.columns.record_messages import LogRecords
+from streamydb.columns.record_rows import CompiledRecords, HomeRows, SharedRows
+from streamydb.columns.table import ChildRows
 
 __all__ = ["LastRecords"]
 
-_Opened: TypeAlias = list[tuple[list[int], Columns]]
-"""Tables of records, and which blocks each is of."""
+
+class _Kept(NamedTuple):
+    """The records that all shards were told: as they lay in the blocks, and as tables."""
+
+    given: list[Stored]
+    opened: _Opened
+
+
+_Opened: TypeAlias = list[tuple[list[int], SharedRows]]
+"""Tables of records, and which messages each is of."""
 
 
 class LastRecords:
@@ -27,51 +37,55 @@ class LastRecords:
 
     def __init__(self) -> None:
         """Nothing is kept yet."""
-        self._kept: tuple[list[Stored], _Opened] | None = None
+        self._kept: _Kept | None = None
 
     def forget(self) -> None:
         """Free the memory of what is kept: some 100 bytes a transaction."""
         self._kept = None
 
-    def of(self, blocks: Sequence[Stored], shards: int) -> list[Columns]:
-        """Open the blocks of records that a shard got; nobody may change an array of them.
+    def of(self, told: Sequence[LogRecords], shards: int) -> list[CompiledRecords]:
+        """Open the records that a shard got; nobody may change an array of them.
 
-        Blocks of one partition of the log are one table, in the order of their offsets, if there is
-        no other partition; the order in which they are given does not matter. With one shard
+        Records of one partition of the log are one table, in the order of their offsets, if there
+        is no other partition; the order in which they are given does not matter. With one shard
         nothing is kept, as no other one asks for it.
         """
-        divided = [halves(block) for block in blocks]
-        if shards == 1:
-            opened = _opened([shared for shared, _ in divided])
+        blocks = [each.shared.stored for each in told]
+        stored = [block for block in blocks if block is not None]
+        if shards == 1 or len(stored) < len(told):
+            opened = _opened([each.shared.rows() for each in told])
         else:
-            copies = [(Stored(names, bytes(data)), own) for (names, data), own in divided]
-            divided = sorted(copies, key=itemgetter(0))
-            given, kept = [shared for shared, _ in divided], self._kept
-            if kept is None or kept[0] != given:
-                kept = self._kept = given, _opened(given)
-            opened = kept[1]
-        return [
-            _completed(table, Columns.concat([open_home(divided[block][1]) for block in of]))
-            for of, table in opened
-        ]
+            own = [Stored(names, bytes(data)) for names, data in stored]
+            order = sorted(range(len(own)), key=own.__getitem__)
+            told, given = [told[number] for number in order], [own[number] for number in order]
+            kept = self._kept
+            if kept is None or kept.given != given:
+                rows = [SharedRows.unflatten(block.arrays()) for block in given]
+                kept = self._kept = _Kept(given, _opened(rows))
+            opened = kept.opened
+        return [_completed(table, [told[number] for number in of]) for of, table in opened]
 
 
-def _opened(blocks: Sequence[Stored]) -> _Opened:
-    tables = [open_records(block) for block in blocks]
+def _opened(tables: Sequence[SharedRows]) -> _Opened:
     there = [number for number, table in enumerate(tables) if len(table)]
     if len({part for number in there for part in _partitions(tables[number])}) > 1:
         return [([number], tables[number]) for number in there]
-    order = sorted(there, key=lambda number: int(tables[number].cols["off"].min()))
-    return [(order, Columns.concat([tables[number] for number in order]))] if order else []
+    order = sorted(there, key=lambda number: int(tables[number].offset.min()))
+    return [(order, SharedRows.concat([tables[number] for number in order]))] if order else []
 
 
-def _partitions(table: Columns) -> tuple[int, int]:
+def _partitions(table: SharedRows) -> tuple[int, int]:
     """The lowest and the highest partition of records."""
-    parts = table.cols["part"]
-    return int(parts.min()), int(parts.max())
+    return int(table.partition.min()), int(table.partition.max())
 
 
-def _completed(shared: Columns, own: Columns) -> Columns:
-    """The rows with what one shard knows of them."""
-    children = {**shared.children, **own.children}
-    return Columns({**shared.cols, **own.cols}, dict(shared.texts), children)
+def _completed(shared: SharedRows, told: Sequence[LogRecords]) -> CompiledRecords:
+    """The records with what one shard knows of them."""
+    known = [each.known() for each in told]
+    if len(known) == 1:
+        return CompiledRecords.of(shared, *known[0])
+    home = ChildRows(
+        np.concatenate([own.counts for _, own in known]),
+        HomeRows.concat([own.rows for _, own in known]),
+    )
+    return CompiledRecords.of(shared, np.concatenate([id1 for id1, _ in known]), home)

@@ -15,22 +15,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamydb.columns.record_rows import LastRead
 from streamydb.columns.table import Array, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = ["LastRead", "LogEnd", "last_reads", "mark_of", "require_ends"]
+__all__ = ["LogEnd", "last_reads", "mark_of", "require_ends"]
 
 _MARK_BYTES = 8
-
-
-class LastRead(NamedTuple):
-    """The last record of a partition in a piece of the log."""
-
-    partition: int
-    offset: int
-    append_ms: int
-    mark: str
 
 
 class LogEnd(NamedTuple):

@@ -22,7 +22,8 @@ from streamydb.columns.hashing import shift_of
 from streamydb.columns.interning import intern
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.private import FACTOR
-from streamydb.columns.table import Bytes, Columns, starts_of
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Bytes, starts_of
 from streamydb.sorter import checks
 from streamydb.sorter.ranges import PlanRanges, links_of, ranges_of
 
@@ -184,10 +185,10 @@ def _pack_groups(order: Ints, weight: Ints, procs: int, least: int) -> Ints:
     return proc
 
 
-def plan_transactions(released: Columns, earlier: Ints, procs: int) -> Plan:
+def plan_transactions(released: TimedRecords, earlier: Ints, procs: int) -> Plan:
     """Plan records in total order for ``procs`` executing partitions."""
-    counts, keys = released.children["keys"]
-    slot, first = intern(keys.cols["hash"], keys.texts["key"])
+    counts, keys = released.keys
+    slot, first = intern(keys.hash, keys.key)
     n = len(counts)
     ranges = ranges_of(released, slot, first)
     if procs == 1:
@@ -196,9 +197,9 @@ def plan_transactions(released: Columns, earlier: Ints, procs: int) -> Plan:
     links = _NO_LINKS
     if ranges is not None:
         links = links_of(ranges, np.repeat(np.arange(n), counts)[first])
-    group, groups = _components(key_starts, slot, keys.cols["write"], len(first), earlier, links)
+    group, groups = _components(key_starts, slot, keys.write, len(first), earlier, links)
     members = np.bincount(group, minlength=groups)
-    each = counts + np.where(released.cols["kind"] == p.GENERIC, _PYTHON_WEIGHT, 1)
+    each = counts + np.where(released.kind == p.GENERIC, _PYTHON_WEIGHT, 1)
     weight = np.bincount(group, weights=each, minlength=groups).astype(np.int64)
     proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs, LEAST_WEIGHT)
     plan = Plan(slot, first, proc[group], groups, int(members.max(initial=0)), ranges)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.table import Columns, Ragged, Texts, starts_of
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Ragged, Texts, starts_of
 
 __all__ = ["PlanRanges", "links_of", "ranges_of"]
 
@@ -78,14 +79,13 @@ def _intervals(keys: Texts, first: Ints, chosen: Masks, bounds: Texts, covered: 
     return out
 
 
-def ranges_of(released: Columns, slot: Ints, first: Ints) -> PlanRanges | None:
+def ranges_of(released: TimedRecords, slot: Ints, first: Ints) -> PlanRanges | None:
     """Return the ranges of records whose keys have these slots; None if there are none."""
-    child = released.children.get("ranges")
-    if child is None or not len(child[1]):
+    if released.ranges is None or not len(released.ranges.rows):
         return None
-    counts, rows = child
-    keys = released.children["keys"][1]
-    named = list(zip(rows.texts["start"].tolist(), rows.texts["end"].tolist(), strict=True))
+    counts, rows = released.ranges
+    keys = released.keys.rows
+    named = list(zip(rows.start.tolist(), rows.end.tolist(), strict=True))
     numbers = {bounds: i for i, bounds in enumerate(dict.fromkeys(named))}
     occurrences = np.array([numbers[bounds] for bounds in named], np.int64)
     cuts = sorted({bound for bounds in numbers for bound in bounds})
@@ -96,12 +96,12 @@ def ranges_of(released: Columns, slot: Ints, first: Ints) -> PlanRanges | None:
     np.add.at(steps, runs[:, 0], 1)
     np.add.at(steps, runs[:, 1], -1)
     written = np.zeros(len(first), np.bool_)
-    written[slot[keys.cols["write"] != 0]] = True
+    written[slot[keys.write != 0]] = True
     interval = _intervals(
-        keys.texts["key"].texts(), first, written, Ragged.of(cuts).texts(), np.cumsum(steps) > 0
+        keys.key.texts(), first, written, Ragged.of(cuts).texts(), np.cumsum(steps) > 0
     )
     return PlanRanges(
-        occurrences, rows.cols["read"] != 0, counts, list(numbers), runs, interval
+        occurrences, rows.read != 0, counts, list(numbers), runs, interval
     )
 
 

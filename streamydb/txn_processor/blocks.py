@@ -1,40 +1,74 @@
-"""The blocks that carry outputs to the task which formats them."""
+"""The messages that carry outputs to the task which formats them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
-from streamydb.columns.blocks import FORMAT, open_block
-from streamydb.columns.encoding import Part, narrowed, pack_narrowed
-from streamydb.columns.table import Columns
-from streamydb.txn_processor.outputs import Records, Rows, formatted
+from streamydb.columns.encoding import Part, peel
+from streamydb.columns.messages import RecordTexts
+from streamydb.columns.output_rows import ChangeRows, ResultRows
+from streamydb.columns.protocol import Message, require_format
+from streamydb.txn_processor.outputs import CHANGES, RESULTS, Output, Records, Rows, Told, formatted
 
 __all__ = ["open_output", "output_block", "output_parts"]
 
 
-def output_parts(item: Rows | Records) -> list[Part]:
-    """Outputs of an executing partition, for the task that formats them: a block in pieces."""
-    if isinstance(item, Rows):
-        return _packed(item.table, topic=item.topic, kind="rows")
-    texts = Columns({}, {"key": item.keys, "value": item.values})
-    return _packed(texts, topic=item.topic, partition=item.partition, kind="output")
+class _Results(Message, frozen=True):
+    """Results that are to be formatted."""
+
+    KIND: ClassVar[str] = "rows"
+
+    topic: int
+    rows: ResultRows
 
 
-def output_block(item: Rows | Records) -> bytes:
+class _Changes(Message, frozen=True):
+    """Changes that are to be formatted."""
+
+    KIND: ClassVar[str] = "rows"
+
+    topic: int
+    rows: ChangeRows
+
+
+class _Output(Message, frozen=True):
+    """Records of a topic, for a partition of it; -1: that of their keys."""
+
+    KIND: ClassVar[str] = "output"
+
+    topic: int
+    partition: int
+    records: RecordTexts
+
+
+def output_parts(item: Output, database: str = "") -> list[Part]:
+    """An output of an executing partition, for the task that formats it: a block in pieces."""
+    if isinstance(item, Told):
+        item = formatted(item, database)
+    if isinstance(item, Records):
+        return _Output(item.topic, item.partition, RecordTexts(item.keys, item.values)).pieces()
+    if isinstance(item.table, ResultRows):
+        return _Results(RESULTS, item.table).pieces()
+    return _Changes(CHANGES, item.table).pieces()
+
+
+def output_block(item: Output) -> bytes:
     """As `output_parts`, in one piece."""
     return b"".join(output_parts(item))
 
 
-def _packed(table: Columns, **header: Any) -> list[Part]:
-    return pack_narrowed([narrowed(table.flatten())], **header, format=FORMAT)
-
-
 def open_output(block: bytes, database: str) -> Records:
-    """The records of an output block of ``database``."""
-    header, arrays = open_block(block)
-    table = Columns.unflatten(arrays)
-    if header["kind"] == "rows":
-        return formatted(Rows(header["topic"], table), database)
-    return Records(
-        header["topic"], table.texts["key"], table.texts["value"], 0, header["partition"]
-    )
+    """The records of an output block of ``database``.
+
+    Raises:
+        InvariantViolation: the block was written by a release with another format.
+    """
+    header, stored = peel(block)
+    require_format(header)
+    if header["kind"] == _Output.KIND:
+        output = _Output.opened(header, stored)
+        return Records(
+            output.topic, output.records.key, output.records.value, 0, output.partition
+        )
+    kind = _Results if header["topic"] == RESULTS else _Changes
+    return formatted(Rows(kind.opened(header, stored).rows), database)

@@ -11,19 +11,52 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.columns.program import REJECT_CODES
-from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.columns.program_steps import ProgramSteps
+from streamydb.columns.record_rows import RecordKeys, RecordMarkers, RecordRanges
+from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged, starts_of
 from streamydb.txn_processor.tokens import parse_ints
 
-__all__ = ["Builder", "deadlines_of", "table_of"]
+__all__ = ["Builder", "DraftHome", "DraftRecords", "draft_home", "draft_of"]
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 
 _PACK: Final = struct.Struct(p.STEP_FORMAT).pack
 _UNSET: Final = msgspec.UNSET
 _REJECT_INDEX: Final = {code: i for i, code in enumerate(REJECT_CODES)}
+
+
+class DraftHome(ColumnTable, frozen=True):
+    """The home part of records while they are compiled: as `HomeRows`, without the payload.
+
+    ``digits``, ``digits_end``: where the digits of the deadline are within the record.
+    """
+
+    code: Bytes
+    deadline: Ints
+    digits: Ints
+    digits_end: Ints
+    id: Ragged
+    raw: Ragged
+    steps: ChildRows[ProgramSteps]
+
+
+class DraftRecords(ColumnTable, frozen=True):
+    """Records while they are compiled: as `CompiledRecords`, without their places."""
+
+    kind: Bytes
+    id0: Hashes
+    id1: Hashes
+    keys: ChildRows[RecordKeys]
+    marker: ChildRows[RecordMarkers]
+    ranges: ChildRows[RecordRanges] | None
+    home: ChildRows[DraftHome]
 
 
 @dataclass(slots=True)
@@ -102,27 +135,23 @@ class Builder:
         self.range_counts.append(0)
         self.step_counts.append(0)
 
-    def table(self) -> Columns:
-        """The records as `compile_records` gives them."""
+    def table(self) -> DraftRecords:
+        """The records so far."""
         kind = np.array(self.kind, np.uint8)
         markers = np.array(self.markers, np.int64).reshape(-1, 3)
-        numbers = {"number": markers[:, 1].copy(), "partitions": markers[:, 2].copy()}
-        keys = Columns(
-            {"write": np.array(self.writes, np.uint8)},
-            {"key": Ragged.of([key.encode() for key in self.keys])},
+        numbers = RecordMarkers(markers[:, 1].copy(), markers[:, 2].copy())
+        home = draft_home(
+            np.array(self.code, np.uint8), self.deadlines, Ragged.of(self.ids),
+            Ragged.of(self.raws), ChildRows(np.array(self.step_counts, np.int64), _steps(self)),
         )
-        home = Columns(
-            {"code": np.array(self.code, np.uint8), **deadlines_of(self.deadlines)},
-            {"id": Ragged.of(self.ids), "raw": Ragged.of(self.raws)},
-            {"steps": (np.array(self.step_counts, np.int64), _steps(self))},
-        )
-        table = table_of(
-            kind, (np.array(self.key_counts, np.int64), keys), home,
-            ((kind == p.MARKER).astype(np.int64), Columns(numbers)),
-        )
+        ranges = None
         if self.ranges:
-            table.children["ranges"] = np.array(self.range_counts, np.int64), _ranges(self.ranges)
-        return table
+            ranges = ChildRows(np.array(self.range_counts, np.int64), _ranges(self.ranges))
+        keys = Ragged.of([key.encode() for key in self.keys])
+        return draft_of(
+            kind, np.array(self.key_counts, np.int64), (np.array(self.writes, np.uint8), keys),
+            home, ChildRows((kind == p.MARKER).astype(np.int64), numbers), ranges,
+        )
 
 
 def _ends(update: r.Update) -> bool:
@@ -132,12 +161,10 @@ def _ends(update: r.Update) -> bool:
     return isinstance(update, r.Touch)
 
 
-def _ranges(rows: list[tuple[bytes, bytes, bool]]) -> Columns:
-    """Ranges as tables carry them: whether each is read, where it begins, and what is behind it."""
+def _ranges(rows: list[tuple[bytes, bytes, bool]]) -> RecordRanges:
+    """The table of ranges: where each begins, what is behind it, and whether it is read."""
     starts, ends, reads = zip(*rows, strict=True)
-    return Columns(
-        {"read": np.array(reads, np.uint8)}, {"start": Ragged.of(starts), "end": Ragged.of(ends)}
-    )
+    return RecordRanges(np.array(reads, np.uint8), Ragged.of(starts), Ragged.of(ends))
 
 
 def _step(key: int, op: int, index: int, a: int = 0, flags: int = 0) -> bytes:
@@ -238,40 +265,40 @@ def _updates(
     return True
 
 
-def deadlines_of(rows: Sequence[tuple[int, int, int]] | Array) -> dict[str, Array]:
-    """Columns of deadlines (0: none), and of where the digits are within the record."""
-    table = np.asarray(rows, np.int64).reshape(-1, 3)
-    names = ("deadline", "digits", "digits_end")
-    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(names)}
+def draft_home(
+    code: Bytes, deadlines: Sequence[tuple[int, int, int]] | Array, ids: Ragged, raws: Ragged,
+    steps: ChildRows[ProgramSteps],
+) -> DraftHome:
+    """The home part; ``deadlines``: of each record (0: none), and where its digits are."""
+    table = np.asarray(deadlines, np.int64).reshape(-1, 3)
+    deadline, digits, digits_end = (np.ascontiguousarray(table[:, i]) for i in range(3))
+    return DraftHome(code, deadline, digits, digits_end, ids, raws, steps)
 
 
-def table_of(
-    kind: Array, keys: tuple[Array, Columns], home: Columns, markers: tuple[Array, Columns]
-) -> Columns:
-    """Records with the hashes of their ids and keys."""
-    ids = home.texts["id"]
+def draft_of(
+    kind: Bytes, key_counts: Array, keys: tuple[Bytes, Ragged], home: DraftHome,
+    markers: ChildRows[RecordMarkers], ranges: ChildRows[RecordRanges] | None = None,
+) -> DraftRecords:
+    """Records with the hashes of their ids and keys; ``keys``: whether they are written, and they.
+    """
+    ids, (writes, texts) = home.id, keys
     has_id = ids.lengths() > 0
-    keys[1].cols["hash"] = hash_ragged(keys[1].texts["key"], KEY_SEED)
-    return Columns(
-        {
-            "kind": kind,
-            "id0": np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
-            "id1": np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64, copy=False),
-        },
-        {},
-        {"keys": keys, "home": (np.ones(len(kind), np.int64), home), "marker": markers},
+    return DraftRecords(
+        kind, np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
+        np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64, copy=False),
+        ChildRows(key_counts, RecordKeys(writes, hash_ragged(texts, KEY_SEED), texts)), markers,
+        ranges, ChildRows(np.ones(len(kind), np.int64), home),
     )
 
 
-def _steps(b: Builder) -> Columns:
+def _steps(b: Builder) -> ProgramSteps:
     packed = np.frombuffer(bytearray().join(b.steps), p.STEP)
     if not b.operands:
-        return Columns(p.step_columns(packed), {"operand": Ragged.empty(len(packed))})
+        return ProgramSteps.of(packed, Ragged.empty(len(packed)))
     has_operand = (packed["flags"] & p.HAS_OPERAND) != 0
     texts = Ragged.of(b.operands)
     lengths = np.zeros(len(packed), np.int64)
     lengths[has_operand] = texts.lengths()
     packed = packed.copy()
     packed["tag"][has_operand], packed["a"][has_operand] = parse_ints(texts.data, texts.offsets)
-    operands = Ragged(texts.data, starts_of(lengths))
-    return Columns(p.step_columns(packed), {"operand": operands})
+    return ProgramSteps.of(packed, Ragged(texts.data, starts_of(lengths)))

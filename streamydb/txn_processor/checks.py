@@ -9,20 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.block_checks import require_feedback, require_grant, require_records
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.jit import kernel
 from streamydb.columns.plans import PlanName
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import CompiledRecords
 
 if TYPE_CHECKING:
+    from streamydb.txn_processor.feedback import FeedbackChunk
     from streamydb.txn_processor.outcome import ExecutionOutcome
 
-__all__ = ["executed", "fed", "granted", "one_plan", "parsed", "ranged"]
+__all__ = ["executed", "fed", "granted", "one_plan", "parsed", "ranged", "require_chunk"]
 
 Ints = npt.NDArray[np.int64]
-Grants = Sequence[tuple[int, Columns, Columns]]
-Chunk = tuple[int, int, int, Columns, Columns]
+Grants = Sequence[tuple[int, GrantedTransactions, SlotRows]]
 
 _RECORDS = Seam("txn_processor", HANDED_ON, "records")
 _GRANTS = Seam("txn_processor", HANDED_IN, "grants")
@@ -30,9 +30,9 @@ _OUTCOME = Seam("txn_processor", HANDED_ON, "an outcome")
 _FEEDBACK = Seam("txn_processor", HANDED_ON, "feedback")
 
 
-def parsed(table: Columns) -> None:
+def parsed(table: CompiledRecords) -> None:
     """Require that records were compiled as the sorter takes them."""
-    require_records(_RECORDS, table)
+    table.check(_RECORDS)
 
 
 def one_plan(names: Iterable[PlanName]) -> None:
@@ -59,12 +59,13 @@ def granted(name: PlanName, parts: Grants, chunks: Iterable[tuple[int, int]], me
     whole = all(sorted(found) == list(range(len(found))) for found in numbers.values())
     _GRANTS.require(whole, "every chunk is there once", **where)
     for shard, txns, slots in parts:
-        require_grant(_GRANTS, seqs, txns, slots, shard=shard)
+        slots.check(_GRANTS, seqs, shard=shard)
+        txns.check(_GRANTS, seqs, shard=shard)
     count = sum(len(txns) for _, txns, _ in parts)
     _GRANTS.require(
         count == members, "each transaction is there once", members=members, found=count, **where
     )
-    slot = [slots.cols["slot"] for _, _, slots in parts if len(slots)]
+    slot = [slots.slot for _, _, slots in parts if len(slots)]
     if len(slot) > 1:
         owners = np.bincount(np.concatenate(slot))
         _GRANTS.require(int(owners.max()) == 1, "each slot is of one shard", **where)
@@ -135,12 +136,11 @@ def executed(name: PlanName, outcome: ExecutionOutcome, parts: Grants) -> None:
     """Require that the writes follow from each other, and the slots from the writes: a key is
     written once by a transaction, in seq order, and each write finds what the one before has left.
     """
-    tags, numbers = (
-        np.concatenate([slots.cols[name] for _, _, slots in parts]) for name in ("tag", "number")
-    )
+    tags = np.concatenate([slots.tag for _, _, slots in parts])
+    numbers = np.concatenate([slots.number for _, _, slots in parts])
     slots, where = outcome.slots, {"first": name.first, "last": name.last}
     found = _unchained(
-        outcome.writes, slots, outcome.places.table.cols["seq"], (tags, numbers),
+        outcome.writes, slots, outcome.places.table.seq, (tags, numbers),
         np.empty(len(slots), _STANDING),
     )
     _OUTCOME.require_none(found, _OUTCOME_FACTS, **where)
@@ -149,12 +149,19 @@ def executed(name: PlanName, outcome: ExecutionOutcome, parts: Grants) -> None:
     _OUTCOME.require(seen, "reads are of its transactions", **where)
 
 
-def fed(name: PlanName, outcome: ExecutionOutcome, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def require_chunk(chunk: FeedbackChunk, seqs: tuple[int, int]) -> None:
+    """Require what holds of a part of the feedback; ``seqs``: first and last of the plan."""
+    chunk.writes.check(_FEEDBACK, seqs)
+    chunk.verdicts.check(_FEEDBACK, seqs)
+
+
+def fed(
+    name: PlanName, outcome: ExecutionOutcome, chunks: Iterable[FeedbackChunk]
+) -> Iterator[FeedbackChunk]:
     """Pass on what every shard must learn; require that every written key is told, once."""
     written, told, seqs = int(np.count_nonzero(outcome.slots["dirty"])), 0, (name.first, name.last)
     for chunk in chunks:
-        _, _, _, writes, verdicts = chunk
-        require_feedback(_FEEDBACK, seqs, writes, verdicts)
-        told += len(writes)
+        require_chunk(chunk, seqs)
+        told += len(chunk.writes)
         yield chunk
     _FEEDBACK.require(told == written, "each written key is told", written=written, told=told)

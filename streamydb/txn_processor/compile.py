@@ -22,11 +22,18 @@ from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
-from streamydb.columns.table import Array, Bytes, Columns, Ragged, starts_of
+from streamydb.columns.record_rows import CompiledRecords, HomeRows, RecordMarkers
+from streamydb.columns.table import Array, Bytes, ChildRows, Ragged, starts_of
 from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, EXPIRY_IN_CALLS, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
-from streamydb.txn_processor.builder import Builder, deadlines_of, table_of
+from streamydb.txn_processor.builder import (
+    Builder,
+    DraftHome,
+    DraftRecords,
+    draft_home,
+    draft_of,
+)
 from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.scan import Scanned, scan
 
@@ -39,7 +46,7 @@ _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 def compile_records(
     partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged,
     *, constraints: bool = False, rulings: Rulings = NO_RULINGS,
-) -> Columns:
+) -> CompiledRecords:
     """Compile one batch of log records, in the order given.
 
     Args:
@@ -71,19 +78,21 @@ def compile_records(
         order = np.empty(len(texts), np.int64)
         order[np.flatnonzero(scanned.plain)] = np.arange(len(records))
         order[rest] = len(records) + np.arange(len(rest))
-        records = Columns.concat([records, other]).take(order)
+        records = DraftRecords.concat([records, other]).take(order)
     ruled = rulings.rows(partitions, offsets)
     if ruled:
         records = _as_ruled(records, values, ruled)
-    home = records.children["home"][1]
-    home.cols["payload"] = hash_ragged(_identities(texts, home), PAYLOAD_SEED)
-    records.cols["part"] = np.ascontiguousarray(partitions, np.int32)
-    records.cols["off"] = np.ascontiguousarray(offsets, np.int64)
+    counts, draft = records.home
+    payload = hash_ragged(_identities(texts, draft), PAYLOAD_SEED)
+    home = HomeRows(draft.code, draft.deadline, payload, draft.id, draft.raw, draft.steps)
     if not scanned.plain.all():
-        _tell_copies_apart(records, home, ~scanned.plain)
-    records.cols["size"] = texts.lengths().astype(np.int32)
-    records.cols["append"] = np.ascontiguousarray(append_ms, np.int64)
-    return records
+        _tell_copies_apart(records, partitions, offsets, ~scanned.plain)
+    return CompiledRecords(
+        records.kind, records.id0, records.id1, np.ascontiguousarray(partitions, np.int32),
+        np.ascontiguousarray(offsets, np.int64), texts.lengths().astype(np.int32),
+        np.ascontiguousarray(append_ms, np.int64), records.keys, records.marker, records.ranges,
+        ChildRows(counts, home),
+    )
 
 
 @leaf
@@ -97,34 +106,31 @@ def _blank_out(
             data[j] = c.ZERO
 
 
-def _identities(texts: Ragged, home: Columns) -> Ragged:
+def _identities(texts: Ragged, home: DraftHome) -> Ragged:
     """Return the bytes by which payloads are compared: those without the deadline
     (`records.deadline`).
     """
-    starts, ends = home.cols.pop("digits"), home.cols.pop("digits_end")
-    if not home.cols["deadline"].any():
+    if not home.deadline.any():
         return texts
     data = texts.data.copy()
-    _blank_out(data, texts.offsets, starts, ends)
+    _blank_out(data, texts.offsets, home.digits, home.digits_end)
     return Ragged(data, texts.offsets)
 
 
 def _tell_copies_apart(
-    records: Columns, home: Columns, among: npt.NDArray[np.bool_]
+    records: DraftRecords, partitions: Array, offsets: Array, among: npt.NDArray[np.bool_]
 ) -> None:
     """Give each copy of a follow-up an id of its own, because follow-ups are known by their number.
 
     So an early one can come again, and one that comes after any time is still known.
     """
-    ids = home.texts["id"]
-    generic = np.flatnonzero((records.cols["kind"] == p.GENERIC) & among).tolist()
+    ids = records.home.rows.id
+    generic = np.flatnonzero((records.kind == p.GENERIC) & among).tolist()
     rows = [row for row in generic if ids[row].startswith(_FOLLOW_UP)]
     if rows:
-        places = [
-            b"%d/%d" % (records.cols["part"][row], records.cols["off"][row]) for row in rows
-        ]
-        records.cols["id0"][rows] = hash_ragged(Ragged.of(places), ID_SEED)
-        records.cols["id1"][rows] = hash_ragged(Ragged.of(places), PAYLOAD_SEED)
+        places = Ragged.of([b"%d/%d" % (partitions[row], offsets[row]) for row in rows])
+        records.id0[rows] = hash_ragged(places, ID_SEED)
+        records.id1[rows] = hash_ragged(places, PAYLOAD_SEED)
 
 
 @dataclass(slots=True)
@@ -154,7 +160,7 @@ class _Care:
 
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
-) -> Columns:
+) -> DraftRecords:
     """Compile the records that are not plain, one by one."""
     try:
         return _compile_each(values, places, care)
@@ -164,10 +170,11 @@ def _compile_with_care(
         if len(values) == 1:
             return _faulty(values[0] or b"", places[0], error, care)
         each = zip(values, places, strict=True)
-        return Columns.concat([_compile_with_care([raw], [place], care) for raw, place in each])
+        alone = [_compile_with_care([raw], [place], care) for raw, place in each]
+        return DraftRecords.concat(alone)
 
 
-def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Columns:
+def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> DraftRecords:
     """Make the row of a record that our own code cannot compile; note a fault without ruling."""
     name = reported(error, f"the record at partition {place[0]}, offset {place[1]},")
     known = care.rulings.get(place)
@@ -181,7 +188,7 @@ def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> Columns:
 
 def _compile_each(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
-) -> Columns:
+) -> DraftRecords:
     builder = Builder()
     for row, (raw, place) in enumerate(zip(values, places, strict=True)):
         item = r.decode(raw, ranges=care.may_range(place), expiry=care.may_expire(place))
@@ -198,48 +205,48 @@ def _compile_each(
 
 
 def _as_ruled(
-    records: Columns, values: Sequence[bytes | None] | Ragged, ruled: dict[int, Fault]
-) -> Columns:
+    records: DraftRecords, values: Sequence[bytes | None] | Ragged, ruled: dict[int, Fault]
+) -> DraftRecords:
     """Apply rulings to the records: those that could not be read stay unread."""
-    poisons: list[Columns] = []
+    poisons: list[DraftRecords] = []
     order = np.arange(len(records))
-    raws = records.children["home"][1].texts["raw"].tolist()
+    counts, home = records.home
+    raws = home.raw.tolist()
     for row, fault in ruled.items():
-        kind = records.cols["kind"][row]
+        kind = records.kind[row]
         if not fault.named:
             order[row] = len(records) + len(poisons)
             poisons.append(_poison(values[row] or b"", fault.error))
         elif fault.shown and kind == p.SIMPLE:
-            records.cols["kind"][row] = p.GENERIC
+            records.kind[row] = p.GENERIC
             raws[row] = values[row] or b""
-    records.children["home"][1].texts["raw"] = Ragged.of(raws)
-    return Columns.concat([records, *poisons]).take(order)
+    home = msgspec.structs.replace(home, raw=Ragged.of(raws))
+    records = msgspec.structs.replace(records, home=ChildRows(counts, home))
+    return DraftRecords.concat([records, *poisons]).take(order)
 
 
-def _poison(raw: bytes, fault: str) -> Columns:
+def _poison(raw: bytes, fault: str) -> DraftRecords:
     """Make the row of a record that our own code cannot compile: it gets a seq and an abort."""
     builder = Builder()
     builder.refuse("", errors.INTERNAL, keep(raw, fault))
     return builder.table()
 
 
-def _plain(s: Scanned, starts: Array) -> Columns:
+def _plain(s: Scanned, starts: Array) -> DraftRecords:
     """The table of records that were compiled straight from their bytes.
 
     ``starts``: where each of them begins in the buffer.
     """
     n = len(s.ids)
-    keys = Columns({"write": s.writes}, {"key": s.keys})
-    none = Columns({"number": np.empty(0, np.int64), "partitions": np.empty(0, np.int64)})
+    none = RecordMarkers(np.empty(0, np.int64), np.empty(0, np.int64))
     within = s.deadline_spans - (starts * (s.deadlines > 0))[:, None]
-    dated = deadlines_of(np.column_stack([s.deadlines, within]))
-    home = Columns(
-        {"code": np.zeros(n, np.uint8), **dated}, {"id": s.ids, "raw": _payloads(s)},
-        {"steps": (s.step_counts, s.steps)},
+    home = draft_home(
+        np.zeros(n, np.uint8), np.column_stack([s.deadlines, within]), s.ids, _payloads(s),
+        ChildRows(s.step_counts, s.steps),
     )
-    markers = np.zeros(n, np.int64), none
+    markers = ChildRows(np.zeros(n, np.int64), none)
     kind = np.where(s.calls, p.GENERIC, p.SIMPLE).astype(np.uint8)
-    return table_of(kind, (s.key_counts, keys), home, markers)
+    return draft_of(kind, s.key_counts, (s.writes, s.keys), home, markers)
 
 
 def _payloads(s: Scanned) -> Ragged:
@@ -260,7 +267,7 @@ def _calls_end(partitions: Array, offsets: Array, rulings: Rulings) -> npt.NDArr
     return np.asarray(offsets >= first)
 
 
-def _mark_ends(records: Columns, s: Scanned, may: npt.NDArray[np.bool_]) -> None:
+def _mark_ends(records: DraftRecords, s: Scanned, may: npt.NDArray[np.bool_]) -> None:
     """Note of the keys that calls write that they may end; ``may``: of the plain records."""
-    writes = records.children["keys"][1].cols["write"]
+    writes = records.keys.rows.write
     writes[np.repeat(s.calls & may, s.key_counts) & (writes != 0)] = p.ENDING

@@ -10,18 +10,26 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.blocks import (
-    empty_verdicts,
-    empty_writes,
-    feedback_block,
-    open_block,
-)
 from streamydb.columns.digest import write_deltas
+from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
+from streamydb.columns.messages import (
+    Deltas,
+    DigestRecords,
+    Feedback,
+    Grant,
+    KeyRemovals,
+    KnownResults,
+    Notice,
+    ResolvedRecord,
+)
 from streamydb.columns.plans import PlanName
+from streamydb.columns.readers import ToExecutor, ToGatherer
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.sizes import only_system, over_by, tells, text_bytes
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.sizes import only_system, over_by, text_bytes
+from streamydb.columns.table import Array, Ragged
 from streamydb.columns.timeline import Timeline
+from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
+from streamydb.errors import InvariantViolation
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import (
     NO_RULINGS,
@@ -43,10 +51,10 @@ __all__ = ["TransactionProcessor", "passed_on"]
 class TransactionProcessor:
     """An executing task of the plans: executes what partitions were granted, says what came of it.
 
-    In: blocks of grants to one partition, or to all of them, one or more from every shard for each
+    In: grants to one partition, or to all of them, one or more from every shard for each
     partition, in any order: transactions from the shards of their ids, values from the shards of
-    the keys. Blocks of resolved records, of digests and of results that are known, too, which have
-    nothing to execute.
+    the keys. Resolved records, digests and results that are known, too, which have nothing to
+    execute.
 
     Out: results, changes, dead letters and what workflows emit, as rows still to be formatted; then
     feedback to every shard: the last value of each key that was written, and the results that it
@@ -87,7 +95,7 @@ class TransactionProcessor:
         self._modules = modules
         self._rulings = rulings
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[o.Rows | o.Records]:
+    def step(self, messages: Iterable[ToExecutor]) -> Iterator[o.Output]:
         """Execute what one micro-batch brings; yields outputs to be formatted, feedback last.
 
         Raises:
@@ -96,15 +104,13 @@ class TransactionProcessor:
 
         """
         parts: dict[_Part, _Grants] = {}
-        for block in blocks:
-            opened = header, arrays = open_block(block)
-            if header["kind"] != "grant":
-                yield from passed_on(block, opened, self._changes_partitions, self._spreads)
+        for grant in messages:
+            if not isinstance(grant, Grant):
+                yield from passed_on(grant, self._changes_partitions, self._spreads)
                 continue
-            grant = Columns.unflatten(arrays, "txns."), Columns.unflatten(arrays, "slots.")
-            found = parts.setdefault(_Part.of(header), _Grants())
-            found.add(header, *grant)
-            found.add_ranges(header, Columns.unflatten(arrays, "ranges."))
+            found = parts.setdefault(_Part.of(grant), _Grants())
+            found.add(grant)
+            found.add_ranges(grant)
         checks.one_plan(part.plan for part in parts)
         unruled: list[Fault] = []
         for part, found in sorted(parts.items(), key=_first):
@@ -114,29 +120,23 @@ class TransactionProcessor:
                 unruled += stop.faults
         require_ruled(unruled)
 
-    def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Rows | o.Records]:
+    def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Output]:
         """Execute the partition's part of one plan."""
         grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
         config = self._config
-        shown: dict[str, Any] = {
-            **part.plan.fields(), "incarnation": config.incarnation, "proc": part.proc,
-        }
-        if found.more:
-            shown["more"] = sorted(found.more)
+        more = tuple(sorted(found.more))
         if found.left_out:
-            fits = found.left_out - part.plan.first
-            yield from _withdrawn({**shown, "made": 0, "fits": fits}, config.shards)
+            yield from self._withdrawn(part, more, 0, found.left_out - part.plan.first)
             return
         outcome = execute_grants(
             grants, self._modules, self._rulings, over=found.over, most=most,
             ranges=RangeParts(found.ranges, config.shards), timeline=found.timeline,
         )
         require_ruled(outcome.unruled, executed=part.silent)
-        if part.makes_max:
-            shown["made"] = outcome.made
+        made = outcome.made if part.makes_max else None
         if outcome.fits:
-            yield from _withdrawn({**shown, "fits": outcome.fits}, config.shards)
+            yield from self._withdrawn(part, more, made, outcome.fits)
             return
         checks.executed(part.plan, outcome, grants)
         if not part.silent:
@@ -144,21 +144,30 @@ class TransactionProcessor:
         deltas = _deltas(outcome, grants, config)
         ends = bool((outcome.slots["tag"][outcome.slots["dirty"] != 0] == p.EXPIRING).any())
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
-        for shard, chunk, chunks, writes, verdicts in checks.fed(part.plan, outcome, chunked):
-            header: dict[str, Any] = {
-                **shown, "shard": shard, "chunk": chunk, "chunks": chunks,
-                "deltas": deltas[shard] if chunk == 0 else [],
-            }
-            if ends:
-                header["ends"] = True
-            if (told := _told(writes)):
-                header["sizes"] = told
-            block = feedback_block(header, writes, verdicts)
-            yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
+        for each in checks.fed(part.plan, outcome, chunked):
+            told = Feedback(
+                plan=part.plan, incarnation=config.incarnation, proc=part.proc, more=more,
+                made=made, shard=each.shard, chunk=each.chunk, chunks=each.chunks,
+                deltas=[] if each.chunk else deltas[each.shard], ends=ends, sizes=each.sizes,
+                writes=each.writes, verdicts=each.verdicts,
+            )
+            yield o.Told(told)
+
+    def _withdrawn(
+        self, part: _Part, more: tuple[int, ...], made: int | None, fits: int
+    ) -> Iterator[o.Told]:
+        """Return the feedback of a partition that has stopped: its plan produces too much."""
+        for shard in range(self._config.shards):
+            told = Feedback(
+                plan=part.plan, incarnation=self._config.incarnation, proc=part.proc, more=more,
+                made=made, fits=fits, shard=shard, chunk=0, chunks=1, deltas=[],
+                writes=WrittenValues.none(), verdicts=Verdicts.none(),
+            )
+            yield o.Told(told)
 
 
 class _Part(NamedTuple):
-    """The part of a plan that some grants are, and what their headers say of it."""
+    """The part of a plan that some grants are, and what they say of it."""
 
     plan: PlanName
     proc: int
@@ -167,20 +176,11 @@ class _Part(NamedTuple):
     makes_max: int
 
     @classmethod
-    def of(cls, header: dict[str, Any]) -> _Part:
-        """Read the header of a grant."""
+    def of(cls, grant: Grant) -> _Part:
+        """The part of which a grant is."""
         return cls(
-            PlanName.of(header), header["proc"], header["silent"], header["feedback_bytes_max"],
-            header.get("makes_max", 0),
+            grant.plan, grant.proc, grant.silent, grant.feedback_bytes_max, grant.makes_max
         )
-
-
-def _withdrawn(header: dict[str, Any], shards: int) -> Iterator[o.Records]:
-    """Return the feedback of a partition that has stopped, because its plan produces too much."""
-    for shard in range(shards):
-        told = {**header, "shard": shard, "chunk": 0, "chunks": 1, "deltas": []}
-        block = feedback_block(told, empty_writes(), empty_verdicts())
-        yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, shard)
 
 
 @dataclass(slots=True)
@@ -193,8 +193,10 @@ class _Grants:
     execute. ``timeline``: where keys may end.
     """
 
-    parts: dict[tuple[int, int], tuple[Columns, Columns]] = field(default_factory=dict)
-    ranges: list[Columns] = field(default_factory=list)
+    parts: dict[tuple[int, int], tuple[GrantedTransactions, SlotRows]] = field(
+        default_factory=dict
+    )
+    ranges: list[RangeRows] = field(default_factory=list)
     left_out: int = 0
     timeline: Timeline | None = None
     over: bool = False
@@ -202,89 +204,81 @@ class _Grants:
     members: int = 0
     more: set[int] = field(default_factory=set)
 
-    def add(self, header: dict[str, Any], txns: Columns, slots: Columns) -> None:
-        """Take one block."""
-        self.members = header["members"]
-        if "more" in header:
-            self.more.add(header["more"])
-        self.parts[header["shard"], header.get("chunk", 0)] = txns, slots
-        if "times" in header:
-            self.timeline = Timeline.unpacked(header["times"])
+    def add(self, grant: Grant) -> None:
+        """Take one."""
+        self.members = grant.members
+        if grant.more is not None:
+            self.more.add(grant.more)
+        self.parts[grant.shard, grant.chunk] = grant.txns, grant.slots
+        self.timeline = grant.timeline or self.timeline
         now = 0 if self.timeline is None else int(self.timeline.ts[-1])
-        if header.get("alone") and header.get("bounded", True):
-            self.met += text_bytes(slots, now)
-            self.over |= header["over"] or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
+        if grant.alone and grant.bounded:
+            self.met += text_bytes(grant.slots, now)
+            self.over |= grant.over or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
         if self.over:
             self.parts = {
                 at: (txns, _emptied(rows, now)) for at, (txns, rows) in self.parts.items()
             }
 
-    def add_ranges(self, header: dict[str, Any], ranges: Columns) -> None:
-        """Take the ranges of a block, if it has some."""
-        left_out = header.get("left_out", 0)
+    def add_ranges(self, grant: Grant) -> None:
+        """Take the ranges of a grant, if it has some."""
+        left_out = grant.left_out or 0
         self.left_out = min(self.left_out or left_out, left_out or self.left_out)
-        if len(ranges):
-            self.ranges.append(ranges)
+        if grant.ranges is not None and len(grant.ranges):
+            self.ranges.append(grant.ranges)
 
-    def in_order(self) -> list[tuple[int, Columns, Columns]]:
+    def in_order(self) -> list[tuple[int, GrantedTransactions, SlotRows]]:
         """(shard, transactions, slots), the same whatever order they came in."""
         return [(shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=_first)]
-
-
-def _told(writes: Columns) -> bytes:
-    """Encode the size classes that written values have newly reached, for all shards."""
-    grown = writes.cols.pop("grown", None)
-    if grown is None or not grown.any():
-        return b""
-    rows = np.flatnonzero(grown)
-    return tells(writes.texts["key"].take(rows), grown[rows])
 
 
 def _first(item: tuple[Any, Any]) -> Any:
     return item[0]
 
 
-def _emptied(slots: Columns, now: int) -> Columns:
+def _emptied(slots: SlotRows, now: int) -> SlotRows:
     """Drop the values of all slots but those of the database's own keys, and those that have ended.
     """
-    left = only_system(slots.texts["key"], slots.take, over_by(slots, now))
-    left.texts["key"] = slots.texts["key"]
-    left.cols |= {name: col for name, col in slots.cols.items() if name not in left.cols}
-    return left
 
+    def values(chosen: Array) -> ValueRows:
+        found = slots.take(chosen)
+        return ValueRows(found.tag, found.number, found.version, found.text)
 
-_TOPICS = {"digests": o.DIGESTS, "results": o.RESULTS}
+    left = only_system(slots.key, values, over_by(slots, now))
+    return SlotRows(
+        left.tag, left.number, left.version, slots.slot, slots.covered, slots.written, left.text,
+        slots.key,
+    )
 
 
 def passed_on(
-    block: bytes, opened: tuple[dict[str, Any], dict[str, Array]], changes_partitions: int,
-    spreads: int = 1,
-) -> Iterator[o.Rows | o.Records]:
-    """The outputs of a block that has nothing to execute; ``opened``: its header and arrays."""
-    header, arrays = opened
-    kind = header["kind"]
-    if kind in _TOPICS:
-        texts = Columns.unflatten(arrays).texts
-        yield o.Records(_TOPICS[kind], texts["key"], texts["value"])
-    elif kind == "removals":
-        yield from o.removals(Columns.unflatten(arrays), spreads)
-    elif kind == "notice":  # for the driver
-        return
-    elif kind != "resolved":  # shards tell each other something, through the feedback
-        yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([block]), 0, header["shard"])
-    elif not header["silent"]:
-        value = Ragged.of([arrays["value"].tobytes()])
-        for partition in range(changes_partitions):
+    message: ToExecutor | ToGatherer, changes_partitions: int, spreads: int = 1
+) -> Iterator[o.Output]:
+    """The outputs of a message that has nothing to execute."""
+    if isinstance(message, DigestRecords):
+        yield o.Records(o.DIGESTS, message.records.key, message.records.value)
+    elif isinstance(message, KnownResults):
+        yield o.Records(o.RESULTS, message.records.key, message.records.value)
+    elif isinstance(message, KeyRemovals):
+        yield from o.removals(message.changes, spreads)
+    elif isinstance(message, ResolvedRecord):
+        value = Ragged.of([message.value])
+        for partition in range(0 if message.silent else changes_partitions):
             yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
+    elif isinstance(message, o.ToShards):  # shards tell each other something
+        yield o.Told(message)
+    elif not isinstance(message, Notice):  # that is for the driver
+        raise InvariantViolation(f"{type(message).__name__} came to who has nothing to execute")
 
 
 def _deltas(
-    outcome: ExecutionOutcome, grants: list[tuple[int, Columns, Columns]], config: ShardConfig
-) -> list[list[tuple[int, int, int]]]:
+    outcome: ExecutionOutcome, grants: list[tuple[int, GrantedTransactions, SlotRows]],
+    config: ShardConfig,
+) -> list[Deltas]:
     """Return, per shard, the change of its digest by the writes: (interval, low, high)."""
-    met = np.concatenate([slots.cols["version"] for _, _, slots in grants]).astype(np.int64)
+    met = np.concatenate([slots.version for _, _, slots in grants]).astype(np.int64)
     first, sums = write_deltas(
-        outcome.writes, outcome.places.table.cols["seq"], outcome.slot_keys, met, outcome.slot_home,
+        outcome.writes, outcome.places.table.seq, outcome.slot_keys, met, outcome.slot_home,
         outcome.pool, config.digest_interval, config.shards,
     )
     return [

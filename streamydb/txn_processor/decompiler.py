@@ -22,7 +22,7 @@ def transaction_of(run: Run, i: int) -> r.Transaction:
     Raises:
         InvariantViolation: the payload was valid when it was compiled, and is not now.
     """
-    raw = run.txns.texts["raw"][i]
+    raw = run.txns.raw[i]
     txn = r.decode(raw) if raw else _decompiled(run, i)
     if not isinstance(txn, r.Transaction):
         raise InvariantViolation("a payload that was valid when it was compiled is not valid now")
@@ -32,7 +32,7 @@ def transaction_of(run: Run, i: int) -> r.Transaction:
 def _decompiled(run: Run, i: int) -> r.Transaction:
     """The transaction that the steps of position ``i`` were compiled from."""
     program, slots = run.program, run.slots_of(i)
-    txn = r.Transaction(run.txns.texts["id"][i].decode())
+    txn = r.Transaction(run.txns.id[i].decode())
     reads, updates, checks = [], [], dict[int, r.Check]()
     for s in range(int(program.step_starts[i]), int(program.step_starts[i + 1])):
         step = program.steps[s]

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb.columns import program as p
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
 from streamydb.columns.timeline import Timeline
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -54,7 +55,7 @@ _ANY: Final = Most()
 Ints = npt.NDArray[np.int64]
 
 def execute_grants(
-    parts: Sequence[tuple[int, Columns, Columns]], modules: Modules = NO_MODULES,
+    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]], modules: Modules = NO_MODULES,
     rulings: Rulings = NO_RULINGS, *, over: bool = False, most: Most = _ANY,
     ranges: RangeParts = NO_PARTS, timeline: Timeline | None = None,
 ) -> ExecutionOutcome:
@@ -102,12 +103,12 @@ def execute_grants(
             calls = _Calls(modules, rules.slot, granted.see, rulings.begins)
             made[at] = _executed_in_time(run, at, calls, ending, too_much=too_much)
             total += int(made[at])
-            fits = most.fits(total, int(txns.cols["seq"][at]))
+            fits = most.fits(total, int(txns.seq[at]))
             at += 1
             rules.send(at)
     fits = _fitting(run, made, most) or fits or _concluded(run, int(made.sum()), most)
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
-    places = Places(txns) if ending is None else ending.places()
+    places = Places(txns.places()) if ending is None else ending.places()
     return ExecutionOutcome(
         txns, places, run.values.slots, run.keys, run.homes, pool, program.status,
         notes.writes[: notes.counts[WRITES]], notes.reads[: notes.counts[READS]], run.special,
@@ -117,9 +118,9 @@ def execute_grants(
 
 def _send_ruled(run: Run) -> None:
     """Send to Python what was ruled on."""
-    cols, route = run.txns.cols, run.program.route
+    txns, route = run.txns, run.program.route
     for row, fault in run.ruled.items():
-        if cols["kind"][row] == p.REJECTED and p.REJECT_CODES[cols["code"][row]] == errors.INTERNAL:
+        if txns.kind[row] == p.REJECTED and p.REJECT_CODES[txns.code[row]] == errors.INTERNAL:
             continue  # ruled when it was read
         require_unread(fault)
         if route[row] == BY_KERNEL:
@@ -128,13 +129,13 @@ def _send_ruled(run: Run) -> None:
 
 def _special_rejections(run: Run) -> None:
     """Finished results of records that are not executed, except those that repeat another one."""
-    cols = run.txns.cols
+    txns = run.txns
     for i in np.flatnonzero(run.program.route == BY_NOBODY).tolist():
-        kind = int(cols["duplicate"][i])
+        kind = int(txns.duplicate[i])
         if kind in REFUSALS:
             run.special[i] = result_bytes(run.txns, i, "rejected", REFUSALS[kind])
-        elif cols["kind"][i] == p.REJECTED:
-            code = p.REJECT_CODES[cols["code"][i]]
+        elif txns.kind[i] == p.REJECTED:
+            code = p.REJECT_CODES[txns.code[i]]
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
@@ -151,7 +152,7 @@ def _fitting(run: Run, made: Ints, most: Most) -> int:
     rows = seen[(seen["tag"] >= p.OPAQUE) & (seen["ref"] >= first)]
     told = sizes[rows["ref"] - first]
     np.add.at(made, rows["txn"], np.where(told <= limits.FAILED_VALUE_BYTES_MAX, told, 0))
-    total, seqs = np.cumsum(made), run.txns.cols["seq"]
+    total, seqs = np.cumsum(made), run.txns.seq
     for i in np.flatnonzero(total > most.bytes)[:2].tolist():  # the first record alone always fits
         if (fits := most.fits(int(total[i]), int(seqs[i]))):
             return fits
@@ -165,10 +166,10 @@ def _concluded(run: Run, made: int, most: Most) -> int:
     _special_aborts(run)
     if not most.bytes:
         return 0
-    copies = np.flatnonzero(run.txns.cols["duplicate"] == PLAN_DUPLICATE)
+    copies = np.flatnonzero(run.txns.duplicate == PLAN_DUPLICATE)
     for i, original in zip(copies.tolist(), originals(run.txns, copies).tolist(), strict=True):
         made += len(run.special.get(original, b""))
-        if (fits := most.fits(made, int(run.txns.cols["seq"][i]))):
+        if (fits := most.fits(made, int(run.txns.seq[i]))):
             return fits
     return 0
 
@@ -191,11 +192,11 @@ def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
     most = limits.TRANSACTION_VALUES_BYTES_MAX
     if len(own) <= most // limits.VALUE_BYTES_MAX:
         return False
-    cols = run.txns.cols
-    if not begins.holds(VALUES_BOUNDED, int(cols["part"][i]), int(cols["off"][i])):
+    txns = run.txns
+    if not begins.holds(VALUES_BOUNDED, int(txns.partition[i]), int(txns.offset[i])):
         return False
     slots = run.values.slots[own]
-    there = (slots["tag"] == p.EXPIRING) & (slots["number"] > cols["ts"][i])
+    there = (slots["tag"] == p.EXPIRING) & (slots["number"] > txns.ts_ms[i])
     refs = slots["ref"][(slots["tag"] == p.OPAQUE) | there]
     known, offsets = refs[refs < len(run.pool)], run.pool.offsets
     total = int((offsets[known + 1] - offsets[known]).sum())
@@ -221,7 +222,7 @@ def _executed_in_time(
     run: Run, i: int, given: _Calls, ending: Ending | None, *, too_much: bool
 ) -> int:
     """As `_execute_in_python`, with the removals of its keys that have ended."""
-    run.now = int(run.txns.cols["ts"][i])
+    run.now = int(run.txns.ts_ms[i])
     if ending is None:
         return _execute_in_python(run, i, given, too_much=too_much)
     ending.before(i)
@@ -247,9 +248,9 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
     def size(verdict: interpreter.Verdict) -> int:
         return len(verdict_bytes(run.txns, i, verdict))
 
-    cols = run.txns.cols
-    place = Stamp(int(cols["seq"][i]), int(cols["ts"][i]), run.txns.texts["id"][i].decode())
-    ruling, raw = run.ruled.get(i), run.txns.texts["raw"][i]
+    txns = run.txns
+    place = Stamp(int(txns.seq[i]), int(txns.ts_ms[i]), txns.id[i].decode())
+    ruling, raw = run.ruled.get(i), txns.raw[i]
     txn = None
     try:
         if ruling is not None:
@@ -258,7 +259,7 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             verdict = interpreter.failed(txn, look)
         else:
             txn = transaction_of(run, i)
-            at = int(cols["part"][i]), int(cols["off"][i])
+            at = int(txns.partition[i]), int(txns.offset[i])
             calls = interpreter.ExecutionContext(
                 given.modules, place, given.rules in own, given.see,
                 given.begins.ranges_anywhere(*at), given.begins.holds(EXPIRY_IN_CALLS, *at),
@@ -276,7 +277,7 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             raise
         name = reported(error, f"transaction {place.seq}")
         fault = Fault(
-            int(cols["part"][i]), int(cols["off"][i]), name, counted=txn is not None,
+            int(txns.partition[i]), int(txns.offset[i]), name, counted=txn is not None,
             shown=bool(raw),
         )
         run.internal[i] = fault

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.table import Columns, Ragged, starts_of
+from streamydb.columns.output_rows import PlaceRows
+from streamydb.columns.table import Ragged, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.records.expiry import EXPIRY_ID
 from streamydb.txn_processor.granted_ranges import is_of_range
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, WRITES
-from streamydb.txn_processor.places import PLACE, Places
+from streamydb.txn_processor.places import Places
 from streamydb.txn_processor.run import Run
 
 __all__ = ["Ending"]
@@ -99,7 +100,7 @@ class Ending:
     def before(self, i: int) -> None:
         """Remove what ended before transaction ``i``, at an earlier place, of its keys."""
         seq = int(self.run.program.seq[i])
-        for slot, row in self._over(self.run.slots_of(i), int(self.run.txns.cols["ts"][i])):
+        for slot, row in self._over(self.run.slots_of(i), int(self.run.txns.ts_ms[i])):
             if self.timeline.seq[row] < seq:
                 self._remove(slot, row)
 
@@ -108,7 +109,7 @@ class Ending:
         what it has written.
         """
         own = self.run.slots_of(i)
-        for slot, row in self._over(own, int(self.run.txns.cols["ts"][i])):
+        for slot, row in self._over(own, int(self.run.txns.ts_ms[i])):
             self._remove(slot, row)
         slots = self.run.values.slots
         for slot in own.tolist():
@@ -122,18 +123,17 @@ class Ending:
         for slot, row in self._over(np.flatnonzero(self.own), int(self.timeline.ts[-1])):
             self._remove(slot, row)
         run, n = self.run, len(self.run.txns)
-        txns = Columns(
-            {name: run.txns.cols[name] for name in PLACE}, {"id": run.txns.texts["id"]}
-        )
+        txns = run.txns.places()
         if not self.rows:
             return Places(txns)
-        rows = np.array(self.rows, np.int64)
-        cols = {name: getattr(self.timeline, name)[rows] for name in PLACE}
-        cols["part"] = cols["part"].astype(np.int32)
+        rows, times = np.array(self.rows, np.int64), self.timeline
         ids = Ragged.of([EXPIRY_ID.encode()] * len(rows))
-        both = Columns.concat([txns, Columns(cols, {"id": ids})])
+        removed = PlaceRows(
+            times.seq[rows], times.ts[rows], times.part[rows].astype(np.int32), times.off[rows], ids
+        )
+        both = PlaceRows.concat([txns, removed])
         removals = np.arange(len(both)) >= n
-        order = np.lexsort((~removals, both.cols["seq"]))
+        order = np.lexsort((~removals, both.seq))
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order))
         writes = run.notes.writes[: run.notes.counts[WRITES]]

@@ -3,52 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE
-from streamydb.columns.sizes import class_of
-from streamydb.columns.table import Bytes, Columns, Ragged, starts_of
+from streamydb.columns.sizes import class_of, tells
+from streamydb.columns.table import Bytes, Ragged, starts_of
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.rows import result_rows
 
-__all__ = ["feedback_chunks"]
+__all__ = ["FeedbackChunk", "feedback_chunks"]
 
 Ints = npt.NDArray[np.int64]
 
 
+class FeedbackChunk(NamedTuple):
+    """A part of what a shard is told: the number ``chunk`` of ``chunks``.
+
+    ``sizes``: see `columns.sizes`.
+    """
+
+    shard: int
+    chunk: int
+    chunks: int
+    writes: WrittenValues
+    verdicts: Verdicts
+    sizes: bytes
+
+
 def feedback_chunks(
     outcome: ExecutionOutcome, shards: int, bytes_max: int
-) -> Iterator[tuple[int, int, int, Columns, Columns]]:
-    """Yield the feedback for every shard as (shard, chunk, chunks, writes, verdicts), each of at
-    most some ``bytes_max`` bytes.
-    """
+) -> Iterator[FeedbackChunk]:
+    """Yield the feedback for every shard, in chunks of at most some ``bytes_max`` bytes."""
     writes, owners = _final_writes(outcome)
-    if shards > 1:
-        writes.cols["grown"] = _grown(outcome, writes)
+    grown = _grown(outcome, writes) if shards > 1 else np.zeros(len(writes), np.uint8)
     verdicts, homes = _verdicts(outcome)
     for shard in range(shards):
-        own = writes.take(np.flatnonzero(owners == shard))
+        at = np.flatnonzero(owners == shard)
+        own, classes = writes.take(at), grown[at]
         told = verdicts.take(np.flatnonzero(homes == shard))
-        sizes = own.texts["key"].lengths() + own.texts["text"].lengths() + 24
-        write_cuts = _cuts(sizes, bytes_max)
-        verdict_cuts = _cuts(told.texts["result"].lengths() + 16, bytes_max)
+        write_cuts = _cuts(own.text_bytes() + 24, bytes_max)
+        verdict_cuts = _cuts(told.text_bytes() + 16, bytes_max)
         if len(write_cuts) == 1 and len(verdict_cuts) == 1 and _size(own, told) < bytes_max:
-            yield shard, 0, 1, own, told
+            yield FeedbackChunk(shard, 0, 1, own, told, _sizes(own, classes))
             continue
         none = np.empty(0, np.int64)
         parts = [(rows, none) for rows in write_cuts] + [(none, rows) for rows in verdict_cuts]
         for chunk, (left, right) in enumerate(parts):
-            yield shard, chunk, len(parts), own.take(left), told.take(right)
+            part = own.take(left)
+            yield FeedbackChunk(
+                shard, chunk, len(parts), part, told.take(right), _sizes(part, classes[left])
+            )
 
 
-def _size(writes: Columns, verdicts: Columns) -> int:
-    texts = (*writes.texts.values(), *verdicts.texts.values())
-    fixed = 40 * len(writes) + 16 * len(verdicts)
-    return sum(len(text.data) for text in texts) + fixed
+def _sizes(writes: WrittenValues, grown: Bytes) -> bytes:
+    """Encode the size classes that written values have newly reached, for all shards."""
+    rows = np.flatnonzero(grown)
+    return tells(writes.key.take(rows), grown[rows]) if len(rows) else b""
+
+
+def _size(writes: WrittenValues, verdicts: Verdicts) -> int:
+    texts = len(writes.key.data) + len(writes.text.data) + len(verdicts.result.data)
+    return texts + 40 * len(writes) + 16 * len(verdicts)
 
 
 def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
@@ -65,7 +86,7 @@ def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
     return runs or [rows]
 
 
-def _final_writes(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
+def _final_writes(outcome: ExecutionOutcome) -> tuple[WrittenValues, Ints]:
     """The last value of every slot that was written, and the shard that owns it."""
     dirty = np.flatnonzero(outcome.slots["dirty"])
     slots = outcome.slots[dirty]
@@ -73,23 +94,24 @@ def _final_writes(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
     lengths = np.zeros(len(dirty), np.int64)
     texts = outcome.pool.take(slots["ref"][opaque])
     lengths[opaque] = texts.lengths()
-    table = Columns(
-        {name: np.ascontiguousarray(slots[name]) for name in ("tag", "number", "version")},
-        {"key": outcome.slot_keys.take(dirty), "text": Ragged(texts.data, starts_of(lengths))},
+    table = WrittenValues(
+        np.ascontiguousarray(slots["tag"]), np.ascontiguousarray(slots["number"]),
+        np.ascontiguousarray(slots["version"]), outcome.slot_keys.take(dirty),
+        Ragged(texts.data, starts_of(lengths)),
     )
     return table, outcome.slot_home[dirty]
 
 
-def _grown(outcome: ExecutionOutcome, writes: Columns) -> Bytes:
+def _grown(outcome: ExecutionOutcome, writes: WrittenValues) -> Bytes:
     """Of each final write, the class of its size if it is larger than that of the value before."""
     dirty = np.flatnonzero(outcome.slots["dirty"])
     offsets = outcome.pool.offsets  # it begins with the values that were granted, slot by slot
     before = class_of(offsets[dirty + 1] - offsets[dirty])
-    after = class_of(writes.texts["text"].lengths())
+    after = class_of(writes.text.lengths())
     return np.where(after > before, after, 0).astype(np.uint8)
 
 
-def _verdicts(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
+def _verdicts(outcome: ExecutionOutcome) -> tuple[Verdicts, Ints]:
     """Return the results that a home shard cannot derive: of executed transactions that aborted or
     read.
     """
@@ -97,8 +119,7 @@ def _verdicts(outcome: ExecutionOutcome) -> tuple[Columns, Ints]:
     special = np.zeros(len(txns), np.bool_)
     special[list(outcome.special)] = True
     special[outcome.reads["txn"]] = True
-    executed = (txns.cols["kind"] != p.REJECTED) & (txns.cols["duplicate"] == NOT_A_DUPLICATE)
+    executed = (txns.kind != p.REJECTED) & (txns.duplicate == NOT_A_DUPLICATE)
     rows = np.flatnonzero(special & executed)
     results = format_results(result_rows(outcome, rows)) if len(rows) else Ragged.empty()
-    table = Columns({"seq": txns.cols["seq"][rows]}, {"result": results})
-    return table, txns.cols["home"][rows].astype(np.int64)
+    return Verdicts(txns.seq[rows], results), txns.home[rows].astype(np.int64)

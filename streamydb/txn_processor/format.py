@@ -16,7 +16,8 @@ import numpy.typing as npt
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.table import Array, Bytes, Columns, Ragged, Texts, starts_of
+from streamydb.columns.output_rows import ChangeRows, ResultRows
+from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
 from streamydb.txn_processor.json_writer import (
     Values,
     json_strings,
@@ -94,29 +95,20 @@ _RESULT = Ragged.of(
 )
 
 
-def format_results(rows: Columns) -> Ragged:
-    """Result records of n transactions.
-
-    Args:
-        rows: columns seq, ts (ms), part, off; texts id, and ``special``, the finished record where
-            it is not that of a plain commit, else empty; children ``reads``: columns tag, number,
-            texts key, text.
-
-    """
-    cols = rows.cols
-    counts, reads = rows.children["reads"]
-    ids, keys = json_strings(rows.texts["id"]), json_strings(reads.texts["key"])
-    special, texts = rows.texts["special"], reads.texts["text"]
-    values = Values(reads.cols["tag"], reads.cols["number"], texts.data, texts.offsets)
+def format_results(rows: ResultRows) -> Ragged:
+    """Return the result records of n transactions."""
+    counts, reads = rows.reads
+    ids, keys = json_strings(rows.id), json_strings(reads.key)
+    values = Values(reads.tag, reads.number, reads.text.data, reads.text.offsets)
     data, bounds = _results(
-        ids.texts(), _places(cols), special.texts(), starts_of(counts), keys.texts(), values,
+        ids.texts(), _places(rows), rows.special.texts(), starts_of(counts), keys.texts(), values,
         _RESULT.texts(),
     )
     return Ragged(data, bounds)
 
 
-def _places(cols: dict[str, Array]) -> _Places:
-    return _Places(cols["seq"], cols["ts"], cols["part"], cols["off"])
+def _places(rows: ResultRows | ChangeRows) -> _Places:
+    return _Places(rows.seq, rows.ts_ms, rows.partition, rows.offset)
 
 
 @leaf
@@ -179,27 +171,23 @@ def _changes(
     return out[:at].copy(), bounds, source
 
 
-def format_changes(database: str, rows: Columns) -> tuple[Ragged, Ragged]:
+def format_changes(database: str, rows: ChangeRows) -> tuple[Ragged, Ragged]:
     """Keys and values of the change records of n writes, a tombstone after each delete.
 
-    Args:
-        database: its name.
-        rows: columns seq, ts (ms), part, off, index (the write's number in its transaction, from
-            1), before_tag, before_number, after_tag, after_number; texts id, key, before, after
-            (of values that are not integers, else empty).
+    ``database``: its name.
 
     Returns:
         As many keys as values; a value is empty for a tombstone.
 
     """
-    pieces, cols, texts = _change_pieces(database), rows.cols, rows.texts
-    ids, before, after = json_strings(texts["id"]), texts["before"], texts["after"]
-    met = Values(cols["before_tag"], cols["before_number"], before.data, before.offsets)
-    left = Values(cols["after_tag"], cols["after_number"], after.data, after.offsets)
+    pieces, ids = _change_pieces(database), json_strings(rows.id)
+    before, after = rows.before, rows.after
+    met = Values(rows.before_tag, rows.before_number, before.data, before.offsets)
+    left = Values(rows.after_tag, rows.after_number, after.data, after.offsets)
     data, bounds, source = _changes(
-        ids.texts(), _places(cols), cols["index"], met, left, pieces.texts()
+        ids.texts(), _places(rows), rows.index, met, left, pieces.texts()
     )
-    keys = texts["key"] if len(source) == len(rows) else texts["key"].take(source)
+    keys = rows.key if len(source) == len(rows) else rows.key.take(source)
     return keys, Ragged(data, bounds)
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.table import Columns, starts_of
+from streamydb.columns.grant_rows import RangeEntries, RangeRows
+from streamydb.columns.table import starts_of
 from streamydb.errors import InvariantViolation
 from streamydb.records.ranges import Bounds
 from streamydb.txn_processor import checks
@@ -26,7 +27,7 @@ __all__ = ["NO_PARTS", "GrantedRanges", "RangeParts", "is_of_range"]
 class RangeParts(NamedTuple):
     """Tables of ranges as they were granted, and how many shards there are."""
 
-    tables: Sequence[Columns]
+    tables: Sequence[RangeRows]
     shards: int
 
 
@@ -37,23 +38,31 @@ NO_PARTS: Final = RangeParts((), 0)
 class _Row(NamedTuple):
     """The part of a range that a shard has found: a row, its entries, and those that end."""
 
-    table: Columns
+    table: RangeRows
     row: int
     entries: tuple[int, int]
     ending: tuple[int, int]
 
-    def col(self, name: str) -> int:
-        """Return what stands in a column."""
-        return int(self.table.cols[name][self.row])
+    @property
+    def keys(self) -> int:
+        """The number of its keys that the plan does not write."""
+        return int(self.table.count[self.row])
 
-    def ending_col(self, name: str, at: int) -> int:
-        """Return what stands in a column of the entries that end."""
-        return int(self.table.children["ending"][1].cols[name][at])
+    @property
+    def version(self) -> int:
+        """As in `RangeRows`."""
+        return int(self.table.version[self.row])
 
-    def ending_entry(self, at: int) -> tuple[bytes, bytes]:
-        """Return the key and the value of an entry that ends; empty: it is not here."""
-        texts = self.table.children["ending"][1].texts
-        return texts["key"][at], texts["text"][at]
+    @property
+    def written(self) -> int:
+        """As in `RangeRows`."""
+        return int(self.table.written[self.row])
+
+    def ends(self) -> RangeEntries:
+        """Return the entries of the table that end."""
+        if self.table.ending is None:
+            raise InvariantViolation("entries of a range end in a plan in which no key can")
+        return self.table.ending.rows
 
 
 @dataclass(slots=True)
@@ -87,10 +96,9 @@ class GrantedRanges:
         self._shards = parts.shards
         self._rows: dict[Bounds, list[_Row]] = {}
         for table in parts.tables:
-            texts, starts = table.texts, starts_of(table.children["entries"][0]).tolist()
-            counts, _ = table.children.get("ending", (np.zeros(len(table), np.int64), None))
-            ending = starts_of(counts).tolist()
-            bounds = zip(texts["start"].tolist(), texts["end"].tolist(), strict=True)
+            starts, none = starts_of(table.entries.counts).tolist(), np.zeros(len(table), np.int64)
+            ending = starts_of(none if table.ending is None else table.ending.counts).tolist()
+            bounds = zip(table.start.tolist(), table.end.tolist(), strict=True)
             for row, each in enumerate(bounds):
                 found = _Row(
                     table, row, (starts[row], starts[row + 1]), (ending[row], ending[row + 1])
@@ -134,15 +142,13 @@ class GrantedRanges:
                 raise InvariantViolation("a range of a granted transaction was sent by no shard")
             start, end = (bisect_left(self._names, bound) for bound in bounds)
             slots = self._slots[start : max(start, end)]
-            written = sum(row.col("written") for row in rows)
+            written = sum(row.written for row in rows)
             checks.ranged(len(rows), self._shards, written, len(slots))
-            count = sum(row.col("count") for row in rows)
-            version = max(row.col("version") for row in rows)
+            count = sum(row.keys for row in rows)
+            version = max(row.version for row in rows)
             ending = [(row, at) for row in rows for at in range(*row.ending)]
-            ends, versions = (
-                np.array([row.ending_col(name, at) for row, at in ending], np.int64)
-                for name in ("number", "version")
-            )
+            ends = np.array([int(row.ends().number[at]) for row, at in ending], np.int64)
+            versions = np.array([int(row.ends().version[at]) for row, at in ending], np.int64)
             place = self._places[bounds] = _Place(
                 rows, slots, count, version, ends, versions, ending
             )
@@ -168,7 +174,7 @@ class GrantedRanges:
         found = dict(place.fixed.entries)
         for at in np.flatnonzero(place.ends > run.now).tolist():
             row, number = place.ending[at]
-            key, value = row.ending_entry(number)
+            key, value = row.ends().key[number], row.ends().text[number]
             if not value:
                 return None
             found[key.decode()] = value, int(place.versions[at])
@@ -187,12 +193,12 @@ def is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 def _part(row: _Row) -> FixedPart:
     """Return the part of a range that one shard has found."""
     entries: Entries | None = None
-    if row.col("whole"):
-        own = row.table.children["entries"][1].part(*row.entries)
-        columns = (own.cols[name].tolist() for name in ("tag", "number", "version"))
-        texts = own.texts["key"].tolist(), own.texts["text"].tolist()
+    if row.table.whole[row.row]:
+        own = row.table.entries.rows.part(*row.entries)
+        columns = own.tag.tolist(), own.number.tolist(), own.version.tolist()
+        texts = own.key.tolist(), own.text.tolist()
         entries = {
             key.decode(): (b"%d" % number if tag == p.INT else text, version)
             for tag, number, version, key, text in zip(*columns, *texts, strict=True)
         }
-    return FixedPart(row.col("count"), row.col("version"), entries)
+    return FixedPart(row.keys, row.version, entries)

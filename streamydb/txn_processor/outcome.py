@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.grant_rows import PlanTransactions
+from streamydb.columns.table import Ragged
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.records.rulings import Fault
 from streamydb.txn_processor.places import Places
@@ -47,7 +48,7 @@ class ExecutionOutcome:
     ``made``, ``fits``: see `Most`; if all do not fit, nothing of this may be written.
     """
 
-    txns: Columns
+    txns: PlanTransactions
     places: Places
     slots: npt.NDArray[Any]
     slot_keys: Ragged

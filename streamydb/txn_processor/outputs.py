@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,11 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.jit import kernel
+from streamydb.columns.lock_messages import ReleasedLocks, Swept
+from streamydb.columns.messages import Feedback, ValueSizes
+from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
-from streamydb.columns.table import Array, Bytes, Columns, Ragged, chunk_bounds
+from streamydb.columns.table import Array, Bytes, Ragged, chunk_bounds
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import removal_number
 from streamydb.txn_processor.fault import opened
@@ -34,8 +37,11 @@ __all__ = [
     "RESULTS",
     "ROWS_MAX",
     "STREAMS",
+    "Output",
     "Records",
     "Rows",
+    "ToShards",
+    "Told",
     "formatted",
     "outputs_of",
     "removals",
@@ -83,22 +89,40 @@ class Records:
 
 @dataclass(slots=True)
 class Rows:
-    """Results or changes before they are formatted; see `format` for the columns.
+    """Results or changes before they are formatted; ``spread``: which formatting task does it."""
 
-    ``spread``: which formatting task does it.
-    """
-
-    topic: int
-    table: Columns
+    table: ResultRows | ChangeRows
     spread: int = 0
 
+    @property
+    def topic(self) -> int:
+        """The topic to which their records go."""
+        return RESULTS if isinstance(self.table, ResultRows) else CHANGES
 
-def formatted(item: Rows | Records, database: str) -> Records:
-    """The records of some rows."""
+
+@dataclass(slots=True)
+class Told:
+    """A message that goes to shards through the feedback topic; its partition is the shard's."""
+
+    message: ToShards
+    topic: ClassVar[int] = FEEDBACK
+    spread: ClassVar[int] = 0
+
+
+ToShards: TypeAlias = Feedback | ValueSizes | ReleasedLocks | Swept
+Output: TypeAlias = Rows | Records | Told
+"""An output of an executing partition."""
+
+
+def formatted(item: Output, database: str) -> Records:
+    """The records of an output."""
     if isinstance(item, Records):
         return item
-    if item.topic == RESULTS:
-        return Records(RESULTS, item.table.texts["id"], format_results(item.table), item.spread)
+    if isinstance(item, Told):
+        value = Ragged.of([item.message.block()])
+        return Records(FEEDBACK, Ragged.empty(1), value, 0, item.message.shard)
+    if isinstance(item.table, ResultRows):
+        return Records(RESULTS, item.table.id, format_results(item.table), item.spread)
     keys, values = format_changes(database, item.table)
     return Records(CHANGES, keys, values, item.spread)
 
@@ -118,11 +142,11 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
 
 
 def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
-    told = np.flatnonzero(outcome.txns.cols["duplicate"] != WINDOW_DUPLICATE)
+    told = np.flatnonzero(outcome.txns.duplicate != WINDOW_DUPLICATE)
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(told, _tasks(len(told), spreads))):
         for part in _in_blocks(rows, sizes):
-            yield Rows(RESULTS, result_rows(outcome, part, _repeated(outcome, part)), spread)
+            yield Rows(result_rows(outcome, part, _repeated(outcome, part)), spread)
 
 
 def _tasks(rows: int, spreads: int) -> int:
@@ -153,7 +177,7 @@ def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
 
 def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
     """Return the size of each result, about; None when all are small."""
-    copies = np.flatnonzero(outcome.txns.cols["duplicate"] == PLAN_DUPLICATE)
+    copies = np.flatnonzero(outcome.txns.duplicate == PLAN_DUPLICATE)
     read = _read_bytes(outcome, len(copies))
     special = sum(map(len, outcome.special.values()))
     if read is None and special * (1 + len(copies)) <= limits.BLOCK_BYTES_MAX:
@@ -203,7 +227,7 @@ def workflow_records(outputs: Outputs) -> Iterator[Records]:
 def _repeated(outcome: ExecutionOutcome, rows: Ints) -> dict[int, bytes]:
     """Make the results of those of ``rows`` that repeat one of the plan, from that one's."""
     txns = outcome.txns
-    copies = rows[txns.cols["duplicate"][rows] == PLAN_DUPLICATE]
+    copies = rows[txns.duplicate[rows] == PLAN_DUPLICATE]
     if not len(copies):
         return {}
     each, at = np.unique(originals(txns, copies), return_inverse=True)
@@ -234,11 +258,11 @@ def _numbers(outcome: ExecutionOutcome) -> Parts | Ints:
     return index
 
 
-def removals(table: Columns, spreads: int) -> Iterator[Rows]:
+def removals(table: ChangeRows, spreads: int) -> Iterator[Rows]:
     """The changes of keys that have ended; the plan that tells of them writes none of these."""
-    lane = _lanes(table.texts["key"], spreads)
+    lane = _lanes(table.key, spreads)
     for spread in np.unique(lane).tolist():
-        yield Rows(CHANGES, table.take(np.flatnonzero(lane == spread)), spread)
+        yield Rows(table.take(np.flatnonzero(lane == spread)), spread)
 
 
 def _lanes(keys: Ragged, spreads: int) -> Bytes:
@@ -275,12 +299,12 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):
-            yield Rows(CHANGES, change_rows(outcome, chosen, index), spread)
+            yield Rows(change_rows(outcome, chosen, index), spread)
 
 
 def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:
-    cols = outcome.txns.cols
-    rows = sorted({*np.flatnonzero(cols["kind"] == p.REJECTED).tolist(), *outcome.internal})
+    rejected = np.flatnonzero(outcome.txns.kind == p.REJECTED)
+    rows = sorted({*rejected.tolist(), *outcome.internal})
     for start in range(0, len(rows), ROWS_MAX):
         letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
         keys = [r.dead_letter_key(letter.source) for letter in letters]
@@ -290,20 +314,20 @@ def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:
 
 def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:
     txns = outcome.txns
-    raw: bytes | None = txns.texts["raw"][i] or None
+    raw: bytes | None = txns.raw[i] or None
     code, error = errors.INTERNAL, None
     fault = outcome.internal.get(i)
     if fault is not None:
         raw, error = raw if fault.shown else None, fault.error
-    if txns.cols["kind"][i] == p.REJECTED:
-        code = p.REJECT_CODES[txns.cols["code"][i]]
+    if txns.kind[i] == p.REJECTED:
+        code = p.REJECT_CODES[txns.code[i]]
         raw, error = opened(raw or b"")
     return r.dead_letter(
         raw,
-        seq=int(txns.cols["seq"][i]),
-        ts_ms=int(txns.cols["ts"][i]),
+        seq=int(txns.seq[i]),
+        ts_ms=int(txns.ts_ms[i]),
         code=code,
-        id=txns.texts["id"][i].decode() or None,
-        source=r.Source(int(txns.cols["part"][i]), int(txns.cols["off"][i])),
+        id=txns.id[i].decode() or None,
+        source=r.Source(int(txns.partition[i]), int(txns.offset[i])),
         error=error,
     )

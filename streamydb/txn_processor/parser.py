@@ -1,50 +1,66 @@
-"""Parse records of the log and of the feedback topic into blocks for the shards."""
+"""Parse records of the log and of the feedback topic into messages for the shards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Generic, TypeVar
 
-import numpy as np
+from msgspec.structs import replace
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import parts_block, records_blocks, require_format, token_block
-from streamydb.columns.encoding import Part, pack, unpack
+from streamydb.columns.encoding import Part, peel
+from streamydb.columns.lock_messages import FinishedParts, ReleasedLocks
+from streamydb.columns.messages import Feedback, Token
+from streamydb.columns.protocol import Message, require_format
+from streamydb.columns.readers import FEEDBACK, FeedbackMessage, ToShard, ToSingleShard
+from streamydb.columns.record_messages import LogRecords, records_for
+from streamydb.columns.record_rows import CompiledRecords, LastRead
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Array, ChildRows, Ragged
 from streamydb.errors import RecordError
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import LastRead, last_reads
+from streamydb.sorter.log_end import last_reads
 from streamydb.txn_processor import checks
 from streamydb.txn_processor.compile import compile_records
 
-__all__ = ["Routed", "parse_feedback", "parse_transactions", "route"]
+__all__ = [
+    "Routed", "messages_for", "parse_feedback", "parse_transactions", "route", "route_feedback",
+]  # fmt: skip
+
+
+_Message_co = TypeVar("_Message_co", bound=Message, covariant=True)
 
 
 @dataclass(slots=True, frozen=True)
-class Routed:
-    """A block for a shard, in parts; what blocks of several shards share is the same object."""
+class Routed(Generic[_Message_co]):
+    """A message for a shard; ``raw``: its block, if it has come as one."""
 
     shard: int
-    parts: Sequence[Part]
+    message: _Message_co
+    raw: bytes | None = None
+
+    def pieces(self) -> Sequence[Part]:
+        """The message as bytes in pieces; what messages of several shards share is one object."""
+        return self.message.pieces() if self.raw is None else [self.raw]
 
     @property
     def block(self) -> bytes:
-        """The block as a whole."""
-        return b"".join(self.parts)
+        """The message as bytes."""
+        return b"".join(self.pieces())
 
 
 def parse_transactions(
     partitions: Array, offsets: Array, append_ms: Array,
     values: Sequence[bytes | None] | Ragged, shards: int, *, whole: bool = False,
     constraints: bool = False, rulings: Rulings = NO_RULINGS, hashes: bool = False,
-) -> Iterator[Routed]:
+) -> Iterator[Routed[LogRecords]]:
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
     ``constraints``: whether it was created for constraints. ``rulings``: as they are given.
-    ``hashes``: as `records_blocks` has them.
+    ``hashes``: as `LogRecords` has them.
 
     Raises:
         UnruledFaults: our own code failed on records that nobody has ruled on.
@@ -54,69 +70,77 @@ def parse_transactions(
         partitions, offsets, append_ms, values, constraints=constraints, rulings=rulings
     )
     if whole:
-        home = table.children["home"][1]
+        counts, home = table.home
         given = values.tolist() if isinstance(values, Ragged) else values
-        raws = zip(table.cols["kind"].tolist(), given, home.texts["raw"].tolist(), strict=True)
-        home.texts["raw"] = Ragged.of(
+        raws = zip(table.kind.tolist(), given, home.raw.tolist(), strict=True)
+        payloads = Ragged.of(
             [value or b"" if kind == p.SIMPLE else raw for kind, value, raw in raws]
         )
+        whole_home = ChildRows(counts, replace(home, raw=payloads))
+        table = replace(table, home=whole_home)
     last = last_reads(partitions, offsets, append_ms, values)
     yield from route(table, shards, last, hashes=hashes)
 
 
 def route(
-    table: Columns, shards: int, last: Sequence[LastRead], *, hashes: bool = False
-) -> Iterator[Routed]:
-    """Yield the block of each shard from compiled records.
+    table: CompiledRecords, shards: int, last: Sequence[LastRead], *, hashes: bool = False
+) -> Iterator[Routed[LogRecords]]:
+    """Yield the message for each shard from compiled records.
 
-    ``last``: the last record of each partition among them. ``hashes``: as `records_blocks` has
-    them.
+    ``last``: the last record of each partition among them. ``hashes``: as `LogRecords` has them.
     """
+    for shard, told in enumerate(messages_for(table, shards, last, hashes=hashes)):
+        yield Routed(shard, told)
+
+
+def messages_for(
+    table: CompiledRecords, shards: int, last: Sequence[LastRead], *, hashes: bool = False
+) -> Iterator[LogRecords]:
+    """Return the message for each shard, in order; as `route`."""
     checks.parsed(table)
-    blocks = records_blocks(table, _homes(table, shards), last, hashes=hashes)
-    for shard, parts in enumerate(blocks):
-        yield Routed(shard, parts)
-
-
-def _homes(table: Columns, shards: int) -> Iterator[tuple[Array, Columns]]:
-    """Per shard: which records have their home there, and their payloads."""
-    counts, payloads = table.children["home"]
-    if shards == 1:
-        yield counts, payloads
-        return
-    homes = table.cols["id0"] % np.uint64(shards)
-    for shard in range(shards):
-        mine = homes == np.uint64(shard)
-        yield mine.astype(np.int64), payloads.take(np.flatnonzero(mine))
-
-
-_TOKENS = {"feedback": token_block, "released": parts_block}
-
-_TOLD = {"role", "audit", "sizes", "swept"}
+    return records_for(table, shards, last, hashes=hashes)
 
 
 def parse_feedback(
     values: Iterable[bytes | None], config: ShardConfig, offsets: Iterable[int] | None = None
-) -> Iterator[Routed]:
-    """Feedback goes to its shard, a completion token to the others; foreign blocks are dropped.
+) -> Iterator[Routed[ToShard | ToSingleShard]]:
+    """Route what was read from the feedback topic; foreign blocks are dropped.
 
-    Roles and audits go to all, with their ``offsets`` in the topic, by which they are in order.
+    ``offsets``: in the topic.
     """
     for value, offset in zip(values, repeat(0) if offsets is None else offsets, strict=False):
         try:
-            header, _ = unpack(value or b"")
+            header, stored = peel(value or b"")
         except RecordError:
             continue
         if header.get("incarnation") != config.incarnation:
             continue  # of any format: a rebuild with another release passes what the old one wrote
         require_format(header)
-        kind = header.get("kind")
-        if kind in _TOLD:
-            told = pack({}, **header, at=offset)
-            yield from (Routed(shard, [told]) for shard in range(config.shards))
+        try:
+            told = FEEDBACK.opened(header, stored)
+        except RecordError:
             continue
-        if kind not in _TOKENS:
+        if told is not None:
+            yield from route_feedback(told, config.shards, offset, value)
+
+
+def route_feedback(
+    told: FeedbackMessage, shards: int, offset: int, raw: bytes | None = None
+) -> Iterator[Routed[ToShard | ToSingleShard]]:
+    """Yield the message for each shard from one of the feedback topic.
+
+    Feedback goes to its shard, a token of it to the others. The rest goes to all, with its
+    ``offset`` in the topic, by which it is in order. ``raw``: its block, if it has come as one.
+    """
+    if not isinstance(told, Feedback | ReleasedLocks):
+        numbered = replace(told, at=offset)
+        yield from (Routed(shard, numbered) for shard in range(shards))
+        return
+    token: Token | FinishedParts | None = None
+    for shard in range(shards):
+        if shard == told.shard:
+            yield Routed(shard, told, raw)
             continue
-        token = _TOKENS[kind](header) if config.shards > 1 else b""
-        for shard in range(config.shards):
-            yield Routed(shard, [value if shard == header["shard"] and value else token])
+        if token is None:
+            token = Token.of(told) if isinstance(told, Feedback) else FinishedParts.of(told)
+        yield Routed(shard, token)

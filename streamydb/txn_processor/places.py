@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.table import Columns
+from streamydb.columns.output_rows import PlaceRows
 
-__all__ = ["PLACE", "Places"]
-
-PLACE: Final = ("seq", "ts", "part", "off")
+__all__ = ["Places"]
 
 
 @dataclass(slots=True)
 class Places:
-    """The places of writes, in order: columns seq, ts (ms), part, off, text id.
+    """The places of writes, in order.
 
     ``removals``: which of them are; None: they are the transactions, and none is.
     """
 
-    table: Columns
+    table: PlaceRows
     removals: npt.NDArray[np.bool_] | None = None

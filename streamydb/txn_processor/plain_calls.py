@@ -38,7 +38,6 @@ from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.interpreter import Verdict
 from streamydb.txn_processor.kernel import BY_PYTHON
 from streamydb.txn_processor.outcome import Most
-from streamydb.txn_processor.places import PLACE
 from streamydb.txn_processor.result import Position, committed_call, encode_verdict
 from streamydb.txn_processor.run import Run
 
@@ -131,7 +130,7 @@ class PlainCalls:
             made[at] = size
             total += size
             if total > most.bytes:
-                fits = most.fits(total, self._run.txns.cols["seq"].item(at))
+                fits = most.fits(total, self._run.txns.seq.item(at))
             at += 1
         if at > first:
             self._put_back()
@@ -150,7 +149,7 @@ class PlainCalls:
 
     def id_of(self, i: int) -> bytes:
         """Return the id of transaction ``i``."""
-        return self._run.txns.texts["id"][i]
+        return self._run.txns.id[i]
 
     def _put_back(self) -> None:
         """Give the kernel what has been written since the last time; forget all slots."""
@@ -284,25 +283,26 @@ class _Rows:
 
     def __init__(self, run: Run) -> None:
         """Make lists, where looking into arrays costs more."""
-        program, cols, texts = run.program, run.txns.cols, run.txns.texts
+        program, txns = run.program, run.txns
         self._run = run
         self._lists: tuple[list[bytes], list[bytes], list[int], list[int], list[Position]] | None
         self._lists = None
         if np.count_nonzero(program.route == BY_PYTHON) * _MOSTLY >= len(program.route):
-            positions = zip(*(cols[name].tolist() for name in PLACE), strict=True)
+            columns = txns.seq, txns.ts_ms, txns.partition, txns.offset
+            positions = zip(*(column.tolist() for column in columns), strict=True)
             self._lists = (
-                texts["raw"].tolist(), texts["id"].tolist(), program.key_starts.tolist(),
+                txns.raw.tolist(), txns.id.tolist(), program.key_starts.tolist(),
                 program.key_slot.tolist(), list(positions),
             )
 
     def row(self, i: int) -> _Row:
         """Return one."""
         if self._lists is None:
-            run = self._run
-            cols, texts = run.txns.cols, run.txns.texts
-            seq, ts_ms, part, off = (cols[name].item(i) for name in PLACE)
+            run, txns = self._run, self._run.txns
+            columns = txns.seq, txns.ts_ms, txns.partition, txns.offset
+            seq, ts_ms, part, off = (column.item(i) for column in columns)
             own: list[int] = run.slots_of(i).tolist()
-            return texts["raw"][i], texts["id"][i], own, (seq, ts_ms, part, off)
+            return txns.raw[i], txns.id[i], own, (seq, ts_ms, part, off)
         raws, ids, starts, slots, positions = self._lists
         return raws[i], ids[i], slots[starts[i] : starts[i + 1]], positions[i]
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.table import Columns
+from streamydb.columns.grant_rows import PlanTransactions
 from streamydb.txn_processor.interpreter import Verdict
 
 __all__ = [
@@ -102,30 +102,30 @@ def plain_result(id_: bytes, seq: int, ts: int, part: int, off: int) -> bytes:
     return encode(id_, (seq, ts, part, off), "committed", None)
 
 
-def result_bytes(txns: Columns, i: int, status: str, code: str) -> bytes:
-    """The result of transaction ``i`` of a table with columns seq, ts, part, off and text id."""
-    return encode(txns.texts["id"][i], _position(txns, i), status, code)
+def result_bytes(txns: PlanTransactions, i: int, status: str, code: str) -> bytes:
+    """The result of transaction ``i``, which was not executed."""
+    return encode(txns.id[i], _position(txns, i), status, code)
 
 
-def verdict_bytes(txns: Columns, i: int, verdict: Verdict) -> bytes:
+def verdict_bytes(txns: PlanTransactions, i: int, verdict: Verdict) -> bytes:
     """The result of transaction ``i``, which was executed."""
-    return encode_verdict(txns.texts["id"][i], _position(txns, i), verdict)
+    return encode_verdict(txns.id[i], _position(txns, i), verdict)
 
 
-def _position(txns: Columns, i: int) -> Position:
-    cols = txns.cols
-    return int(cols["seq"][i]), int(cols["ts"][i]), int(cols["part"][i]), int(cols["off"][i])
+def _position(txns: PlanTransactions, i: int) -> Position:
+    place = txns.seq, txns.ts_ms, txns.partition, txns.offset
+    seq, ts_ms, partition, offset = (column.item(i) for column in place)
+    return seq, ts_ms, partition, offset
 
 
-def as_duplicate(txns: Columns, i: int, original: bytes) -> bytes:
+def as_duplicate(txns: PlanTransactions, i: int, original: bytes) -> bytes:
     """The original's result with the position of its copy, transaction ``i``."""
-    cols = txns.cols
-    return copy_of(original, (cols["seq"][i], cols["ts"][i], cols["part"][i], cols["off"][i]))
+    return copy_of(original, _position(txns, i))
 
 
-def originals(txns: Columns, copies: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def originals(txns: PlanTransactions, copies: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The positions of the transactions of one plan that those at ``copies`` repeat; shape (n,)."""
-    return np.searchsorted(txns.cols["seq"], txns.cols["original"][copies])
+    return np.searchsorted(txns.seq, txns.original[copies])
 
 
 def copy_of(original: bytes, position: Position) -> bytes:

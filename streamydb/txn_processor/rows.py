@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel
-from streamydb.columns.table import Array, Columns, Ragged, expand, starts_of
+from streamydb.columns.output_rows import ChangeRows, ReadValues, ResultRows
+from streamydb.columns.table import Array, ChildRows, Ragged, expand, starts_of
 from streamydb.txn_processor.outcome import ExecutionOutcome
 
 __all__ = ["change_rows", "result_rows"]
@@ -19,14 +20,13 @@ __all__ = ["change_rows", "result_rows"]
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
 
-_POSITION: Final = ("seq", "ts", "part", "off")
 _NO_REFS: Final = np.empty(0, np.int64)
 _NONE: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 def result_rows(
     outcome: ExecutionOutcome, rows: Ints, repeated: Mapping[int, bytes] = _NONE
-) -> Columns:
+) -> ResultRows:
     """Return the contents of the results of the transactions at ``rows``.
 
     ``repeated``: finished results beside those of the outcome, by position.
@@ -37,21 +37,14 @@ def result_rows(
     if len(reads):
         starts = starts_of(counts)[rows]
         seen = reads[expand(starts, counts[rows])]
-    return Columns(
-        {name: txns.cols[name][rows] for name in _POSITION},
-        {"id": txns.texts["id"].take(rows), "special": _at({**outcome.special, **repeated}, rows)},
-        {
-            "reads": (
-                counts[rows],
-                Columns(
-                    {name: np.ascontiguousarray(seen[name]) for name in ("tag", "number")},
-                    {
-                        "key": outcome.slot_keys.take(seen["slot"]),
-                        "text": _opaque(outcome.pool, seen["tag"], seen["ref"]),
-                    },
-                ),
-            )
-        },
+    values = ReadValues(
+        np.ascontiguousarray(seen["tag"]), np.ascontiguousarray(seen["number"]),
+        outcome.slot_keys.take(seen["slot"]), _opaque(outcome.pool, seen["tag"], seen["ref"]),
+    )
+    return ResultRows(
+        txns.seq[rows], txns.ts_ms[rows], txns.partition[rows], txns.offset[rows],
+        txns.id.take(rows), _at({**outcome.special, **repeated}, rows),
+        ChildRows(counts[rows], values),
     )
 
 
@@ -90,18 +83,20 @@ def _columns_of(writes: npt.NDArray[Any], rows: Ints) -> tuple[Parts, Parts, Any
     return txn, slot, tags, numbers
 
 
-def change_rows(outcome: ExecutionOutcome, rows: Ints, index: Parts | Ints) -> Columns:
+def change_rows(outcome: ExecutionOutcome, rows: Ints, index: Parts | Ints) -> ChangeRows:
     """Return the contents of the change records of the writes at ``rows``.
 
     ``index``: the number of each write of the outcome at its place.
     """
     places, writes = outcome.places.table, outcome.writes
     txn, slot, tags, numbers = _columns_of(writes, rows)
-    cols = {name: places.cols[name][txn] for name in _POSITION}
-    cols["index"] = index[rows]
-    texts = {"id": places.texts["id"].take(txn), "key": outcome.slot_keys.take(slot)}
-    for at, name in enumerate(("before", "after")):
-        cols[f"{name}_tag"], cols[f"{name}_number"] = tags[at], numbers[at]
-        refs = writes[f"{name}_ref"][rows] if tags[at].max(initial=0) >= p.OPAQUE else _NO_REFS
-        texts[name] = _opaque(outcome.pool, tags[at], refs)
-    return Columns(cols, texts)
+
+    def texts(at: int, name: str) -> Ragged:
+        refs = writes[name][rows] if tags[at].max(initial=0) >= p.OPAQUE else _NO_REFS
+        return _opaque(outcome.pool, tags[at], refs)
+
+    return ChangeRows(
+        places.seq[txn], places.ts_ms[txn], places.partition[txn], places.offset[txn], index[rows],
+        tags[0], numbers[0], tags[1], numbers[1], places.id.take(txn),
+        outcome.slot_keys.take(slot), texts(0, "before_ref"), texts(1, "after_ref"),
+    )

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
+from streamydb.columns.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
 from streamydb.columns.program import NOT_A_DUPLICATE
-from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.columns.table import Array, Ragged, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
@@ -54,7 +55,7 @@ class Run:
     ``internal``: faults of ours.
     """
 
-    txns: Columns
+    txns: PlanTransactions
     program: Program
     values: Values
     notes: Notes
@@ -160,55 +161,50 @@ class Run:
 
 
 def prepared(
-    parts: Sequence[tuple[int, Columns, Columns]], rulings: Rulings,
+    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]], rulings: Rulings,
     timeline: Timeline | None = None,
 ) -> Run:
     """Join what the shards granted into one table of transactions in seq order and one of slots.
 
     ``timeline``: of the plan, where keys may end.
     """
-    for shard, own, _ in parts:
-        own.cols["home"] = np.full(len(own), shard, np.int32)
-    txns = Columns.concat([txns for _, txns, _ in parts])
-    seqs = txns.cols["seq"]
-    if len(seqs) > 1 and np.any(seqs[1:] < seqs[:-1]):
-        txns = txns.take(np.argsort(seqs, kind="stable"))
-    granted = Columns.concat([slots for _, _, slots in parts])
+    txns = PlanTransactions.of([(shard, txns) for shard, txns, _ in parts])
+    granted = SlotRows.concat([slots for _, _, slots in parts])
     homes = np.repeat([shard for shard, _, _ in parts], [len(slots) for _, _, slots in parts])
-    key_counts, key_table = txns.children["keys"]
-    step_counts, step_table = txns.children["steps"]
-    steps = p.steps_of(step_table.cols)
-    texts, keys = granted.texts["text"], granted.texts["key"]
-    pool = Ragged.concat([texts, step_table.texts["operand"]])
-    in_python = int(key_counts[txns.cols["kind"] == p.GENERIC].sum())
+    key_counts, key_table = txns.keys
+    step_counts, step_table = txns.steps
+    steps = step_table.packed()
+    texts, keys = granted.text, granted.key
+    pool = Ragged.concat([texts, step_table.operand])
+    in_python = int(key_counts[txns.kind == p.GENERIC].sum())
     if timeline is not None:  # a key that ends once more than it is written
         in_python = 2 * (in_python + len(steps)) + len(granted)
     program = Program(
-        _routes(txns), txns.cols["seq"], txns.texts["id"].lengths(), np.zeros(len(txns), np.uint8),
-        starts_of(key_counts), _local_slots(granted.cols["slot"], key_table.cols["slot"]),
+        _routes(txns), txns.seq, txns.id.lengths(), np.zeros(len(txns), np.uint8),
+        starts_of(key_counts), _local_slots(granted.slot, key_table.slot),
         starts_of(step_counts), steps,
     )
     values = Values(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
     return Run(
         txns, program, values, _notes(steps, len(txns), in_python), keys, homes.astype(np.int64),
-        np.flatnonzero(granted.cols.get("covered", _NO_SLOTS)), pool,
-        rulings.rows(txns.cols["part"], txns.cols["off"]), timeline=timeline,
-        written=np.flatnonzero(granted.cols.get("written", _NO_SLOTS)),
+        np.flatnonzero(_NO_SLOTS if granted.covered is None else granted.covered), pool,
+        rulings.rows(txns.partition, txns.offset), timeline=timeline,
+        written=np.flatnonzero(_NO_SLOTS if granted.written is None else granted.written),
     )
 
 
-def _routes(txns: Columns) -> npt.NDArray[np.uint8]:
-    kind, duplicate = txns.cols["kind"], txns.cols["duplicate"]
+def _routes(txns: PlanTransactions) -> npt.NDArray[np.uint8]:
+    kind, duplicate = txns.kind, txns.duplicate
     route = np.full(len(txns), BY_KERNEL, np.uint8)
     route[kind == p.GENERIC] = BY_PYTHON
     route[(kind == p.REJECTED) | (duplicate != NOT_A_DUPLICATE)] = BY_NOBODY
     return route
 
 
-def _slots(granted: Columns) -> npt.NDArray[Any]:
+def _slots(granted: SlotRows) -> npt.NDArray[Any]:
     slots = np.zeros(len(granted), p.SLOT)
-    slots["tag"], slots["number"] = granted.cols["tag"], granted.cols["number"]
-    slots["version"], slots["ref"] = granted.cols["version"], np.arange(len(granted))
+    slots["tag"], slots["number"] = granted.tag, granted.number
+    slots["version"], slots["ref"] = granted.version, np.arange(len(granted))
     return slots
 
 

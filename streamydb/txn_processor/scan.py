@@ -18,7 +18,8 @@ import numpy.typing as npt
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.jit import copy_bytes, kernel, leaf
-from streamydb.columns.table import Bytes, Columns, Ragged, Texts, starts_of
+from streamydb.columns.program_steps import ProgramSteps
+from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
 from streamydb.limits import ID_BYTES_MAX, TRANSACTION_BYTES_MAX
 from streamydb.records.names import MODULES_PREFIX
 from streamydb.txn_processor.call_reader import (
@@ -329,7 +330,7 @@ class Scanned:
     keys: Ragged
     writes: Bytes
     step_counts: Ints
-    steps: Columns
+    steps: ProgramSteps
     deadlines: Ints
     deadline_spans: Ints
 
@@ -357,9 +358,7 @@ def scan(values: Ragged) -> Scanned:
         kinds, noted = kinds[chosen], noted[chosen]
         key_counts, step_counts = key_counts[chosen], step_counts[chosen]
     k, s = int(key_counts.sum()), int(step_counts.sum())
-    table = Columns(
-        p.step_columns(out.steps[:s]), {"operand": _operands(values, out.operands[:s])}
-    )
+    table = ProgramSteps.of(out.steps[:s], _operands(values, out.operands[:s]))
     bounds = np.column_stack([values.offsets[:-1], values.offsets[1:]])
     payloads = Ragged(*cut(values.data, bounds[chosen][kinds == _CALLS]))
     keys = Ragged(*_cut_keys(values.data, out.keys[:k], out.writes))

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from streamydb.columns.blocks import FORMAT, open_block
-from streamydb.columns.encoding import pack
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.messages import Role
+from streamydb.columns.protocol import FORMAT
+from streamydb.columns.readers import FEEDBACK
 from streamydb.kafka import TopicNames, create, delete
 from streamydb.kafka.clients import administrator
 from streamydb.pipeline.standby.handover import hand_over
@@ -78,8 +80,8 @@ def test_old_roles_come_again(tmp_path: Path, injected: Callable[..., None]) -> 
             hand_over(db.settings.client_config(), db.name, "", 60)
             wait_for(partial(leads, follower), "the lead")
         found = records_of(db, TopicNames(db.name).feedback)
-        roles = [one for one in found if open_block(one)[0]["kind"] == "role"]
-        assert any(not open_block(one)[0]["leads"] for one in roles)
+        roles = [told for told in FEEDBACK.each(found) if isinstance(told, Role)]
+        assert any(not role.leads for role in roles)
         append(db, TopicNames(db.name).feedback, found[::-1])
         injected(len(found))
         progressed(db, 500)
@@ -117,7 +119,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         topic = TopicNames(db.name).feedback
         db.load(transfers(100))
         assert db.assert_serial().ok
-        head, columns = open_block(records_of(db, topic)[-1])
+        head, columns = unpack(records_of(db, topic)[-1])
         newer = {**head, "format": FORMAT + 1}
         append(db, topic, [pack(columns, **{**newer, "incarnation": "of another"})])
         db.load(transfers(50, seed=2))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 from simulator.run import run_seed
-from streamydb.columns.encoding import Stored
-from streamydb.columns.table import Columns
+from streamydb.columns.record_messages import LogRecords
+from streamydb.columns.record_rows import CompiledRecords, TimedRecords
 from streamydb.sorter.last_plan import LastPlan, Planned
 from streamydb.sorter.last_records import LastRecords
 
@@ -21,7 +21,8 @@ def test_a_plan_that_is_used_again_is_still_what_its_shard_would_plan() -> None:
     of = LastPlan.of
 
     def judged(
-        self: LastPlan, records: Columns, procs: int, make: Callable[[Columns, int], Planned]
+        self: LastPlan, records: TimedRecords, procs: int,
+        make: Callable[[TimedRecords, int], Planned],
     ) -> Planned:
         nonlocal again
         kept = self._kept
@@ -46,13 +47,15 @@ def test_records_that_are_used_again_are_still_what_their_shard_would_open() -> 
     again = 0
     of = LastRecords.of
 
-    def judged(self: LastRecords, blocks: Sequence[Stored], shards: int) -> list[Columns]:
+    def judged(
+        self: LastRecords, told: Sequence[LogRecords], shards: int
+    ) -> list[CompiledRecords]:
         nonlocal again
         kept = self._kept
-        found = of(self, blocks, shards)
+        found = of(self, told, shards)
         if kept is not None and self._kept is kept and found:
             again += 1
-            assert list(map(flat, found)) == list(map(flat, of(LastRecords(), blocks, shards)))
+            assert list(map(flat, found)) == list(map(flat, of(LastRecords(), told, shards)))
         return found
 
     with mock.patch.object(LastRecords, "of", judged):
@@ -62,5 +65,5 @@ def test_records_that_are_used_again_are_still_what_their_shard_would_open() -> 
     assert again > 10
 
 
-def flat(table: Columns) -> dict[str, bytes]:
+def flat(table: CompiledRecords) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in table.flatten().items()}

@@ -12,7 +12,7 @@ from simulator import run_seed
 from simulator.mutations import MUTATIONS, mutated
 from simulator.seam_mutations import silenced
 from streamydb import records
-from streamydb.columns.table import Columns
+from streamydb.columns.grant_rows import PlanTransactions
 from streamydb.txn_processor import interpreter, kernel, run
 from streamydb.txn_processor.plain_calls import PlainCalls
 from tests.support.seeds import ASKED_FOR, seeds
@@ -204,7 +204,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
     routes = run._routes
     left = []
 
-    def to_python(txns: Columns) -> Any:
+    def to_python(txns: PlanTransactions) -> Any:
         route = routes(txns)
         left.append(int((route == kernel.BY_KERNEL).sum()))
         route[route == kernel.BY_KERNEL] = kernel.BY_PYTHON

@@ -75,8 +75,8 @@ def test_a_state_is_that_of_the_oracle_and_goes_on_with_any_shards(
     assert second.about.digest == direct.about.digest == digests[later]
     assert _before(log, second) == _before(log, direct) == later
     assert second.ids.flatten().keys() == direct.ids.flatten().keys()
-    for name, column in direct.ids.cols.items():
-        assert second.ids.cols[name].tolist() == column.tolist()
+    for name, column in direct.ids.flatten().items():
+        assert second.ids.flatten()[name].tolist() == column.tolist()
     order = released(log.partitions, config.partitions)
     for seq, after in run.digests.items():
         assert after == StateAfter(digests[seq], order[seq - 1].ts_ms)

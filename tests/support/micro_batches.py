@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs
@@ -56,7 +57,7 @@ class MicroBatches:
             shard = KeyTransactionProcessor(
                 self.config, 0, self.blobs, values, tables, Life("life")
             )
-            granted = [emitted.block for emitted in shard.step(blocks)]
+            granted = [emitted.message for emitted in shard.step(TO_SHARD.each(blocks))]
         records = [o.formatted(item, "bank") for item in self.processor.step(granted)]
         return [
             value for each in records if each.topic == o.FEEDBACK for value in each.values.tolist()

@@ -11,8 +11,7 @@ import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 from msgspec import UNSET
 
-from streamydb.columns.encoding import unpack
-from streamydb.columns.plans import PlanName
+from streamydb.columns.messages import Feedback, plan_of
 from streamydb.errors import RecordError
 from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.life.evidence import (
@@ -249,11 +248,10 @@ class _Search:
         seq, plan = self._result.seq, None
         for message in self._since(self._names.feedback, self._written_ms - _BEFORE_MS):
             with suppress(RecordError, KeyError, TypeError):
-                header, _ = unpack(message.value() or b"")
-                named = PlanName.of(header)
-                if header.get("kind") == "feedback" and named.first <= seq <= named.last:
+                named = plan_of(message.value() or b"", Feedback)
+                if named is not None and named.first <= seq <= named.last:
                     plan = named
-                elif plan is not None and named.first > seq:
+                elif named is not None and plan is not None and named.first > seq:
                     break
         if plan is None:
             self.missing(

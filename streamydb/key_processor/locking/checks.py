@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from streamydb import limits
-from streamydb.columns.block_checks import require_feedback
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.lock_messages import Granted, Payload, Released
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking.messages import (
-    Granted,
-    Payload,
-    Released,
     is_id_lock,
     is_range_lock,
     locked_name,
@@ -45,7 +44,7 @@ _RANGES_BYTES_MAX: Final = 4 * limits.RESULT_BYTES_MAX
 """What is found of ranges ends with the one with which a result is too large."""
 
 
-def ordered(released: Columns, meta: SingleMeta) -> None:
+def ordered(released: TimedRecords, meta: SingleMeta) -> None:
     """Require an order that goes on after what was released before."""
     last = meta.unresolved[-1].ts if meta.unresolved else meta.resolved_ts
     require_order(_ORDER, released, last)
@@ -61,13 +60,16 @@ def addressed(rows: Sequence[Released], shard: int, shards: int) -> None:
     _FEEDBACK.require(here, "they live here", shard=shard)
 
 
-def released(meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns) -> None:
+def released(
+    meta: SingleMeta, shard: int, writes: WrittenValues, verdicts: Verdicts
+) -> None:
     """Require that what comes back is of unresolved transactions, and each key is there once."""
     seqs = meta.resolved + 1, meta.seq
-    require_feedback(_FEEDBACK, seqs, writes, verdicts)
-    row = repeats(writes.texts["key"])
+    writes.check(_FEEDBACK, seqs)
+    verdicts.check(_FEEDBACK, seqs)
+    row = repeats(writes.key)
     _FEEDBACK.require(row < 0, "each key is there once", row=row, shard=shard)
-    row = stray(writes.texts["key"], meta.config.shards, shard)
+    row = stray(writes.key, meta.config.shards, shard)
     _FEEDBACK.require(row < 0, "each key lives here", row=row, shard=shard)
 
 

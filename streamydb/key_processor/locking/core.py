@@ -3,10 +3,10 @@
 The reference implementation of the locking protocol. A batch, with the pure classes alone:
 
     parse_transactions(..., shards, whole=True), parse_feedback(values, config)  -> Routed
-    SingleShard(config, shard, blobs, store, tables, life).step(blocks)          -> EmittedBlock
-    Gatherer(config, proc, blobs, changes_partitions).step(blocks)               -> outputs.Records
+    SingleShard(config, shard, blobs, store, tables, life).step(messages)        -> Emitted
+    Gatherer(config, proc, blobs, changes_partitions).step(messages)             -> outputs.Records
 
-Shards and gatherers each have a blob store of their own, durable with the batch. ``blocks`` may
+Shards and gatherers each have a blob store of their own, durable with the batch. Messages may
 come in any order, feedback late, twice, and in any order between shards; feedback of a step that
 was not committed is ignored. ``config.grouping`` is "single". When all is at rest,
 ``load(SingleMeta, shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,28 +37,33 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_header, resolved_block, resolved_value
-from streamydb.columns.encoding import Stored
+from streamydb.columns.lock_messages import (
+    Granted,
+    Locks,
+    MessagePart,
+    Payload,
+    Released,
+    Swept,
+)
+from streamydb.columns.messages import ResolvedRecord, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
+from streamydb.columns.readers import ToGatherer, ToSingleShard
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged, chunk_bounds
+from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
-from streamydb.key_processor.expiry import deletes
+from streamydb.key_processor.id_rows import HomeIds
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.blocks import single_block, swept_block
 from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
+from streamydb.key_processor.locking.inbox import Inbox
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import (
-    Granted,
-    MessagePart,
-    Payload,
-    Released,
-    decode_list,
     id_lock,
     is_id_lock,
     is_key_lock,
@@ -72,8 +76,8 @@ from streamydb.key_processor.locking.messages import (
 from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved
-from streamydb.key_processor.locking.tables import canonical_values, verdicts_table, writes_table
-from streamydb.key_processor.state import EmittedBlock, load_or_begin
+from streamydb.key_processor.locking.tables import canonical_values, writes_table
+from streamydb.key_processor.state import Emitted, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.waits import refuse_to_wait
@@ -83,8 +87,6 @@ from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
 __all__ = ["Gatherer", "SingleShard"]
-
-_COLUMNS = ("seq", "ts", "part", "off", "kind", "id0", "id1")
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ class SingleShard:
         self._out: dict[int, _Outbox] = {}
         self._left_out: dict[tuple[int, bytes], int] = {}
         self._answers: dict[int, bytes] = {}
-        self._found: Columns | None = None
+        self._found: ValueRows | None = None
         self._ends: dict[bytes, int] | None = None
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
@@ -141,47 +143,24 @@ class SingleShard:
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
-        """Process the blocks of one micro-batch; yields what the executing partitions get."""
+    def step(self, messages: Iterable[ToSingleShard]) -> Iterator[Emitted[ToGatherer]]:
+        """Process what has come in one micro-batch; yields what the executing partitions get."""
         meta = self._meta
         meta.history.begin(self._life.name)
-        released: list[Released] = []
-        parts: list[tuple[int, MessagePart]] = []
-        told: dict[str, list[dict[str, Any]]] = {"role": [], "audit": []}
-        heard = False
-        records: list[Stored] = []
-        last: list[list[Any]] = []
-        for block in blocks:
-            header, stored = open_header(block)
-            if header["kind"] == "records":
-                records.append(stored)
-                last += header.get("last", [])
-            elif header["kind"] in told:
-                told[header["kind"]].append(header)
-            elif header["incarnation"] == meta.config.incarnation and self._counts(header):
-                meta.expires |= header.get("ends", False)
-                if header["kind"] == "swept":
-                    known = meta.swept.get(header["shard"], 0)
-                    meta.swept[header["shard"]] = max(known, header["swept"])
-                    heard = True
-                    continue
-                if header.get("more"):
-                    self._box(header["shard"])
-                parts += [
-                    (header["shard"], part) for part in decode_list(header["parts"], MessagePart)
-                ]
-                if header["kind"] == "released":
-                    released += decode_list(header["rows"], Released)
-        meta.waits = 0 if parts or heard or not meta.unresolved else meta.waits + 1
+        inbox = Inbox.of(messages, meta)
+        for proc in inbox.going_on:
+            self._box(proc)
+        came = inbox.parts or inbox.swept
+        meta.waits = 0 if came or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
-        self._sorter.add(LAST_RECORDS.of(records, meta.config.shards))
-        self._sorter.note_last(last)
-        if meta.role.hear(told["role"]):
+        self._sorter.add(LAST_RECORDS.of(inbox.records, meta.config.shards))
+        self._sorter.note_last(last for told in inbox.records for last in told.last)
+        if meta.role.hear(inbox.roles):
             meta.shown = (0, {})
-        self._apply(released)
-        self._conclude(parts)
-        for header in told["audit"]:
-            self._digests.audit(header["reason"])
+        self._apply(inbox.released)
+        self._conclude(inbox.parts)
+        for audit in inbox.audits:
+            self._digests.audit(audit.reason)
         self._release()
         checks.counted(meta)
         bound = self._shape().values_bytes_max // meta.config.shards
@@ -191,8 +170,8 @@ class SingleShard:
         meta.behind = self._locks.behind
         for proc, box in sorted(self._out.items()):
             checks.sent(box.payloads, box.grants, meta)
-            for block in self._blocks(box):
-                yield EmittedBlock(proc, block, meta.seq, meta.ignored)
+            for locks in self._locks_for(box):
+                yield Emitted(proc, locks, meta.seq, meta.ignored)
         yield from self._sweep(sweep)
         yield from self._digest()
         yield from self._resolve()
@@ -200,44 +179,36 @@ class SingleShard:
         meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
 
-    def _sweep(self, sweep: Sweep) -> Iterator[EmittedBlock]:
+    def _sweep(self, sweep: Sweep) -> Iterator[Emitted[ToGatherer]]:
         """Tell what is removed, and, when that goes on, up to which seq everything is."""
         meta = self._meta
         if not meta.expires:
             return
         meta.removing = [(k, at.seq) for k, at in zip(sweep.keys, sweep.places, strict=True)]
         bound = swept(meta, self._locks, sweep)
-        blocks = list(sweep.blocks(self._values, meta.role.covered))
+        messages: list[ToGatherer] = [*sweep.removals(self._values, meta.role.covered)]
         if bound > meta.told or sweep.keys:
             meta.told = max(meta.told, bound)
-            header = {
-                "incarnation": meta.config.incarnation, "shard": self._shard,
-                "life": self._life.name, "step": meta.history.steps, "swept": meta.told,
-            }
-            blocks.append(swept_block(header))
-        for block in blocks:
-            yield EmittedBlock(self._shard, block, meta.seq, meta.ignored)
+            told = Swept(
+                meta.config.incarnation, self._shard, self._life.name, meta.history.steps,
+                meta.told,
+            )
+            messages.append(told)
+        for message in messages:
+            yield Emitted(self._shard, message, meta.seq, meta.ignored)
 
-    def _blocks(self, box: _Outbox) -> Iterator[bytes]:
-        """Yield the blocks for an executing partition; at least one, which tells it to go on."""
+    def _locks_for(self, box: _Outbox) -> Iterator[Locks]:
+        """Yield what an executing partition gets; at least one, which tells it to go on."""
         shape = self._shape()
-        header = {
-            "life": self._life.name, "step": self._meta.history.steps,
-            "feedback_bytes_max": shape.feedback_bytes_max,
-            "values_bytes_max": shape.values_bytes_max,
-        }
         sizes = np.array([len(grant.value or b"") for grant in box.grants], np.int64)
         cuts = chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)) or [(0, 0)]
         for number, (start, end) in enumerate(cuts):
-            payloads = box.payloads if number == 0 else []
-            yield single_block(header, payloads, box.grants[start:end])
-
-    def _counts(self, header: dict[str, Any]) -> bool:
-        """Return True if the feedback belongs to a step that was committed; count other feedback.
-        """
-        held = self._meta.history.holds(header.get("life", ""), header.get("step", 0))
-        self._meta.ignored += not held
-        return held
+            yield Locks(
+                life=self._life.name, step=self._meta.history.steps,
+                feedback_bytes_max=shape.feedback_bytes_max,
+                values_bytes_max=shape.values_bytes_max,
+                payloads=box.payloads if number == 0 else [], grants=box.grants[start:end],
+            )
 
     def _shape(self) -> PlanShape:
         """Return the bounds of this batch, which are part of the state before it."""
@@ -256,11 +227,12 @@ class SingleShard:
             if self._locks.release(row.lock, row.seq) and row.wrote:
                 (verdicts if is_id_lock(row.lock) else writes).append(row)
         results = [(row.seq, row.value or b"") for row in verdicts]
-        after, concluded = writes_table(writes), verdicts_table(results)
+        after, concluded = writes_table(writes), Verdicts.of(results)
         seqs = [row.seq for row in writes]
         if self._meta.removing:
             swept_keys, places = zip(*self._meta.removing, strict=True)
-            after, seqs = Columns.concat([after, deletes(list(swept_keys))]), [*seqs, *places]
+            deletes = WrittenValues.deletes(swept_keys)
+            after, seqs = WrittenValues.concat([after, deletes]), [*seqs, *places]
             self._meta.removing = []
         checks.released(self._meta, self._shard, after, concluded)
         written = split_removals(self._meta, self._before(after), after, seqs)
@@ -269,20 +241,16 @@ class SingleShard:
         self._ends = None
         self._repeats.conclude(results)
 
-    def _before(self, after: Columns) -> Columns:
+    def _before(self, after: WrittenValues) -> WrittenValues:
         """Return the values that the written keys held before."""
-        keys = after.texts["key"]
-        if not len(keys):
-            return after
-        found = self._values.read(keys)
-        return Columns(found.cols, {**found.texts, "key": keys})
+        return self._values.read(after.key).of_keys(after.key) if len(after) else after
 
-    def _digest(self) -> Iterator[EmittedBlock]:
+    def _digest(self) -> Iterator[Emitted[ToGatherer]]:
         """Publish the digests of the intervals that are over."""
         incarnation = self._meta.config.incarnation
-        block = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
-        if block is not None:
-            yield EmittedBlock(self._shard, block, self._meta.seq, self._meta.ignored)
+        told = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
+        if told is not None:
+            yield Emitted(self._shard, told, self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -320,29 +288,34 @@ class SingleShard:
         limit = meta.role.may_release(meta.seq, limit)
         if limit <= 0 or len(self._locks) >= shape.lock_queue_max:
             return
-        released = self._sorter.release(limit, shape.bytes_max)
-        if released is None:
+        ready = self._sorter.release(limit, shape.bytes_max)
+        if ready is None:
             return
-        checks.ordered(released, meta)
-        released.cols["seq"] = np.arange(meta.seq + 1, meta.seq + 1 + len(released))
-        at_home = np.flatnonzero(released.children["home"][0] == 1)
+        checks.ordered(ready, meta)
+        released = ready.released(np.arange(meta.seq + 1, meta.seq + 1 + len(ready)))
+        at_home = np.flatnonzero(released.home.counts == 1)
         payloads = self._payloads(released, at_home)
         self._enqueue(released, payloads)
         self._box(self._shard).payloads += payloads.values()
         meta.seq += len(released)
 
-    def _payloads(self, released: Columns, at_home: np.ndarray[Any, Any]) -> dict[int, Payload]:
+    def _payloads(
+        self, released: ReleasedRecords, at_home: npt.NDArray[np.int64]
+    ) -> dict[int, Payload]:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
-        home = released.children["home"][1]
-        own = Columns({name: released.cols[name][at_home] for name in _COLUMNS})
-        own.cols["payload"], own.cols["deadline"] = home.cols["payload"], home.cols["deadline"]
+        home = released.home.rows
+        own = HomeIds(
+            released.seq[at_home], released.ts_ms[at_home], released.partition[at_home],
+            released.offset[at_home], released.kind[at_home], released.id0[at_home],
+            released.id1[at_home], home.payload, home.deadline,
+        )
         resolved = (self._meta.resolved, self._meta.resolved_ts)
         found = self._repeats.find(own, self._meta.seq, resolved)
         self._meta.repeats.update(found.original)
-        columns = (own.cols[name].tolist() for name in ("seq", "ts", "part", "off", "kind"))
+        places = own.seq, own.ts_ms, own.partition, own.offset, own.kind
+        columns = (column.tolist() for column in places)
         rows = zip(
-            *columns, home.cols["code"].tolist(), home.texts["id"].tolist(),
-            home.texts["raw"].tolist(), strict=True,
+            *columns, home.code.tolist(), home.id.tolist(), home.raw.tolist(), strict=True
         )
         silent = self._meta.role.is_silent(self._meta.seq)
         return {
@@ -352,16 +325,17 @@ class SingleShard:
             for seq, ts, part, off, kind, code, id_, raw in rows
         }
 
-    def _enqueue(self, released: Columns, payloads: dict[int, Payload]) -> None:
+    def _enqueue(self, released: ReleasedRecords, payloads: dict[int, Payload]) -> None:
         """Let every transaction wait for the locks that live here, in seq order."""
         shards = np.uint64(self._meta.config.shards)
-        counts, keys = released.children["keys"]
+        counts, keys = released.keys
         touched = zip(
-            keys.texts["key"].tolist(), keys.cols["write"].astype(bool).tolist(),
-            (keys.cols["hash"] % shards).tolist(), strict=True,
+            keys.key.tolist(), keys.write.astype(bool).tolist(), (keys.hash % shards).tolist(),
+            strict=True,
         )
-        columns = (released.cols[name].tolist() for name in ("seq", "ts", "part", "off"))
-        homes = (released.cols["id0"] % shards).tolist()
+        places = released.seq, released.ts_ms, released.partition, released.offset
+        columns = (column.tolist() for column in places)
+        homes = (released.id0 % shards).tolist()
         owns = [[next(touched) for _ in range(count)] for count in counts.tolist()]
         ranged = range_locks(released, self._shard, owns)
         rows = zip(*columns, homes, owns, strict=True)
@@ -435,7 +409,7 @@ class SingleShard:
         ranged = any(is_range_lock(lock) for _, lock in free)
         if not self._meta.repeats and not ranged:
             found = self._values.read_within(names, bound)  # not to the byte
-            if found is not None and int(found.texts["text"].lengths().sum()) <= bound:
+            if found is not None and int(found.text.lengths().sum()) <= bound:
                 self._found = found
                 return len(free)
         sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])
@@ -480,7 +454,7 @@ class SingleShard:
     def _box(self, proc: int) -> _Outbox:
         return self._out.setdefault(proc, _Outbox())
 
-    def _resolve(self) -> Iterator[EmittedBlock]:
+    def _resolve(self) -> Iterator[Emitted[ToGatherer]]:
         """Publish the seq up to which everything is written and applied, when it has changed."""
         meta = self._meta
         offsets = self._sorter.covered()
@@ -491,5 +465,5 @@ class SingleShard:
         meta.shown = (meta.resolved, offsets)
         if self._shard == 0:
             value = resolved_value(meta.resolved, meta.resolved_ts, offsets)
-            block = resolved_block(value, silent=not meta.role.leads)
-            yield EmittedBlock(0, block, -meta.resolved, meta.ignored)
+            told = ResolvedRecord.of(value, silent=not meta.role.leads)
+            yield Emitted(0, told, -meta.resolved, meta.ignored)

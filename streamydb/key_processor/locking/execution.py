@@ -14,12 +14,11 @@ from msgspec import UNSET, Raw
 from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import program as p
+from streamydb.columns.lock_messages import Payload, Released
 from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.messages import (
-    Payload,
-    Released,
     RemovedAt,
     id_lock,
     key_lock,

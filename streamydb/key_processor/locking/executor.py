@@ -6,20 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.blocks import open_block
+from streamydb.columns.lock_messages import Locks, MessagePart, Released, ReleasedLocks
+from streamydb.columns.readers import ToGatherer
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.blocks import released_block
 from streamydb.key_processor.locking.execution import Finished, execute_gathered
 from streamydb.key_processor.locking.gatherer import TransactionGatherer
 from streamydb.key_processor.locking.messages import (
-    Granted,
-    MessagePart,
-    Payload,
-    Released,
-    decode_list,
     is_packed,
 )
 from streamydb.procedures.follow_ups import joined
@@ -51,7 +46,7 @@ class Gatherer:
         self._modules = modules
         self._rulings = rulings
 
-    def step(self, blocks: Iterable[bytes]) -> Iterator[o.Records]:
+    def step(self, messages: Iterable[ToGatherer]) -> Iterator[o.Records]:
         """Execute what is complete now; yields records, feedback last.
 
         Raises:
@@ -60,17 +55,14 @@ class Gatherer:
         """
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
-        for block in blocks:
-            opened = header, _ = open_block(block)
-            if header["kind"] != "single":
-                for each in passed_on(block, opened, self._changes_partitions):
+        for told in messages:
+            if not isinstance(told, Locks):
+                for each in passed_on(told, self._changes_partitions):
                     yield o.formatted(each, self._config.database)
                 continue
-            stamps.add(tuple(header[name] for name in _STAMP))
-            payloads = decode_list(header["payloads"], Payload)
-            grants = decode_list(header["grants"], Granted)
-            checks.gathered(payloads, grants)
-            gatherer.add(payloads, grants)
+            stamps.add((told.life, told.step, told.feedback_bytes_max, told.values_bytes_max))
+            checks.gathered(told.payloads, told.grants)
+            gatherer.add(told.payloads, told.grants)
         if len(stamps) > 1:
             raise InvariantViolation(f"shards of one batch are in different steps: {stamps}")
         for life, step, bytes_max, values_max in stamps:
@@ -114,19 +106,14 @@ class Gatherer:
             for txn in finished:
                 if shard in txn.releases:
                     _fill(blocks, txn.seq, txn.releases[shard], bytes_max)
-            header: dict[str, int | str] = {
-                "incarnation": self._config.incarnation, "shard": shard, "life": life, "step": step,
-                "more": more and shard == self._proc,
-            }
-            if ends:
-                header["ends"] = True
             for block in blocks:
                 if block.parts:
-                    value = released_block(header, block.rows, block.parts)
-                    yield o.Records(o.FEEDBACK, Ragged.empty(1), Ragged.of([value]), 0, shard)
-
-
-_STAMP = ("life", "step", "feedback_bytes_max", "values_bytes_max")
+                    told = ReleasedLocks(
+                        incarnation=self._config.incarnation, shard=shard, life=life, step=step,
+                        more=more and shard == self._proc, ends=ends, rows=block.rows,
+                        parts=block.parts,
+                    )
+                    yield o.formatted(o.Told(told), self._config.database)
 
 
 @dataclass(slots=True)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import removals_block
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.messages import KeyRemovals
+from streamydb.columns.table import Ragged
 from streamydb.columns.timeline import Timeline
+from streamydb.columns.value_rows import WrittenValues
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.expiry import deletes, removed
+from streamydb.key_processor.expiry import removed
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import RemovedAt, is_key_lock, key_lock
 from streamydb.key_processor.locking.state import SingleMeta
@@ -93,7 +94,7 @@ class Sweep:
                     return found
         return found
 
-    def blocks(self, values: ShardValues, covered: int) -> Iterator[bytes]:
+    def removals(self, values: ShardValues, covered: int) -> Iterator[KeyRemovals]:
         """Yield what is to be told of it: nothing of seqs that are ``covered``."""
         told = [i for i, place in enumerate(self.places) if place.seq > covered]
         if told:
@@ -101,7 +102,7 @@ class Sweep:
             columns = zip(*(self.places[i] for i in told), strict=True)
             seq, ts, part, off = (np.array(column, np.int64) for column in columns)
             at = Timeline(ts, seq, part, off)
-            yield removals_block(removed(keys, values.read(keys), at, np.arange(len(keys))))
+            yield KeyRemovals(removed(keys, values.read(keys), at, np.arange(len(keys))))
 
 
 def swept(meta: SingleMeta, locks: LockTable, sweep: Sweep) -> int:
@@ -117,8 +118,8 @@ def swept(meta: SingleMeta, locks: LockTable, sweep: Sweep) -> int:
 
 
 def split_removals(
-    meta: SingleMeta, before: Columns, after: Columns, seqs: Sequence[int]
-) -> tuple[Columns, Columns, list[int]]:
+    meta: SingleMeta, before: WrittenValues, after: WrittenValues, seqs: Sequence[int]
+) -> tuple[WrittenValues, WrittenValues, list[int]]:
     """Part writes of keys that have ended in their removals, at their places, and what comes then.
 
     Args:
@@ -130,7 +131,7 @@ def split_removals(
     Returns:
         before, after, and seqs of both.
     """
-    tags, ends = before.cols["tag"], before.cols["number"]
+    tags, ends = before.tag.copy(), before.number
     over = [
         row for row in np.flatnonzero(tags == p.EXPIRING).tolist()
         if ends[row] <= meta.unresolved[seqs[row] - meta.resolved - 1].ts
@@ -139,20 +140,11 @@ def split_removals(
         return before, after, list(seqs)
     rows = np.array(over, np.int64)
     gone = before.take(rows)
-    absent = deletes(gone.texts["key"].tolist())
-    cols: dict[str, Array] = {**before.cols, "tag": tags.copy()}
-    cols["tag"][rows] = p.ABSENT
-    rest = Columns(cols, before.texts)
+    absent = WrittenValues.deletes(gone.key.tolist())
+    tags[rows] = p.ABSENT
+    rest = WrittenValues(tags, ends, before.version, before.key, before.text)
     places = [place_of(meta, int(ends[row])).seq for row in over]
     return (
-        Columns.concat([gone, _like(gone, rest)]), Columns.concat([absent, _like(absent, after)]),
+        WrittenValues.concat([gone, rest]), WrittenValues.concat([absent, after]),
         [*places, *seqs],
-    )
-
-
-def _like(one: Columns, other: Columns) -> Columns:
-    """Return the columns of ``other`` that ``one`` has."""
-    return Columns(
-        {name: other.cols[name] for name in one.cols},
-        {name: other.texts[name] for name in one.texts},
     )

@@ -1,8 +1,4 @@
-"""The messages between shards and executing partitions in `grouping=single`, as plain objects.
-
-Shard to partition: `Payload` (from the home shard of the id, when the transaction is released) and
-`Granted` (a lock, with what lies under it). Partition to shard: `Released` (a lock, with what was
-written under it) and `MessagePart` (which transactions a block of feedback finishes at its shard).
+"""The names of locks in `grouping=single`, and the forms of values that travel with them.
 
 Locks are named by bytes: the keys of users in one namespace, the ids of transactions in another,
 and the ranges of a transaction in a third, together a lock a shard.
@@ -16,16 +12,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from streamydb.columns.lock_messages import Granted, Payload
 from streamydb.errors import RecordError
 from streamydb.records.expiry import Expiring
 from streamydb.records.formats import UNREADABLE
 
 __all__ = [
     "Arrived",
-    "Granted",
-    "MessagePart",
-    "Payload",
-    "Released",
     "RemovedAt",
     "decode_list",
     "encode_list",
@@ -85,70 +78,6 @@ def is_range_lock(name: bytes) -> bool:
 def locked_name(name: bytes) -> bytes:
     """The key or id of a lock."""
     return name[1:]
-
-
-class Payload(msgspec.Struct, array_like=True, gc=False):
-    """A released record: its place in the order and in the log, and what it says.
-
-    ``kind``, ``code``: as compiled (see `program`). ``duplicate``: NOT_A_DUPLICATE,
-    WINDOW_DUPLICATE or one of REFUSALS (see `columns.program`). ``raw``: the record's value; of a
-    rejected one the form that `compile` gives it. ``keys``: (key, written, owning shard) in order
-    of first touch. ``silent``: only feedback comes of it. ``ranges``: the range locks that it
-    needs.
-    """
-
-    seq: int
-    ts: int
-    part: int
-    off: int
-    kind: int
-    code: int
-    duplicate: int
-    id: bytes
-    raw: bytes
-    keys: list[tuple[bytes, bool, int]]
-    silent: bool = False
-    ranges: list[bytes] = []
-
-
-class Granted(msgspec.Struct, array_like=True, gc=False):
-    """A lock that a transaction was given: the key's value (None: absent) and version.
-
-    A value that ends is `packed`.
-
-    Under the lock of an id: the original's result when the transaction repeats one, else None.
-    Under that of ranges: what the shard has found of them (`ranges.answer`).
-    ``left_out``: so many bytes has the value, which is not here, nor its version: the transaction
-    meets too much, whatever it is.
-    """
-
-    seq: int
-    lock: bytes
-    value: bytes | None
-    version: int
-    left_out: int = 0
-
-
-class Released(msgspec.Struct, array_like=True, gc=False):
-    """A lock that a transaction gives back: the value that it ``wrote`` (None: deleted), if any.
-
-    A value that ends is `packed`.
-
-    Under the lock of an id: the result, where it is not that of a plain commit.
-    """
-
-    seq: int
-    lock: bytes
-    wrote: bool
-    value: bytes | None
-
-
-class MessagePart(msgspec.Struct, array_like=True, gc=False):
-    """Chunk ``chunk`` of ``chunks`` of all that transaction ``seq`` has to say to one shard."""
-
-    seq: int
-    chunk: int
-    chunks: int
 
 
 class Arrived(msgspec.Struct, array_like=True, gc=False):

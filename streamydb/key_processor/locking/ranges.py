@@ -10,11 +10,12 @@ import numpy as np
 
 from streamydb import records as r
 from streamydb.columns import program as p
-from streamydb.columns.table import Columns, Ragged, starts_of
+from streamydb.columns.lock_messages import Granted
+from streamydb.columns.record_rows import ReleasedRecords
+from streamydb.columns.table import Ragged, starts_of
 from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.locks import RangeLock
 from streamydb.key_processor.locking.messages import (
-    Granted,
     decode_list,
     encode_list,
     key_lock,
@@ -41,20 +42,19 @@ class _Part(msgspec.Struct, array_like=True, gc=False):
 
 
 def range_locks(
-    released: Columns, shard: int, own: Sequence[Sequence[tuple[bytes, bool, int]]]
+    released: ReleasedRecords, shard: int, own: Sequence[Sequence[tuple[bytes, bool, int]]]
 ) -> dict[int, RangeLock]:
     """Return the range locks of transactions at a shard, by their position.
 
     ``own``: of each transaction its keys, whether it may write them, and where they live.
     """
-    child = released.children.get("ranges")
-    if child is None:
+    if released.ranges is None:
         return {}
-    counts, rows = child
-    starts, texts = starts_of(counts).tolist(), rows.texts
-    named = list(zip(texts["start"].tolist(), texts["end"].tolist(), strict=True))
-    reads = rows.cols["read"].astype(bool).tolist()
-    seqs = released.cols["seq"].tolist()
+    counts, rows = released.ranges
+    starts = starts_of(counts).tolist()
+    named = list(zip(rows.start.tolist(), rows.end.tolist(), strict=True))
+    reads = rows.read.astype(bool).tolist()
+    seqs = released.seq.tolist()
     return {
         i: RangeLock(
             seqs[i], range_lock(shard),
@@ -83,8 +83,8 @@ def _part(found: FoundRange) -> _Part:
     if found.items is None:
         return _Part(found.keys, found.version, None)
     table = decoded(Ragged.of([item for _, item in found.items]))
-    columns = (table.cols[name].tolist() for name in ("tag", "number", "version"))
-    values = zip(*columns, table.texts["text"].tolist(), strict=True)
+    columns = table.tag.tolist(), table.number.tolist(), table.version.tolist()
+    values = zip(*columns, table.text.tolist(), strict=True)
     entries = [
         (key, b"%d" % number if tag == p.INT else text, version)
         for (key, _), (tag, number, version, text) in zip(found.items, values, strict=True)

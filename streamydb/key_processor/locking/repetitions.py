@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamydb.columns import program as p
 from streamydb.columns.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.value_rows import Verdicts
 from streamydb.key_processor.deadlines import untimely
+from streamydb.key_processor.id_rows import HomeIds, IdUse
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.txn_processor.result import plain_result
 
 __all__ = ["FoundRepeats", "Repeats"]
-
-_USED = ("id0", "id1", "payload", "seq", "ts", "part", "off", "deadline")
 
 
 @dataclass(slots=True)
@@ -40,32 +38,30 @@ class Repeats:
         """Look ids up in ``ids``, and remember them there."""
         self._ids = ids
 
-    def find(self, own: Columns, before: int, resolved: tuple[int, int]) -> FoundRepeats:
+    def find(self, own: HomeIds, before: int, resolved: tuple[int, int]) -> FoundRepeats:
         """Find the repetitions among released records, and remember the ids of the others.
 
         Args:
-            own: the records whose ids live here, in seq order: columns seq, ts, part, off, kind,
-                id0, id1, payload, deadline.
+            own: the ids that live here, in seq order.
             before: the last seq that was released before them.
             resolved: (seq, ts); nobody asks any more about what was forgotten by then.
 
         """
-        cols = own.cols
-        valid = cols["kind"] != p.REJECTED
-        id0, id1 = np.where(valid, cols["id0"], 0), np.where(valid, cols["id1"], 0)
+        valid = own.valid()
+        id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
         last = self._ids.last_use(id0, id1, before).tolist()
-        refused = untimely(cols["deadline"], cols["ts"]).tolist()
+        refused = untimely(own.deadline, own.ts_ms).tolist()
         found = FoundRepeats()
-        fresh: dict[tuple[int, int], dict[str, int]] = {}
+        fresh: dict[tuple[int, int], IdUse] = {}
         used = []
-        columns = {name: cols[name].tolist() for name in _USED}
+        keys = list(zip(id0.tolist(), id1.tolist(), strict=True))
         for i in np.flatnonzero(valid).tolist():
-            row = {name: column[i] for name, column in columns.items()}
-            key, seq, ts = (row["id0"], row["id1"]), row["seq"], row["ts"]
+            row, key = own.use(i), keys[i]
+            seq, ts = row.seq, row.ts_ms
             use = fresh.get(key)
             if use is None:
                 use = self._ids.repeated(last[i], seq, ts)
-            elif not self._ids.remembers((use["seq"], use["deadline"]), seq, ts):
+            elif not self._ids.remembers((use.seq, use.deadline), seq, ts):
                 use = None
             if use is None:
                 if refused[i] == NOT_A_DUPLICATE:
@@ -74,18 +70,16 @@ class Repeats:
                 else:
                     found.kind[seq] = refused[i]
                 continue
-            same = use["payload"] == row["payload"]
+            same = use.payload == row.payload
             found.kind[seq] = WINDOW_DUPLICATE if same else REUSED
             if same:
-                found.original[seq] = use["seq"]
-        remembered = Columns({name: cols[name] for name in _USED}).take(np.array(used, np.int64))
-        self._ids.remember(remembered, before + 1, *resolved)
+                found.original[seq] = use.seq
+        self._ids.remember(own.used(np.array(used, np.int64)), before + 1, *resolved)
         return found
 
     def conclude(self, results: list[tuple[int, bytes]]) -> None:
         """Remember results (seq, record) that are not those of plain commits."""
-        seqs = np.array([seq for seq, _ in results], np.int64)
-        self._ids.conclude(Columns({"seq": seqs}, {"result": Ragged.of([r for _, r in results])}))
+        self._ids.conclude(Verdicts.of(results))
 
     def verdict(self, id_: bytes, original: int) -> bytes:
         """The result of the finished transaction ``original``, whose id was ``id_``."""
@@ -93,4 +87,4 @@ class Repeats:
         if result is not None:
             return result
         use = self._ids.use(original)
-        return plain_result(id_, original, use["ts"], use["part"], use["off"])
+        return plain_result(id_, original, use.ts_ms, use.partition, use.offset)

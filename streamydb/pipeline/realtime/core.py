@@ -22,11 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_block, role_block
 from streamydb.columns.digest import DigestState
+from streamydb.columns.messages import Feedback, ResolvedRecord, Role
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import ToExecutor, ToShard
+from streamydb.columns.record_rows import CompiledRecords, LastRead
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation, StreamyError
 from streamydb.key_processor.base import Base
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -35,11 +37,11 @@ from streamydb.key_processor.state import ShardState
 from streamydb.pipeline.realtime.overlay import OverlayValues, ValuesSnapshot
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import LastRead, last_reads
+from streamydb.sorter.log_end import last_reads
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.outputs import CHANGES, FEEDBACK, Records, formatted
-from streamydb.txn_processor.parser import parse_feedback, route
+from streamydb.txn_processor.outputs import CHANGES, Records, Told, formatted
+from streamydb.txn_processor.parser import messages_for
 
 __all__ = [
     "TAIL_BYTES_MAX", "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard",
@@ -217,10 +219,8 @@ class RealTimeShard:
         self._told += 1
         return self._run(self._role(leads=leads, covered=covered))
 
-    def _role(self, *, leads: bool, covered: int) -> list[bytes]:
-        config = self._around.config
-        block = role_block(config.incarnation, leads=leads, covered=covered)
-        return [routed.block for routed in parse_feedback([block], config, [self._told])]
+    def _role(self, *, leads: bool, covered: int) -> list[ToShard]:
+        return [Role(self._around.config.incarnation, leads, covered, at=self._told)]
 
     def take(self, records: Sequence[TailRecord]) -> Group:
         """Execute a group of records, the next ones of the log.
@@ -235,18 +235,18 @@ class RealTimeShard:
         new = [record for record in records if record.offset >= self._position]
         if not new:
             return Group([], None, self.seq)
-        blocks = self._parsed(new)
+        messages = self._parsed(new)
         self.tail.add(new)
         self._position = new[-1].offset + 1
-        return self._run(blocks)
+        return self._run(messages)
 
-    def _parsed(self, records: Sequence[TailRecord]) -> list[bytes]:
+    def _parsed(self, records: Sequence[TailRecord]) -> list[ToShard]:
         table, last = self._compiled(records)
         self._require_new_ids(table)
         self._require_one_partition(table)
-        return [routed.block for routed in route(table, 1, last)]
+        return [*messages_for(table, 1, last)]
 
-    def _compiled(self, records: Sequence[TailRecord]) -> tuple[Columns, list[LastRead]]:
+    def _compiled(self, records: Sequence[TailRecord]) -> tuple[CompiledRecords, list[LastRead]]:
         n, around = len(records), self._around
         partitions = np.zeros(n, np.int32)
         offsets = np.fromiter((record.offset for record in records), np.int64, n)
@@ -258,53 +258,51 @@ class RealTimeShard:
         )
         return table, last_reads(partitions, offsets, append_ms, values)
 
-    def _require_new_ids(self, table: Columns) -> None:
+    def _require_new_ids(self, table: CompiledRecords) -> None:
         """Leave to the other gear a record whose id was used before the base: it has the verdict.
         """
         used = np.flatnonzero(_used(table, self._opened))
         if len(used):
-            at = int(table.cols["off"][used[0]])
+            at = int(table.offset[used[0]])
             what = f"the id of the record at offset {at} was used before the base"
             raise NotForThisGear(REPEATED_ID, what)
 
-    def _require_one_partition(self, table: Columns) -> None:
-        markers = table.children["marker"][1] if "marker" in table.children else None
-        if markers is not None and int(markers.cols["partitions"].max(initial=0)) > 1:
+    def _require_one_partition(self, table: CompiledRecords) -> None:
+        if int(table.marker.rows.partitions.max(initial=0)) > 1:
             what = "a marker names several partitions of the log"
             raise NotForThisGear(MORE_PARTITIONS, what)
 
-    def _run(self, blocks: list[bytes]) -> Group:
+    def _run(self, messages: Sequence[ToShard]) -> Group:
         """Take steps until nothing is in flight."""
         outputs: list[Records] = []
         resolved: bytes | None = None
         for _ in range(_STEPS_MAX):
-            granted, found = self._step(blocks)
+            granted, found = self._step(messages)
             resolved = found or resolved
-            feedback: list[bytes] = []
+            feedback: list[ToShard] = []
             for item in self._processor.step(granted):
-                records = formatted(item, self._around.config.database)
-                if records.topic == FEEDBACK:
-                    feedback += records.values.tolist()
+                if isinstance(item, Told) and isinstance(item.message, Feedback):
+                    feedback.append(item.message)
                 else:
-                    outputs.append(records)
+                    outputs.append(formatted(item, self._around.config.database))
             if not feedback:
                 return Group(outputs, resolved, self.seq)
-            blocks = [routed.block for routed in parse_feedback(feedback, self._around.config)]
+            messages = feedback
         raise InvariantViolation(f"a group is not done after {_STEPS_MAX:,} steps")
 
-    def _step(self, blocks: list[bytes]) -> tuple[list[bytes], bytes | None]:
+    def _step(self, messages: Sequence[ToShard]) -> tuple[list[ToExecutor], bytes | None]:
         """Take a step of the shard; return what is to be executed, and what is resolved."""
         shard = KeyTransactionProcessor(
             self._around.config, 0, self._blobs, self._values, self._tables, self._around.life
         )
-        granted: list[bytes] = []
+        granted: list[ToExecutor] = []
         resolved: bytes | None = None
-        for emitted in shard.step(blocks):
-            if emitted.seq >= 0:
-                granted.append(emitted.block)
-                continue
-            header, arrays = open_block(emitted.block)
-            resolved = None if header["silent"] else arrays["value"].tobytes()
+        for emitted in shard.step(messages):
+            told = emitted.message
+            if isinstance(told, ResolvedRecord):
+                resolved = None if told.silent else told.value
+            else:
+                granted.append(told)
         return granted, resolved
 
     def is_newer(self, opened: OpenBase) -> bool:
@@ -330,8 +328,8 @@ class RealTimeShard:
         self._begin(opened)
         self.tail.drop_before(opened.base.position)
         again = list(self.tail.records)
-        blocks = self._role(leads=before.role.leads, covered=max(before.seq, before.role.covered))
-        self._run(blocks + (self._parsed(again) if again else []))
+        role = self._role(leads=before.role.leads, covered=max(before.seq, before.role.covered))
+        self._run(role + (self._parsed(again) if again else []))
         if again:
             self._position = again[-1].offset + 1
         _require_same(before, self._state())
@@ -341,10 +339,10 @@ class RealTimeShard:
         return _decode(self._blobs.blobs["meta"])
 
 
-def _used(table: Columns, opened: OpenBase) -> Ints:
+def _used(table: CompiledRecords, opened: OpenBase) -> Ints:
     """Return at which seq up to a base the id of each record was used; 0: it was not; (n,)."""
-    valid = table.cols["kind"] != p.REJECTED
-    id0, id1 = (np.where(valid, table.cols[name], 0) for name in ("id0", "id1"))
+    valid = table.kind != p.REJECTED
+    id0, id1 = (np.where(valid, half, 0) for half in (table.id0, table.id1))
     return opened.ids.used(id0, id1, opened.base.state.seq)
 
 

@@ -17,8 +17,9 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.encoding import unpack
+from streamydb.columns.messages import Role
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.readers import FEEDBACK
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import StreamyError
 from streamydb.kafka.names import TopicNames
@@ -97,11 +98,11 @@ class _GearTopics(SharedTopics):
 
     def tell(self, topic: str, block: bytes) -> int:  # noqa: ARG002 - it has no feedback topic
         """Tell the worker its role; return the number of the message."""
-        header, _ = unpack(block)
-        if header["kind"] != "role":
+        role = FEEDBACK.read(block)
+        if not isinstance(role, Role):
             raise SharedTopicsError("the real-time gear has no state to audit")
         try:
-            self._channel.send(Play(header["leads"], header["covered"]))
+            self._channel.send(Play(role.leads, role.covered))
         except OSError as error:
             raise SharedTopicsError(f"the worker of the real-time gear is gone: {error}") from error
         self._plays += 1

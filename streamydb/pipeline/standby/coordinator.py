@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.blocks import audit_block, role_block
+from streamydb.columns.messages import Audit, Role
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
@@ -291,10 +291,8 @@ class Coordinator:
                 self._untold = action
                 if not self._is_current(action):
                     continue
-                block = role_block(
-                    self._config.incarnation, leads=action.leads, covered=action.covered
-                )
-                told_at = self._topics.tell(self._feedback, block)
+                role = Role(self._config.incarnation, action.leads, action.covered)
+                told_at = self._topics.tell(self._feedback, role.block())
                 self._role_at = told_at if self._role_at is None else self._role_at
                 self._untold = None
             elif isinstance(action, Say) and (self._member.role != "leading" or self._is_alive()):
@@ -339,8 +337,8 @@ class Coordinator:
         if other is None:
             return
         if self._audit_at is None:
-            block = audit_block(me, str(difference))
-            self._audit_at = self._topics.tell(self._feedback, block)
+            audit = Audit(me, str(difference))
+            self._audit_at = self._topics.tell(self._feedback, audit.block())
         elif me not in self._sound and position.feedback > self._audit_at:
             self._sound.add(me)
             self._topics.say(self._member.audited())

@@ -71,9 +71,10 @@ class RememberedIds:
         self._window = id_window
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         if state is not None:
-            names = ("id0", "id1", "seq", "deadline")
+            ids = state.ids
+            columns = ids.id0, ids.id1, ids.seq, ids.deadline
             for id0, id1, seq, deadline in zip(
-                *(state.ids.cols[name].tolist() for name in names), strict=True
+                *(column.tolist() for column in columns), strict=True
             ):
                 self._known[id0, id1] = seq, deadline
 
@@ -124,8 +125,8 @@ def records(history: History, known: Mapping[int, PartitionState]) -> Iterator[l
 def take_over(oracle: Oracle, state: State) -> None:
     """Put a state into an oracle that has executed nothing; ids are not part of it."""
     for piece in state.values:
-        columns = (piece.cols[name].tolist() for name in ("tag", "number", "version"))
-        texts = piece.texts["key"].tolist(), piece.texts["text"].tolist()
+        columns = piece.tag.tolist(), piece.number.tolist(), piece.version.tolist()
+        texts = piece.key.tolist(), piece.text.tolist()
         for tag, number, version, key, text in zip(*columns, *texts, strict=True):
             value = str(number).encode() if tag == p.INT else text
             ends = number if tag == p.EXPIRING else None

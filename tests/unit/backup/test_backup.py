@@ -24,13 +24,14 @@ from streamydb.backup.pieces import Piece, Positions
 from streamydb.backup.resize import put_aside, standing_still
 from streamydb.backup.restore import SEQUENCER, Line, append_log, lines, open_log, seq_at
 from streamydb.backup.start import begin
-from streamydb.backup.state import About, empty_ids
+from streamydb.backup.state import About
 from streamydb.backup.trim import Cut, cut, refusals, verify
-from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.digest import StateDigest
 from streamydb.columns.shards import ShardConfig
+from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.reader import Span
+from streamydb.key_processor.id_rows import DatedIds
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
@@ -68,7 +69,7 @@ def state_at(seq: int, offsets: dict[int, int], **changes: object) -> State:
         digest="0" * 32,
     )  # fmt: skip
     about = msgspec.structs.replace(about, **changes)
-    return State(about, (), empty_ids(), empty_verdicts())
+    return State(about, (), DatedIds.none(), Verdicts.none())
 
 
 def test_files_are_found_in_order_and_gaps_and_damage_are_named(tmp_path: Path) -> None:

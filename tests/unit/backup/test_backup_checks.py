@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from streamydb.backup import checks
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.id_rows import UsedIds
 
 
-def piece(*versions: int) -> Columns:
+def piece(*versions: int) -> WrittenValues:
     n = len(versions)
-    cols: dict[str, Any] = {"tag": np.ones(n, np.uint8), "number": np.zeros(n, np.int64)}
     keys = Ragged.of([b"k%d" % row for row in range(n)])
-    return Columns(
-        {**cols, "version": np.array(versions, np.int64)}, {"key": keys, "text": Ragged.empty(n)}
+    return WrittenValues(
+        np.ones(n, np.uint8), np.zeros(n, np.int64), np.array(versions, np.int64), keys,
+        Ragged.empty(n),
     )
 
 
-def seqs(*numbers: int) -> Columns:
-    return Columns({"seq": np.array(numbers, np.int64)})
+def ids_at(*seqs: int) -> UsedIds:
+    numbers = np.array(seqs, np.int64)
+    hashes = numbers.astype(np.uint64)
+    return UsedIds(hashes, hashes, hashes, numbers, numbers, numbers, numbers, None)
+
+
+def verdicts_at(*seqs: int) -> Verdicts:
+    return Verdicts.of([(seq, b"x") for seq in seqs])
 
 
 @pytest.mark.parametrize("versions", [(1, 8), (0, 7)])
@@ -43,6 +49,6 @@ def test_no_key_is_missing(keys: int) -> None:
 
 @pytest.mark.parametrize(("ids", "verdicts"), [((1, 8), ()), ((0,), ()), ((3,), (3, 8))])
 def test_no_id_is_of_another_time(ids: tuple[int, ...], verdicts: tuple[int, ...]) -> None:
-    checks.remembered(seqs(7, 1), seqs(), 7, is_new=True)
+    checks.remembered(ids_at(7, 1), verdicts_at(), 7, is_new=True)
     with pytest.raises(InvariantViolation, match="what is remembered is of its seqs"):
-        checks.remembered(seqs(*ids), seqs(*verdicts), 7, is_new=False)
+        checks.remembered(ids_at(*ids), verdicts_at(*verdicts), 7, is_new=False)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from streamydb.backup import BackupError, State, StateFolder, start_blobs
-from streamydb.backup.state import About, Pieces, empty_ids, state_of
+from streamydb.backup.state import About, Pieces, state_of
 from streamydb.columns import program as p
-from streamydb.columns.blocks import empty_verdicts
 from streamydb.columns.encoding import pack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.key_processor.id_rows import DatedIds
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.merge import merged, sorted_by_hash
@@ -32,25 +32,24 @@ ABOUT = About(
 )  # fmt: skip
 
 
-def values(start: int, end: int, size: int) -> Columns:
+def values(start: int, end: int, size: int) -> WrittenValues:
     """Texts of ``size`` bytes under numbered keys."""
     n = end - start
     data = np.full(n * size, ord("x"), np.uint8)
     data[::size] = data[size - 1 :: size] = ord('"')
-    cols: dict[str, Any] = {
-        "tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
-        "version": np.arange(start + 1, end + 1),
-    }  # fmt: skip
     keys = Ragged.of([b"k%d" % number for number in range(start, end)])
-    return Columns(cols, {"key": keys, "text": Ragged(data, np.arange(n + 1) * size)})
+    return WrittenValues(
+        np.full(n, p.OPAQUE, np.uint8), np.zeros(n, np.int64), np.arange(start + 1, end + 1), keys,
+        Ragged(data, np.arange(n + 1) * size),
+    )
 
 
-def state(pieces: list[Columns], *, ordered: bool) -> State:
+def state(pieces: list[WrittenValues], *, ordered: bool) -> State:
     """A state with these values."""
-    last = max(int(piece.cols["version"][-1]) for piece in pieces)
+    last = max(int(piece.version[-1]) for piece in pieces)
     about = msgspec.structs.replace(ABOUT, ordered=ordered, seq=last, keys=sum(map(len, pieces)))
     found = list(merged([[sorted_by_hash(piece)] for piece in pieces], drop_absent=True))
-    return State(about, found if ordered else pieces, empty_ids(), empty_verdicts())
+    return State(about, found if ordered else pieces, DatedIds.none(), Verdicts.none())
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -66,12 +65,12 @@ def test_a_state_is_divided_on_shards_whoever_has_written_it(
         meta = msgspec.msgpack.decode(blobs.blobs["meta"], type=ShardState)
         own = ShardValues(meta.values, blobs, MemoryValues())
         table = own.everything()
-        keys = table.texts["key"]
+        keys = table.key
         assert (hash_ragged(keys, KEY_SEED) % np.uint64(3) == shard).all()
-        assert own.read(keys).cols["version"].tolist() == table.cols["version"].tolist()
-        found.update(zip(keys.tolist(), table.cols["version"].tolist(), strict=True))
+        assert own.read(keys).version.tolist() == table.version.tolist()
+        found.update(zip(keys.tolist(), table.version.tolist(), strict=True))
         own.apply(values(0, 2, 50))
-        assert own.read(Ragged.of([b"k1"])).texts["text"].lengths().tolist() == [50]
+        assert own.read(Ragged.of([b"k1"])).text.lengths().tolist() == [50]
     assert found == {b"k%d" % number: number + 1 for number in range(900)}
 
 
@@ -97,11 +96,12 @@ def remembering(seqs: list[range], deadline: int = 0) -> tuple[MemoryBlobs, Shar
     config, blobs, ids = ShardConfig("bank", "x", 1, 1, 100), MemoryBlobs({}), IdWindowState(100)
     for number, span in enumerate(seqs):
         some = np.array(span, np.int64)
-        empty = empty_ids().cols
-        cols = {name: np.zeros(len(some), col.dtype) for name, col in empty.items()}
-        cols |= {"seq": some, "id0": some.astype(np.uint64)}
-        cols["deadline"] = np.full(len(some), deadline, np.int64)
-        blobs.put(f"ids/{number}", pack(Columns(cols).flatten()))
+        hashes, zeros = np.zeros(len(some), np.uint64), np.zeros(len(some), np.int64)
+        table = DatedIds(
+            some.astype(np.uint64), hashes, hashes, some, zeros, zeros, zeros,
+            np.full(len(some), deadline, np.int64),
+        )
+        blobs.put(f"ids/{number}", pack(table.flatten()))
         run = IdRun(f"ids/{number}", len(some), span[0], span[-1])
         ids.spans[number] = DeadlineSpan([run])
     last = max(span[-1] for span in seqs)
@@ -116,9 +116,9 @@ def made(blobs: MemoryBlobs, meta: ShardState) -> State:
 
 def test_ids_come_in_order_and_those_that_are_forgotten_not_at_all() -> None:
     found = made(*remembering([range(2, 400, 2), range(1, 400, 2)], deadline=49))
-    assert found.ids.cols["seq"].tolist() == [*range(300, 400)]
+    assert found.ids.seq.tolist() == [*range(300, 400)]
     found = made(*remembering([range(2, 400, 2), range(1, 400, 2)], deadline=50))
-    assert found.ids.cols["seq"].tolist() == [*range(1, 400)]
+    assert found.ids.seq.tolist() == [*range(1, 400)]
 
 
 def test_ids_are_not_held_many_times() -> None:
@@ -129,7 +129,7 @@ def test_ids_are_not_held_many_times() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found.ids) == 200_000
-    assert peak < 2.3 * sum(column.nbytes for column in found.ids.cols.values())
+    assert peak < 2.3 * sum(column.nbytes for column in found.ids.flatten().values())
 
 
 def test_a_damaged_value_is_found(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import Blob, merge_from
-from streamydb.columns.blocks import empty_writes
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.values import ShardValues, ValuesState
@@ -40,23 +40,20 @@ class CountingBlobs(MemoryBlobs):
         super().put(name, data)
 
 
-def table_of(writes: dict[bytes, Value]) -> Columns:
+def table_of(writes: dict[bytes, Value]) -> WrittenValues:
     rows = list(writes.values())
     texts = [text for _, _, text, _ in rows]
-    return Columns(
-        {
-            "tag": np.array([tag for tag, _, _, _ in rows], np.uint8),
-            "number": np.array([number for _, number, _, _ in rows], np.int64),
-            "version": np.array([version for _, _, _, version in rows], np.int64),
-        },
-        {"key": Ragged.of(list(writes)), "text": Ragged.of(texts)},
+    return WrittenValues(
+        np.array([tag for tag, _, _, _ in rows], np.uint8),
+        np.array([number for _, number, _, _ in rows], np.int64),
+        np.array([version for _, _, _, version in rows], np.int64), Ragged.of(list(writes)),
+        Ragged.of(texts),
     )
 
 
-def rows_of(table: Columns) -> list[Value]:
-    numbers = (table.cols[name].tolist() for name in ("tag", "number"))
-    versions = table.cols["version"].tolist()
-    return list(zip(*numbers, table.texts["text"].tolist(), versions, strict=True))
+def rows_of(table: ValueRows | WrittenValues) -> list[Value]:
+    numbers = table.tag.tolist(), table.number.tolist()
+    return list(zip(*numbers, table.text.tolist(), table.version.tolist(), strict=True))
 
 
 @dataclass
@@ -98,7 +95,7 @@ class Database:
 
     def check_everything(self) -> None:
         table = self.open().everything()
-        keys = table.texts["key"].tolist()
+        keys = table.key.tolist()
         assert len(set(keys)) == len(keys)
         assert dict(zip(keys, rows_of(table), strict=True)) == self.expected
 
@@ -173,7 +170,7 @@ def test_without_writes_nothing_happens() -> None:
     db.check([b"a", b""])
     db.check_everything()
     assert db.state == msgspec.msgpack.encode(ValuesState())
-    assert len(empty_writes()) == db.blobs.written == 0
+    assert len(WrittenValues.none()) == db.blobs.written == 0
     assert len(db.open().read(Ragged.empty())) == 0
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamydb.columns.blocks import FORMAT, open_block
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.integers import narrow, stored_bytes, widen
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.protocol import FORMAT
+from streamydb.columns.readers import TO_SHARD
+from streamydb.columns.table import Array, ChildRows, ColumnTable, Ragged
 from streamydb.errors import InvariantViolation, RecordError
 
 DTYPES = (np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_)
@@ -53,32 +54,30 @@ def test_numbers_are_stored_in_as_few_bytes_as_they_need(
     assert found.tolist() == array.tolist()
 
 
+class Squares(ColumnTable, frozen=True):
+    d: Array
+
+
+class Numbers(ColumnTable, frozen=True):
+    a: Array
+    b: Array
+    t: Ragged
+    c: ChildRows[Squares]
+
+
 def some_block() -> bytes:
-    table = Columns(
-        {"a": np.arange(100), "b": np.zeros(100, np.uint8)},
-        {"t": Ragged.of([b"x" * (i % 7) for i in range(100)])},
-        {"c": (np.ones(100, np.int64), Columns({"d": np.arange(100, dtype=np.int32) ** 2}))},
+    table = Numbers(
+        np.arange(100), np.zeros(100, np.uint8), Ragged.of([b"x" * (i % 7) for i in range(100)]),
+        ChildRows(np.ones(100, np.int64), Squares(np.arange(100, dtype=np.int32) ** 2)),
     )
     return pack(table.flatten(), kind="records", format=FORMAT)
 
 
 def test_a_table_comes_back() -> None:
-    table = Columns.unflatten(unpack(some_block())[1])
-    assert table.cols["a"].tolist() == list(range(100))
-    assert table.texts["t"].tolist() == [b"x" * (i % 7) for i in range(100)]
-    assert table.children["c"][1].cols["d"].tolist() == [i * i for i in range(100)]
-
-
-@pytest.mark.parametrize(("start", "end"), [(0, 9), (3, 7), (0, 0), (9, 9), (4, 9)])
-def test_a_part_of_a_table_is_what_its_rows_would_be(start: int, end: int) -> None:
-    counts = np.array([0, 2, 1, 0, 3, 0, 0, 1, 2])
-    texts = Ragged.of([b"x" * i for i in range(9)])
-    child = Columns({"d": np.arange(9)}, {"u": Ragged.of([b"%d" % i for i in range(9)])})
-    table = Columns({"a": np.arange(9)}, {"t": texts}, {"c": (counts, child)})
-    part, rows = table.part(start, end), table.take(np.arange(start, end))
-    assert pack(part.flatten()) == pack(rows.flatten())
-    assert part.texts["t"].tolist() == rows.texts["t"].tolist()
-    assert pack(part.part(0, len(part)).flatten()) == pack(rows.flatten())
+    table = Numbers.unflatten(unpack(some_block())[1])
+    assert table.a.tolist() == list(range(100))
+    assert table.t.tolist() == [b"x" * (i % 7) for i in range(100)]
+    assert table.c.rows.d.tolist() == [i * i for i in range(100)]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 7, 8, 20, 60, -1])
@@ -127,4 +126,4 @@ def test_hostile_layouts_are_refused(layout: tuple[str, str, int, int, int, int]
 @pytest.mark.fault(21, "a block of a newer format", "refused")
 def test_a_newer_format_stops_everything() -> None:
     with pytest.raises(InvariantViolation, match="format"):
-        open_block(pack({}, kind="records", format=FORMAT + 1))
+        TO_SHARD.read(pack({}, kind="records", format=FORMAT + 1))

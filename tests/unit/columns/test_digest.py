@@ -9,7 +9,8 @@ from jsonschema_rs import Draft202012Validator
 
 from streamydb.columns import program as p
 from streamydb.columns.digest import DigestState, close, fold, item_lanes, outcome_sums, total
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
@@ -20,16 +21,12 @@ from streamydb.records import schemas
 ABSENT = (p.ABSENT, 0, 0, b"")
 
 
-def items(rows: dict[bytes, tuple[int, int, int, bytes]]) -> Columns:
+def items(rows: dict[bytes, tuple[int, int, int, bytes]]) -> WrittenValues:
     """Key -> (tag, number, version, text)."""
     columns = list(zip(*rows.values(), strict=True))
-    return Columns(
-        {
-            "tag": np.array(columns[0], np.uint8),
-            "number": np.array(columns[1], np.int64),
-            "version": np.array(columns[2], np.int64),
-        },
-        {"key": Ragged.of(list(rows)), "text": Ragged.of(list(columns[3]))},
+    return WrittenValues(
+        np.array(columns[0], np.uint8), np.array(columns[1], np.int64),
+        np.array(columns[2], np.int64), Ragged.of(list(rows)), Ragged.of(list(columns[3])),
     )
 
 
@@ -110,7 +107,7 @@ def test_single_writes_are_folded_in_as_they_meet_the_state() -> None:
     digests = ShardDigests(None, 100, 0, held, 3)
     before = items({b"a": (p.INT, 2, 3, b"")})
     after = items({b"a": ABSENT})
-    none = Columns({"seq": np.empty(0, np.int64)}, {"result": Ragged.empty()})
+    none = Verdicts.none()
     digests.add_writes(before, after, [101], none)
     held.apply(after)
     digests.audit("of a delete")

@@ -17,14 +17,17 @@ from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.snapshots import read_manifest
-from streamydb.backup.state import About, empty_ids
-from streamydb.columns.blocks import FORMAT, empty_verdicts, open_block, token_block
+from streamydb.backup.state import About
 from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.messages import Role
 from streamydb.columns.plans import Life
+from streamydb.columns.protocol import FORMAT, BlockReader
 from streamydb.columns.shards import ShardConfig
+from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.key_processor.core import KeyTransactionProcessor
+from streamydb.key_processor.id_rows import DatedIds
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.local.folder import DatabaseFolder, DatabaseRecord
@@ -46,7 +49,7 @@ from streamydb.txn_processor.blocks import open_output
 from tests.support.read_model import change
 from tests.unit.backup.test_snapshots import make
 
-TOKEN = ("incarnation", "shard", "plan", "proc", "chunk", "chunks")
+ROLE = Role("x", leads=True, covered=0)
 CONFIG = ShardConfig("bank", "x", 1, 1, 100)
 LIFE = Life("a")
 SETTINGS = Settings(database="bank", bootstrap="127.0.0.1:1")
@@ -104,8 +107,7 @@ def _progress() -> TopicProgress:
 
 
 def block(_: Path) -> None:
-    header, arrays = unpack(token_block(dict.fromkeys(TOKEN, 0)))
-    open_block(pack(arrays, **{**header, "format": 7}))
+    BlockReader(Role).read(pack({}, **{**ROLE.header(), "format": 7}))
 
 
 def output(_: Path) -> None:
@@ -177,7 +179,7 @@ def backup_state(folder: Path) -> None:
         format=1, database="bank", log="l", partitions=1, id_window=10, constraints=False,
         seq=0, ts_ms=0, positions={}, keys=0, digest="0" * 32,
     )  # fmt: skip
-    StateFolder(folder).write(State(about, (), empty_ids(), empty_verdicts()))
+    StateFolder(folder).write(State(about, (), DatedIds.none(), Verdicts.none()))
     path = folder / "state.json"
     path.write_bytes(raised(path.read_bytes()))
     StateFolder(folder).read()
@@ -226,7 +228,7 @@ def test_what_is_no_format_of_a_log_record_is_rejected_for_good() -> None:
 def test_everything_that_is_kept_says_its_format(tmp_path: Path) -> None:
     recorded_config(tmp_path, SETTINGS, 1)
     assert json.loads((tmp_path / "streamydb.json").read_bytes())["format"] == FORMAT
-    assert open_block(token_block(dict.fromkeys(TOKEN, 0)))[0]["format"] == FORMAT
+    assert unpack(ROLE.block())[0]["format"] == FORMAT
     assert json.loads(encode_message(LeaderClaim(log="l", pipeline="p", epoch=1)))["format"] == 1
 
 

@@ -24,6 +24,7 @@ from streamydb.txn_processor.compile import compile_records
 from streamydb.verify.oracle.order import released
 from streamydb.verify.oracle.steps import holds
 from tests.support.lives import Bank
+from tests.support.opened import timed
 from tests.support.seeds import seeds
 from tests.support.states import written
 
@@ -53,18 +54,18 @@ def _ranged(raw: bytes | None, ranges: Ranges) -> bytes | None:
 def planned(values: list[bytes | None]) -> list[int]:
     """The planner's group of each record."""
     n = len(values)
-    table = compile_records(
+    records = compile_records(
         np.zeros(n, np.int32), np.arange(n), np.full(n, 1000, np.int64), values
     )
-    table = reading_constraints(table, all_of_them=False)
-    counts, keys = table.children["keys"]
-    slot, first = intern(keys.cols["hash"], keys.texts["key"])
+    table = reading_constraints(timed(records), all_of_them=False)
+    counts, keys = table.keys
+    slot, first = intern(keys.hash, keys.key)
     valid = np.array([isinstance(decode(raw), Transaction) for raw in values])
-    earlier = earlier_with_same_id(table.cols["id0"], valid)
+    earlier = earlier_with_same_id(table.id0, valid)
     named, links = ranges_of(table, slot, first), np.empty((0, 2), np.int64)
     if named is not None:
         links = links_of(named, np.repeat(np.arange(n), counts)[first])
-    group, _ = _components(starts_of(counts), slot, keys.cols["write"], len(first), earlier, links)
+    group, _ = _components(starts_of(counts), slot, keys.write, len(first), earlier, links)
     found: list[int] = group.tolist()
     return found
 

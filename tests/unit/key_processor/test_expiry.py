@@ -13,12 +13,12 @@ from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns import blocks
 from streamydb.columns.blobs import Position
-from streamydb.columns.blocks import open_block
+from streamydb.columns.messages import Grant, KeyRemovals
+from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_EXECUTOR
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import expiry, values
 from streamydb.key_processor.memory import MemoryValues
@@ -115,14 +115,11 @@ def test_a_million_keys_would_end_in_small_blocks(
         return apply(self_, at, reached, *items)
 
     monkeypatch.setattr(MemoryValues, "apply", applied)
-    made = blocks.removals_block
+    def told(changes: ChangeRows) -> KeyRemovals:
+        sizes.append(len(changes))
+        return KeyRemovals(changes)
 
-    def block(changes: Columns) -> bytes:
-        data = made(changes)
-        sizes.append(len(Columns.unflatten(open_block(data)[1])))
-        return data
-
-    monkeypatch.setattr(expiry, "removals_block", block)
+    monkeypatch.setattr(expiry, "KeyRemovals", told)
     db = Database(grouping, at_once=True)
     for start in range(0, 3_000, 500):
         names = [f"k{i}" for i in range(start, start + 500)]
@@ -163,18 +160,19 @@ def test_nothing_is_kept_of_what_has_ended(grouping: str) -> None:
 def test_databases_without_expiry_are_told_nothing_of_it() -> None:
     db = Database("planner")
     db.add(1_000, put("a"), put("b"))
-    headers: list[dict[str, Any]] = []
+    grants: list[Grant] = []
     grant = Cluster._execute
 
     def executed(self: Any, number: int, blocks: list[bytes], gathered: Any) -> Any:
-        headers.extend(open_block(block)[0] for block in blocks)
+        messages = TO_EXECUTOR.each(blocks)
+        grants.extend(message for message in messages if isinstance(message, Grant))
         return grant(self, number, blocks, gathered)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Cluster, "_execute", executed)
         db.add(1_001, put("a"))
-    assert headers
-    assert not any("times" in header for header in headers)
+    assert grants
+    assert not any(grant.times for grant in grants)
 
 
 COMPARISONS: list[tuple[dict[str, Any], bool, bool]] = [

@@ -10,7 +10,7 @@ import pytest
 
 from streamydb import limits
 from streamydb.columns import program as p
-from streamydb.columns.blocks import open_block
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.columns.program import (
     NOT_A_DUPLICATE,
@@ -19,9 +19,11 @@ from streamydb.columns.program import (
     TOO_LATE,
     WINDOW_DUPLICATE,
 )
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.record_rows import ReleasedRecords
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.grants import Granter, in_blocks
+from streamydb.key_processor.grants import Granter, PartGrant, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.repeats import RepeatedResults
@@ -32,7 +34,7 @@ from streamydb.txn_processor import builder
 from streamydb.txn_processor.parser import parse_transactions
 from tests.support.opened import opened
 
-Grants = list[tuple[int, Columns, Columns]]
+Grants = list[PartGrant]
 
 
 def add(*keys: str, by: int = 1, **more: Any) -> dict[str, Any]:
@@ -53,14 +55,12 @@ class Shards:
         """Store texts, in every shard: only its owner may grant one."""
         keys = Ragged.of([key.encode() for key in values])
         n = len(values)
-        cols: dict[str, Array] = {
-            "tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
-            "version": np.full(n, 3),
-        }  # fmt: skip
+        tags, numbers, versions = np.full(n, p.OPAQUE, np.uint8), np.zeros(n, int), np.full(n, 3)
+        texts = Ragged.of([*values.values()])
         for shard in self.values:
-            shard.apply(Columns(cols, {"key": keys, "text": Ragged.of([*values.values()])}))
+            shard.apply(WrittenValues(tags, numbers, versions, keys, texts))
 
-    def released(self, transactions: list[dict[str, Any]], shard: int, ts: int) -> Columns:
+    def released(self, transactions: list[dict[str, Any]], shard: int, ts: int) -> ReleasedRecords:
         """What the sorter of a shard releases next."""
         n = len(transactions)
         raws = [json.dumps({"id": f"t{i}", **each}).encode() for i, each in enumerate(transactions)]
@@ -69,17 +69,14 @@ class Shards:
         )
         (block,) = [each.block for each in routed if each.shard == shard]
         (table,) = opened([block])
-        table.cols["seq"] = np.arange(self.seq + 1, self.seq + n + 1)
-        table.cols["ts"] = np.full(n, ts)
-        return table
+        return table.timed(np.full(n, ts)).released(np.arange(self.seq + 1, self.seq + n + 1))
 
     def granter(
         self, transactions: list[dict[str, Any]], shard: int = 0, ts: int = 1_000
     ) -> tuple[Granter, Grants]:
         """What one shard grants for a plan of these transactions."""
         released = self.released(transactions, shard, ts)
-        cols = released.cols
-        earlier = earlier_with_same_id(cols["id0"], cols["kind"] != p.REJECTED)
+        earlier = earlier_with_same_id(released.id0, released.kind != p.REJECTED)
         plan: Plan = plan_transactions(released, earlier, self.shards)
         granter = Granter(shard, self.shards, self.values[shard], self.ids[shard])
         assert granter.weigh(released, plan, 1 << 62, None) == len(released)
@@ -107,11 +104,11 @@ def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owne
     for shard in range(3):
         _, grants = db.granter(transactions, shard)
         for proc, txns, slots in grants:
-            keys = [key.decode() for key in slots.texts["key"].tolist()]
-            assert slots.texts["text"].tolist() == [b'"%s"' % key.encode() for key in keys]
-            assert set(slots.cols["version"].tolist()) <= {3}
+            keys = [key.decode() for key in slots.key.tolist()]
+            assert slots.text.tolist() == [b'"%s"' % key.encode() for key in keys]
+            assert set(slots.version.tolist()) <= {3}
             seen.setdefault(proc, []).extend(keys)
-            homes += [(proc, seq) for seq in txns.cols["seq"].tolist()]
+            homes += [(proc, seq) for seq in txns.seq.tolist()]
     assert sorted(key for keys in seen.values() for key in keys) == sorted(names)
     assert sorted(seq for _, seq in homes) == list(range(1, 13))
     for proc, seq in homes:
@@ -123,14 +120,14 @@ def test_what_is_only_read_goes_to_every_partition_that_reads_it() -> None:
     db.hold({"read": b'"by all"'})
     transactions = [{**add(f"k{i}"), "reads": ["read"]} for i in range(9)]
     grants = [grant for shard in range(3) for grant in db.granter(transactions, shard)[1]]
-    getting = [proc for proc, _, slots in grants if b"read" in slots.texts["key"].tolist()]
+    getting = [proc for proc, _, slots in grants if b"read" in slots.key.tolist()]
     assert sorted(getting) == sorted({proc for proc, _, _ in grants}) == [0, 1, 2]
 
 
 def kinds(grants: Grants) -> list[tuple[int, int]]:
     """(kind of duplicate, of which seq) of each transaction of the only partition."""
     ((_, txns, _),) = grants
-    pairs = zip(txns.cols["duplicate"].tolist(), txns.cols["original"].tolist(), strict=True)
+    pairs = zip(txns.duplicate.tolist(), txns.original.tolist(), strict=True)
     return list(pairs)
 
 
@@ -142,7 +139,7 @@ def test_copies_within_a_plan_are_those_of_the_first() -> None:
     ])  # fmt: skip
     fresh = (NOT_A_DUPLICATE, 0)
     assert kinds(grants) == [fresh, fresh, (PLAN_DUPLICATE, 1), (REUSED, 1), (PLAN_DUPLICATE, 1)]
-    assert granter.used.cols["seq"].tolist() == [1, 2]
+    assert granter.used.seq.tolist() == [1, 2]
 
 
 def test_all_shards_plan_alike_when_two_ids_share_the_half_of_a_hash_that_all_know(
@@ -166,15 +163,13 @@ def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:
     db = Shards(window=10)
     first = [add("k", id="a"), add("k", id="b")]
     db.end(db.granter(first)[0], 2)
-    aborted = Columns({"seq": np.array([2])}, {"result": Ragged.of([b'{"aborted":1}'])})
-    db.ids[0].conclude(aborted)
+    db.ids[0].conclude(Verdicts.of([(2, b'{"aborted":1}')]))
     granter, grants = db.granter([*first, add("k", id="a", by=2), add("k", id="c")])
     found = [(WINDOW_DUPLICATE, 1), (WINDOW_DUPLICATE, 2), (REUSED, 1), (NOT_A_DUPLICATE, 0)]
     assert kinds(grants) == found
-    (block,) = RepeatedResults(MemoryBlobs(), db.ids[0]).blocks(granter.repeats)
-    told = Columns.unflatten(open_block(block)[1]).texts
-    plain, kept = [json.loads(value) for value in told["value"].tolist()]
-    assert told["key"].tolist() == [b"a", b"b"]
+    (told,) = RepeatedResults(MemoryBlobs(), db.ids[0]).results(granter.repeats)
+    plain, kept = [json.loads(value) for value in told.records.value.tolist()]
+    assert told.records.key.tolist() == [b"a", b"b"]
     copy = plain.pop("duplicate")
     assert plain == {
         "id": "a", "seq": 1, "ts_ms": 1000, "status": "committed", "reads": {}, "failed": [],
@@ -192,7 +187,7 @@ def test_what_comes_after_its_deadline_uses_no_id() -> None:
     late = add("k", id="a", deadline_ms=999)
     granter, grants = db.granter([late, late, add("k", id="b", deadline_ms=1_000)])
     assert kinds(grants) == [(TOO_LATE, 0), (TOO_LATE, 0), (NOT_A_DUPLICATE, 0)]
-    assert granter.used.cols["deadline"].tolist() == [1_000]
+    assert granter.used.dated().deadline.tolist() == [1_000]
 
 
 def test_a_plan_is_weighed_before_it_is_granted() -> None:
@@ -225,8 +220,8 @@ def test_one_transaction_may_meet_so_many_bytes_and_no_more(
     for most, over in ((9_000, False), (8_999, True)):
         monkeypatch.setattr(limits, "TRANSACTION_VALUES_BYTES_MAX", most)
         granter, ((_, _, slots),) = db.granter([add(*names)])
-        assert (granter.over, len(slots.texts["text"].data)) == (over, 0 if over else 9_000)
-        assert len(slots.texts["key"]) == 9
+        assert (granter.over, len(slots.text.data)) == (over, 0 if over else 9_000)
+        assert len(slots.key) == 9
 
 
 def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +232,9 @@ def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 1_000)
     parts = list(in_blocks(txns, slots))
     assert [(len(a), len(b)) for a, b, _ in parts] == [(10, 0), *[(0, 2)] * 5]
-    again = Columns.concat([part[1] for part in parts])
-    assert again.texts["key"].tolist() == slots.texts["key"].tolist()
-    assert again.texts["text"].tolist() == slots.texts["text"].tolist()
+    again = SlotRows.concat([part[1] for part in parts])
+    assert again.key.tolist() == slots.key.tolist()
+    assert again.text.tolist() == slots.text.tolist()
 
 
 def test_a_grant_of_many_integers_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +246,7 @@ def test_a_grant_of_many_integers_goes_in_blocks(monkeypatch: pytest.MonkeyPatch
     parts = [(own, values) for own, values, _ in in_blocks(txns, slots)]
     assert max(len(own) for own, _ in parts) <= 800 // (2 * 4 * 8)
     assert max(len(values) for _, values in parts) <= 800 // (8 + len("k0/0"))
-    own, values = (Columns.concat(list(each)) for each in zip(*parts, strict=True))
-    assert own.cols["seq"].tolist() == txns.cols["seq"].tolist()
-    assert values.texts["key"].tolist() == slots.texts["key"].tolist()
+    own = GrantedTransactions.concat([part[0] for part in parts])
+    values = SlotRows.concat([part[1] for part in parts])
+    assert own.seq.tolist() == txns.seq.tolist()
+    assert values.key.tolist() == slots.key.tolist()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.columns.table import Columns
+from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idtable import (
     FIRST_CAPACITY,
     IdTables,
@@ -36,11 +36,9 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[IdTables]
 
 def put(tables: IdTables, name: str, uses: list[Use]) -> None:
     table = tables.get(name)
-    rows = Columns({
-        "id0": np.array([use[0] for use in uses], np.uint64),
-        "id1": np.array([use[1] for use in uses], np.uint64),
-        "seq": np.array([use[2] for use in uses], np.int64),
-    })  # fmt: skip
+    id0, id1 = (np.array([use[at] for use in uses], np.uint64) for at in (0, 1))
+    seq = np.array([use[2] for use in uses], np.int64)
+    rows = UsedIds(id0, id1, id0, seq, seq, seq, seq, None)
     if table is None:
         table = tables.create(name, 16, lambda _: None)
     insert(tables, name, table, entries_of(rows))

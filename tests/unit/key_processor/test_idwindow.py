@@ -12,32 +12,26 @@ import numpy as np
 import psutil
 import pytest
 
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.value_rows import Verdicts
 from streamydb.key_processor import idwindow
+from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
 from streamydb.local import shard_files
 from streamydb.local.shard_files import FileIdTables
 
 
-def used(ids: list[int], seqs: list[int]) -> Columns:
-    cols = {
-        "id0": np.array(ids, np.uint64),
-        "id1": np.array(ids, np.uint64) + np.uint64(7),
-        "payload": np.array(ids, np.uint64) * np.uint64(3),
-        "seq": np.array(seqs, np.int64),
-        "ts": np.array(seqs, np.int64) * 10,
-        "part": np.zeros(len(ids), np.int32),
-        "off": np.array(seqs, np.int64) - 1,
-    }
-    return Columns(cols)
+def used(ids: list[int], seqs: list[int], deadlines: list[int] | None = None) -> UsedIds:
+    id0, seq = np.array(ids, np.uint64), np.array(seqs, np.int64)
+    return UsedIds(
+        id0, id0 + np.uint64(7), id0 * np.uint64(3), seq, seq * 10, np.zeros(len(ids), np.int32),
+        seq - 1, None if deadlines is None else np.array(deadlines, np.int64),
+    )
 
 
-def dated(ids: list[int], seqs: list[int], deadlines: list[int]) -> Columns:
+def dated(ids: list[int], seqs: list[int], deadlines: list[int]) -> UsedIds:
     """Uses with deadlines, 0 for none."""
-    table = used(ids, seqs)
-    table.cols["deadline"] = np.array(deadlines, np.int64)
-    return table
+    return used(ids, seqs, deadlines)
 
 
 def look(window: IdWindow, ids: list[int], upto: int) -> list[int]:
@@ -58,7 +52,7 @@ def test_a_repeated_batch_finds_what_the_first_attempt_found() -> None:
     assert look(again, [11, 12, 13, 100], 5) == [3, 5, 0, 0]
     again.remember(plan, 6, 66)
     assert look(again, [12, 150], 66) == [0, 56]
-    assert again.use(56)["ts"] == 560
+    assert again.use(56).ts_ms == 560
 
 
 def test_any_history_agrees_with_a_dict() -> None:
@@ -117,7 +111,7 @@ def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
                 used_at, deadline = known.get(name, (0, 0))
                 remembered = used_at > max(at - size, 0) or 0 < deadline >= now
                 assert (use is not None) == remembered, (name, at, now, known.get(name))
-                assert use is None or use["seq"] == used_at
+                assert use is None or use.seq == used_at
                 assert not remembered or window.verdict(used_at) == verdict_of(used_at)
                 found.append(remembered)
             fresh = [(n, s) for n, s, f in zip(ids, seqs, found, strict=True) if not f]
@@ -126,7 +120,7 @@ def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
             rows = dated([n for n, _ in fresh], [s for _, s in fresh], ends)
             window.remember(rows, seq + 1, seq + len(ids), now)
             told = [(s, verdict) for _, s in fresh if (verdict := verdict_of(s)) is not None]
-            window.conclude(verdicts(told))
+            window.conclude(Verdicts.of(told))
             joined += min(state.spans, default=0) < 0
         known.update({n: (s, end) for (n, s), end in zip(fresh, ends, strict=True)})
         seq += len(ids)
@@ -144,11 +138,6 @@ def verdict_of(seq: int) -> bytes | None:
     return None if seq % 3 else b"result %d" % seq
 
 
-def verdicts(told: list[tuple[int, bytes]]) -> Columns:
-    seqs = np.array([seq for seq, _ in told], np.int64)
-    return Columns({"seq": seqs}, {"result": Ragged.of([result for _, result in told])})
-
-
 def test_few_transactions_with_deadlines_leave_few_spans_blobs_and_files(tmp_path: Path) -> None:
     """Once each had a span, and a worker a descriptor for it, until a million more had come."""
     blobs, state, files = MemoryBlobs(), IdWindowState(1_048_576), 0
@@ -159,7 +148,7 @@ def test_few_transactions_with_deadlines_leave_few_spans_blobs_and_files(tmp_pat
             window = IdWindow(state, blobs, tables)
             assert look(window, [seq - 1, seq], seq - 1) == [seq - 1, 0]
             window.remember(dated([seq], [seq], [now + 60_000]), seq, seq, now)
-            window.conclude(verdicts([(seq, b"result %d" % (3 * seq))]))
+            window.conclude(Verdicts.of([(seq, b"result %d" % (3 * seq))]))
             files = max(files, psutil.Process().num_fds())
         window = IdWindow(state, blobs, tables)
         asked = random.Random(1).sample(range(1, 400), 50)
@@ -175,8 +164,7 @@ def test_verdicts_go_with_the_spans_of_their_ids() -> None:
     blobs, tables = MemoryBlobs(), MemoryIdTables()
     window = IdWindow(IdWindowState(5, span_ms=100), blobs, tables)
     window.remember(dated([1, 2, 3], [1, 2, 3], [0, 1_050, 1_950]), 1, 3, 1_000)
-    results = Ragged.of([b"one", b"two", b"three"])
-    window.conclude(Columns({"seq": np.array([1, 2, 3])}, {"result": results}))
+    window.conclude(Verdicts.of([(1, b"one"), (2, b"two"), (3, b"three")]))
     window.remember(dated([9], [50], [0]), 4, 50, 1_050)
     assert [window.verdict(seq) for seq in (1, 2, 3)] == [None, b"two", b"three"]
     window.remember(dated([10], [51], [0]), 51, 51, 1_100)

@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from streamydb.columns.blobs import Blob
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
+from streamydb.columns.messages import Feedback, Token
 from streamydb.columns.plans import OpenPlan
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import ChildRows, Ragged
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
 from streamydb.key_processor.value_store import FileOrder
@@ -18,24 +23,26 @@ from streamydb.sorter.planner import Plan
 from tests.support.seams import Damage, must_fire
 
 
-def other_shard(header: dict[str, Any], plan: OpenPlan, shard: int, shards: int) -> object:
-    return {**header, "kind": "feedback", "shard": shard + 1}, plan, shard, shards
+def other_shard(told: Feedback | Token, plan: OpenPlan, shard: int, shards: int) -> object:
+    if not isinstance(told, Feedback):
+        raise IndexError
+    return replace(told, shard=shard + 1), plan, shard, shards
 
 
-def other_partition(header: dict[str, Any], *_: Any) -> None:
-    header["proc"] = 2 * SHARDS_MAX
+def other_partition(told: Feedback | Token, *rest: Any) -> tuple[Any, ...]:
+    return replace(told, proc=2 * SHARDS_MAX), *rest
 
 
-def other_chunk(header: dict[str, Any], *_: Any) -> None:
-    header["chunk"] = header["chunks"]
+def other_chunk(told: Feedback | Token, *rest: Any) -> tuple[Any, ...]:
+    return replace(told, chunk=told.chunks), *rest
 
 
-def missing_chunk(_: OpenPlan, headers: list[dict[str, Any]], *__: Any) -> None:
-    del headers[0]
+def missing_chunk(_: OpenPlan, told: list[Feedback], *__: Any) -> None:
+    del told[0]
 
 
-def block_twice(_: OpenPlan, headers: list[dict[str, Any]], *__: Any) -> None:
-    headers.append(headers[0])
+def block_twice(_: OpenPlan, told: list[Feedback], *__: Any) -> None:
+    told.append(told[0])
 
 
 def key_twice(keys: Ragged, _: FileOrder) -> tuple[Any, ...]:
@@ -44,65 +51,68 @@ def key_twice(keys: Ragged, _: FileOrder) -> tuple[Any, ...]:
 
 
 def key_of_another_shard(
-    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: tuple[int, int]
+    plan: OpenPlan, told: Any, writes: WrittenValues, verdicts: Verdicts, at: tuple[int, int]
 ) -> tuple[Any, ...]:
     if at[1] == 1 or not len(writes):
         raise IndexError
-    return plan, headers, writes, verdicts, ((at[0] + 1) % at[1], at[1])
+    return plan, told, writes, verdicts, ((at[0] + 1) % at[1], at[1])
 
 
-def early_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
-    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = plan.after
+def early_version(plan: OpenPlan, _: Any, writes: WrittenValues, *__: Any) -> None:
+    writes.version[np.flatnonzero(writes.tag)[0]] = plan.after
 
 
-def late_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
-    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = plan.seq + 1
+def late_version(plan: OpenPlan, _: Any, writes: WrittenValues, *__: Any) -> None:
+    writes.version[np.flatnonzero(writes.tag)[0]] = plan.seq + 1
 
 
-def deleted_with_version(plan: OpenPlan, _: Any, writes: Columns, *__: Any) -> None:
-    writes.cols["tag"][0], writes.cols["version"][0] = 0, plan.seq
+def deleted_with_version(plan: OpenPlan, _: Any, writes: WrittenValues, *__: Any) -> None:
+    writes.tag[0], writes.version[0] = 0, plan.seq
 
 
-def unknown_tag(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:
-    writes.cols["tag"][0] = 4
+def unknown_tag(_: OpenPlan, __: Any, writes: WrittenValues, *___: Any) -> None:
+    writes.tag[0] = 4
 
 
-def large_value(_: OpenPlan, __: Any, writes: Columns, *___: Any) -> None:
-    texts = writes.texts["text"].tolist()
+def large_value(
+    plan: OpenPlan, told: Any, writes: WrittenValues, *rest: Any
+) -> tuple[Any, ...]:
+    texts = writes.text.tolist()
     texts[0] = b"x" * 262_145
-    writes.texts["text"] = Ragged.of(texts)
+    return plan, told, replace(writes, text=Ragged.of(texts)), *rest
 
 
-def late_verdict(plan: OpenPlan, _: Any, __: Any, verdicts: Columns, ___: Any) -> None:
-    verdicts.cols["seq"][0] = plan.seq + 1
+def late_verdict(plan: OpenPlan, _: Any, __: Any, verdicts: Verdicts, ___: Any) -> None:
+    verdicts.seq[0] = plan.seq + 1
 
 
 def verdict_twice(
-    plan: OpenPlan, headers: Any, writes: Columns, verdicts: Columns, at: Any
+    plan: OpenPlan, told: Any, writes: WrittenValues, verdicts: Verdicts, at: Any
 ) -> tuple[Any, ...]:
-    return plan, headers, writes, verdicts.take(np.array([0, *range(len(verdicts))])), at
+    return plan, told, writes, verdicts.take(np.array([0, *range(len(verdicts))])), at
 
 
-def empty_verdict(_: OpenPlan, __: Any, ___: Any, verdicts: Columns, ____: Any) -> None:
-    results = verdicts.texts["result"].tolist()
+def empty_verdict(
+    plan: OpenPlan, told: Any, writes: WrittenValues, verdicts: Verdicts, at: Any
+) -> tuple[Any, ...]:
+    results = verdicts.result.tolist()
     results[0] = b""
-    verdicts.texts["result"] = Ragged.of(results)
+    return plan, told, writes, replace(verdicts, result=Ragged.of(results)), at
 
 
-def back_in_time(released: Columns, before: tuple[int, int]) -> tuple[Any, ...]:
-    return released, (before[0], int(released.cols["ts"][0]) + 1)
+def back_in_time(released: TimedRecords, before: tuple[int, int]) -> tuple[Any, ...]:
+    return released, (before[0], int(released.ts_ms[0]) + 1)
 
 
-def out_of_order(released: Columns, *_rest: Any) -> None:
-    released.cols["off"][1] = released.cols["off"][0]
-    for name in ("ts", "part"):
-        released.cols[name][1] = released.cols[name][0]
+def out_of_order(released: TimedRecords, *_rest: Any) -> None:
+    for column in (released.offset, released.ts_ms, released.partition):
+        column[1] = column[0]
 
 
-def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int) -> None:
-    counts, keys = released.children["keys"]
+def torn_group(released: TimedRecords, plan: Plan, _earlier: Any, procs: int) -> None:
+    counts, keys = released.keys
     owner = np.repeat(np.arange(len(counts)), counts)
-    written = plan.slot[keys.cols["write"] > 0]
+    written = plan.slot[keys.write > 0]
     shared = np.flatnonzero(np.bincount(written) > 1)[0]
     members = owner[plan.slot == shared]
     if procs == 1 or len(np.unique(members)) < 2:
@@ -110,41 +120,47 @@ def torn_group(released: Columns, plan: Plan, _earlier: Any, procs: int) -> None
     plan.proc[members[-1]] = (plan.proc[members[0]] + 1) % procs
 
 
-def seq_of_another_plan(plan: OpenPlan, _: int, txns: Columns, __: Columns) -> None:
-    txns.cols["seq"][-1] = plan.seq + 1
+def seq_of_another_plan(plan: OpenPlan, _: int, txns: GrantedTransactions, __: SlotRows) -> None:
+    txns.seq[-1] = plan.seq + 1
 
 
-def seq_twice(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
-    txns.cols["seq"][1] = txns.cols["seq"][0]
+def seq_twice(_: OpenPlan, __: int, txns: GrantedTransactions, ___: SlotRows) -> None:
+    txns.seq[1] = txns.seq[0]
 
 
-def offset_twice(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
-    for name in ("ts", "part", "off"):
-        txns.cols[name][1] = txns.cols[name][0]
+def offset_twice(_: OpenPlan, __: int, txns: GrantedTransactions, ___: SlotRows) -> None:
+    for column in (txns.ts_ms, txns.partition, txns.offset):
+        column[1] = column[0]
 
 
-def value_of_the_future(plan: OpenPlan, _: int, __: Columns, slots: Columns) -> None:
-    slots.cols["tag"][0], slots.cols["version"][0] = 1, plan.after + 1
+def value_of_the_future(plan: OpenPlan, _: int, __: Any, slots: SlotRows) -> None:
+    slots.tag[0], slots.version[0] = 1, plan.after + 1
 
 
-def slot_twice(_: OpenPlan, __: int, ___: Columns, slots: Columns) -> None:
-    slots.cols["slot"][1] = slots.cols["slot"][0]
+def slot_twice(_: OpenPlan, __: int, ___: Any, slots: SlotRows) -> None:
+    slots.slot[1] = slots.slot[0]
 
 
-def stray_step(_: OpenPlan, __: int, txns: Columns, ___: Columns) -> None:
-    txns.children["steps"][1].cols["key"][0] = 10_001
+def stray_step(_: OpenPlan, __: int, txns: GrantedTransactions, ___: SlotRows) -> None:
+    txns.steps.rows.key[0] = 10_001
 
 
-def lost_step(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
-    counts, steps = txns.children["steps"]
-    steps.cols["key"][0]
-    txns.children["steps"] = counts, steps.part(0, len(steps) - 1)
+def lost_step(
+    plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows
+) -> tuple[Any, ...]:
+    counts, steps = txns.steps
+    steps.key[0]
+    fewer = ChildRows(counts, steps.part(0, len(steps) - 1))
+    return plan, chunk, replace(txns, steps=fewer), slots
 
 
-def lost_key(_plan: OpenPlan, _chunk: int, txns: Columns, _slots: Columns) -> None:
-    counts, keys = txns.children["keys"]
-    keys.cols["slot"][0]
-    txns.children["keys"] = counts, keys.part(0, len(keys) - 1)
+def lost_key(
+    plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows
+) -> tuple[Any, ...]:
+    counts, keys = txns.keys
+    keys.slot[0]
+    fewer = ChildRows(counts, keys.part(0, len(keys) - 1))
+    return plan, chunk, replace(txns, keys=fewer), slots
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from streamydb.columns import program as p
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import WrittenValues
+from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.values import Overtaken, ShardValues, ValuesState
@@ -22,16 +24,13 @@ KEYS = [b"a", b"b", b"c"]
 Contents = dict[bytes, bytes | None]
 
 
-def writes(after: Contents) -> Columns:
+def writes(after: Contents) -> WrittenValues:
     """Writes of texts; None deletes."""
     tags = [p.ABSENT if text is None else p.OPAQUE for text in after.values()]
-    return Columns(
-        {
-            "tag": np.array(tags, np.uint8), "number": np.zeros(len(after), np.int64),
-            "version": np.ones(len(after), np.int64),
-        },
-        {"key": Ragged.of(list(after)), "text": Ragged.of([t or b"" for t in after.values()])},
-    )  # fmt: skip
+    return WrittenValues(
+        np.array(tags, np.uint8), np.zeros(len(after), np.int64), np.ones(len(after), np.int64),
+        Ragged.of(list(after)), Ragged.of([text or b"" for text in after.values()]),
+    )
 
 
 PLANS: list[Contents] = [
@@ -66,7 +65,7 @@ class Worker:
     def read(self) -> list[bytes | None]:
         """What the keys hold, as it sees them."""
         found = self.values.read(Ragged.of(KEYS))
-        pairs = zip(found.cols["tag"].tolist(), found.texts["text"].tolist(), strict=True)
+        pairs = zip(found.tag.tolist(), found.text.tolist(), strict=True)
         return [None if tag == p.ABSENT else text for tag, text in pairs]
 
 
@@ -156,17 +155,17 @@ def test_two_workers_that_alternate_both_come_to_an_end(
     41, "two workers open the tables of ids", "the second one makes its own"
 )  # fmt: skip
 def test_tables_of_ids_belong_to_one_worker_at_a_time(tmp_path: Path) -> None:
-    used = Columns({name: np.array([7, 9], np.int64) for name in ("payload", "ts", "part", "off")})
-    used.cols |= {"id0": np.array([1, 2], np.uint64), "id1": np.array([3, 4], np.uint64)}
-    used.cols["seq"] = np.array([1, 2], np.int64)
+    other = np.array([7, 9])
+    id0, id1, payload = np.array([[1, 2], [3, 4], [7, 9]], np.uint64)
+    used = UsedIds(id0, id1, payload, np.array([1, 2]), other, other, other, None)
     state, blobs = IdWindowState(100), MemoryBlobs()
     first, second = FileIdTables(tmp_path), FileIdTables(tmp_path)
     assert (first.shared, second.shared) == (True, False)
     window = IdWindow(state, blobs, first)
     window.remember(used, 1, 2)
-    found = window.last_use(used.cols["id0"], used.cols["id1"], 2)
+    found = window.last_use(used.id0, used.id1, 2)
     late = IdWindow(state, blobs, second)
-    assert late.last_use(used.cols["id0"], used.cols["id1"], 2).tolist() == found.tolist() == [1, 2]
+    assert late.last_use(used.id0, used.id1, 2).tolist() == found.tolist() == [1, 2]
     (name,) = first.names()
     second.create(name, 1024, lambda _: None)
     assert complete(first) == 2, "what the second makes is its own"

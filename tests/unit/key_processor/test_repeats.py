@@ -6,17 +6,16 @@ import json
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns.blocks import open_block
+from streamydb.columns.messages import KnownResults
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.value_rows import Verdicts
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
@@ -32,13 +31,12 @@ class Told:
         self.blocks: list[int] = []
         step = KeyTransactionProcessor.step
 
-        def watched(shard: KeyTransactionProcessor, blocks: Any) -> Any:
+        def watched(shard: KeyTransactionProcessor, messages: Any) -> Any:
             self.steps.append(0)
-            for emitted in step(shard, blocks):
-                header, arrays = open_block(emitted.block)
-                if header["kind"] == "results":
-                    values = Columns.unflatten(arrays).texts["value"]
-                    self.blocks.append(len(values.data))
+            for emitted in step(shard, messages):
+                told = emitted.message
+                if isinstance(told, KnownResults):
+                    self.blocks.append(len(told.records.value.data))
                     self.steps[-1] += self.blocks[-1]
                 yield emitted
 
@@ -127,8 +125,7 @@ def test_runs_of_large_verdicts_are_bounded() -> None:
     ids = IdWindow(IdWindowState(1_000), blobs, MemoryIdTables())
     size = limits.BLOCK_BYTES_MAX // 4
     for seq in range(1, 40, 3):
-        results = Ragged.of([b"%d" % seq + b"x" * size] * 3)
-        ids.conclude(Columns({"seq": np.arange(seq, seq + 3)}, {"result": results}))
+        ids.conclude(Verdicts.of([(seq + i, b"%d" % seq + b"x" * size) for i in range(3)]))
     assert max(map(len, blobs.blobs.values())) < 1.3 * limits.BLOCK_BYTES_MAX
     assert [(ids.verdict(seq) or b"").rstrip(b"x") for seq in (1, 4, 37)] == [b"1", b"4", b"37"]
     assert sum(map(len, ids._loaded)) >= 0

@@ -9,6 +9,7 @@ import pytest
 
 from streamydb.backup.pieces import Piece, advance
 from streamydb.columns.plans import Life
+from streamydb.columns.record_rows import LastRead
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
@@ -17,7 +18,7 @@ from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import ShardState, load
-from streamydb.sorter.log_end import LastRead, LogEnd, last_reads, mark_of
+from streamydb.sorter.log_end import LogEnd, last_reads, mark_of
 from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor.parser import parse_transactions
 
@@ -54,7 +55,7 @@ def test_a_shard_keeps_it_and_refuses_another(grouping: str) -> None:
         np.zeros(2, np.int32), np.array([3, 5]), np.array([70, 60]), values, 1,
         whole=grouping == "single",
     )
-    list(shard().step([each.block for each in routed]))
+    list(shard().step([each.message for each in routed]))
     data = blobs.get("meta") or b""
     meta = load(SingleMeta if grouping == "single" else ShardState, data)
     state = meta.sorter.partitions[0]
@@ -95,7 +96,7 @@ def test_feedback_that_never_comes_stops_the_shard(grouping: str) -> None:
             np.zeros(1, np.int32), np.array([offset]), np.array([1]), [value], 1, whole=single
         )
         shard = kind(config, 0, blobs, MemoryValues(), MemoryIdTables(), life)
-        list(shard.step([each.block for each in routed]))
+        list(shard.step([each.message for each in routed]))
 
     for offset in range(51):
         step(offset)

@@ -11,7 +11,8 @@ import pytest
 
 from streamydb.columns import program as p
 from streamydb.columns.scans import HEAD_BYTES, Scan, end_name, key_named
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import WrittenValues
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.key_processor.value_store import (
     INT_ITEM,
@@ -33,14 +34,12 @@ ROWS = [
 ]  # fmt: skip
 
 
-def table(rows: list[tuple[bytes, int, int, bytes]]) -> Columns:
-    cols: dict[str, Array] = {
-        "tag": np.array([row[1] for row in rows], np.uint8),
-        "number": np.array([row[2] for row in rows], np.int64),
-        "version": np.arange(len(rows)) + (1 << 40),
-    }
-    texts = {"key": Ragged.of([row[0] for row in rows]), "text": Ragged.of([r[3] for r in rows])}
-    return Columns(cols, texts)
+def table(rows: list[tuple[bytes, int, int, bytes]]) -> WrittenValues:
+    return WrittenValues(
+        np.array([row[1] for row in rows], np.uint8), np.array([row[2] for row in rows], np.int64),
+        np.arange(len(rows)) + (1 << 40), Ragged.of([row[0] for row in rows]),
+        Ragged.of([row[3] for row in rows]),
+    )
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:3], []])
@@ -52,11 +51,11 @@ def test_items_come_back_as_the_values_they_were(rows: list[tuple[bytes, int, in
     assert deletes == [key for key, tag, _, _ in rows if tag == p.ABSENT]
     found = dict(puts)
     values = decoded(Ragged.of([found.get(row[0], b"") for row in rows]))
-    live = writes.cols["tag"] != p.ABSENT
-    assert values.cols["tag"].tolist() == writes.cols["tag"].tolist()
-    assert values.cols["number"].tolist() == writes.cols["number"].tolist()
-    assert values.cols["version"][live].tolist() == writes.cols["version"][live].tolist()
-    assert values.texts["text"].tolist() == [row[3] for row in rows]
+    live = writes.tag != p.ABSENT
+    assert values.tag.tolist() == writes.tag.tolist()
+    assert values.number.tolist() == writes.number.tolist()
+    assert values.version[live].tolist() == writes.version[live].tolist()
+    assert values.text.tolist() == [row[3] for row in rows]
 
 
 def test_an_item_has_a_layout_that_never_changes() -> None:
@@ -73,7 +72,7 @@ def test_keys_are_ordered_by_what_follows_their_common_prefix() -> None:
     keys = [b"account/%09d/x" % i for i in (5, 1, 300, 77, 0)]
     assert [keys[i] for i in FileOrder.of(Ragged.of(keys)).rows.tolist()] == sorted(keys)
     rows = [(key, p.INT, i, b"") for i, key in enumerate([b"b", b"", b"ab", b"a"])]
-    assert nearly_sorted(table(rows)).texts["key"].tolist() == [b"", b"a", b"ab", b"b"]
+    assert nearly_sorted(table(rows)).key.tolist() == [b"", b"a", b"ab", b"b"]
 
 
 @pytest.fixture(params=["lmdb", "memory"])

@@ -19,10 +19,13 @@ from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
+from streamydb.columns.output_rows import ResultRows
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.readers import TO_SHARD, ToExecutor
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
-from streamydb.columns.table import Columns, Ragged, starts_of
+from streamydb.columns.table import Ragged, starts_of
+from streamydb.columns.value_rows import WrittenValues
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
@@ -39,17 +42,15 @@ KEYS, SIZE = 512, 262_144
 MEBIBYTE = 1 << 20
 
 
-def opaque(keys: Sequence[bytes], size: int) -> Columns:
+def opaque(keys: Sequence[bytes], size: int) -> WrittenValues:
     """Writes of strings of ``size`` bytes, quotes included."""
     n = len(keys)
     data = np.full(n * size, ord("x"), np.uint8)
     data[::size] = data[size - 1 :: size] = ord('"')
-    cols: dict[str, Any] = {
-        "tag": np.full(n, p.OPAQUE, np.uint8), "number": np.zeros(n, np.int64),
-        "version": np.ones(n, np.int64),
-    }  # fmt: skip
-    texts = {"key": Ragged.of(list(keys)), "text": Ragged(data, np.arange(n + 1) * size)}
-    return Columns(cols, texts)
+    return WrittenValues(
+        np.full(n, p.OPAQUE, np.uint8), np.zeros(n, np.int64), np.ones(n, np.int64),
+        Ragged.of(list(keys)), Ragged(data, np.arange(n + 1) * size),
+    )
 
 
 class Database:
@@ -92,18 +93,18 @@ class Database:
         shard = KeyTransactionProcessor(
             self.config, 0, self.blobs, LmdbValues(self.folder), tables, Life("a", PlanShape())
         )
-        grants = [emitted.block for emitted in shard.step(blocks)]
+        grants = [emitted.message for emitted in shard.step(TO_SHARD.each(blocks))]
         tables.close()
-        self.granted.append([len(block) for block in grants])
+        self.granted.append([len(each.block()) for each in grants])
         for item in self.outputs(grants):
-            if isinstance(item, o.Rows) and item.topic == o.RESULTS:
+            if isinstance(item, o.Rows) and isinstance(item.table, ResultRows):
                 self.results += [json.loads(r) for r in format_results(item.table).tolist()]
-            elif isinstance(item, o.Records) and item.topic == o.FEEDBACK:
-                self.feedback += item.values.tolist()
+            elif isinstance(item, o.Told):
+                self.feedback.append(item.message.block())
         self.peak = max(self.peak, tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 
-    def outputs(self, grants: list[bytes]) -> Iterator[o.Rows | o.Records]:
+    def outputs(self, grants: list[ToExecutor]) -> Iterator[o.Output]:
         """What the executing partition makes of grants."""
         return TransactionProcessor(self.config, 1, 1).step(grants)
 
@@ -151,7 +152,7 @@ def test_large_reads_and_changes_are_formatted_in_blocks(tmp_path: Path) -> None
     db = Database(tmp_path)
     sizes: list[int] = []
 
-    def outputs(grants: list[bytes]) -> Iterator[o.Rows | o.Records]:
+    def outputs(grants: list[ToExecutor]) -> Iterator[o.Output]:
         for item in TransactionProcessor(db.config, 1, 1).step(grants):
             if isinstance(item, o.Rows):
                 sizes.append(len(o.formatted(item, "db").values.data))
@@ -174,7 +175,7 @@ def test_a_large_blob_that_became_small_is_merged_again(monkeypatch: pytest.Monk
         writes = opaque([b"k"], size)
         ShardValues(state, blobs, store).apply(writes)
         found = ShardValues(state, blobs, MemoryValues()).read(Ragged.of([b"k"]))
-        assert found.texts["text"].tolist() == writes.texts["text"].tolist()
+        assert found.text.tolist() == writes.text.tolist()
     assert len(state.blobs) == 1
 
 
@@ -216,11 +217,9 @@ def test_values_weigh_the_same_whether_they_were_read_or_measured(tmp_path: Path
     for turn, tag in enumerate(tags):
         values = ShardValues(ValuesState(), MemoryBlobs(), LmdbValues(tmp_path / f"{turn}"))
         keys = [b"k%d" % i for i in range(n)]
-        cols: dict[str, Any] = {
-            "tag": np.full(n, tag, np.uint8), "number": np.full(n, 7), "version": np.ones(n, int),
-        }  # fmt: skip
         held = Ragged.of([b""] * n if tag == p.INT else texts)
-        values.apply(Columns(cols, {"key": Ragged.of(keys), "text": held}))
+        columns = np.full(n, tag, np.uint8), np.full(n, 7), np.ones(n, int)
+        values.apply(WrittenValues(*columns, Ragged.of(keys), held))
         wanted = Ragged.of([*keys, b"none"])
         assert values.sizes_of(values.read(wanted)).tolist() == values.sizes(wanted).tolist()
 
@@ -230,8 +229,9 @@ def test_the_table_of_sizes_is_never_below_what_was_told() -> None:
     keys = [b"key/%d" % i for i in range(5_000)]
     lengths = rng.choice([1, 200, 256, 257, 5_000, 262_144], len(keys))
     texts = Ragged(np.zeros(0, np.uint8), starts_of(lengths))
-    cols: dict[str, Any] = {"tag": np.full(len(keys), p.OPAQUE, np.uint8)}
-    table = Columns(cols, {"key": Ragged.of(keys), "text": texts})
+    none = np.zeros(len(keys), np.int64)
+    tags = np.full(len(keys), p.OPAQUE, np.uint8)
+    table = WrittenValues(tags, none, none, Ragged.of(keys), texts)
     blobs, state = MemoryBlobs(), SizesState(known=True)
     sizes = Sizes(state, blobs)
     for told in tells_of([table]):

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from streamydb.columns.blocks import open_block
+from streamydb.columns.encoding import unpack
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -77,7 +78,7 @@ def offsets_by_shard(output: Iterator[pa.RecordBatch]) -> dict[int, list[int]]:
         columns = batch.column(0).to_pylist(), batch.column(3).to_pylist()
         for token, block in zip(*columns, strict=True):
             for table in opened([block]):
-                found[routes.index(token)] += table.cols["off"].tolist()
+                found[routes.index(token)] += table.offset.tolist()
     return found
 
 
@@ -86,7 +87,7 @@ def test_hashes_are_the_same_whether_they_travel_or_not() -> None:
     tables = []
     for hashes in (False, True):
         routed = list(parse_transactions(*places, transactions(40), 2, hashes=hashes))
-        assert ("keys.hash" in open_block(routed[1].block)[1]) is hashes
+        assert ("keys.hash" in unpack(routed[1].block)[1]) is hashes
         (table,) = opened([routed[1].block])
         tables.append({name: each.tobytes() for name, each in table.flatten().items()})
     assert tables[0] == tables[1]
@@ -135,8 +136,8 @@ def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.Re
     for number, blocks in enumerate(inputs):
         stores = MemoryBlobs(), MemoryValues(), MemoryIdTables()
         shard = KeyTransactionProcessor(CONFIG, number, *stores, Life("test"))
-        for emitted in shard.step(blocks):
-            rows = [(emitted.proc, emitted.seq, emitted.block)]
+        for emitted in shard.step(TO_SHARD.each(blocks)):
+            rows = [(emitted.proc, emitted.seq, emitted.message.block())]
             at = emitted.proc if by == "partition" else number
             found[at].append(arrow_batches.block_rows(rows, 2))
         if by == "shard":

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
-from streamydb.columns.blocks import FORMAT
 from streamydb.columns.encoding import pack
+from streamydb.columns.protocol import FORMAT
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.limits import PLAN_RECORDS_MAX

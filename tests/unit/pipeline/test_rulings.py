@@ -132,9 +132,9 @@ def test_a_record_that_was_ruled_unreadable_stays_so(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     mended = compiled(raws, ruled)
     for table in (faulty, mended):
-        assert table.cols["kind"].tolist() == [p.SIMPLE, p.REJECTED, p.SIMPLE]
-        assert table.children["home"][1].texts["id"].tolist() == [b"t0", b"", b"t2"]
-    assert faulty.children["home"][1].texts["raw"][1] == mended.children["home"][1].texts["raw"][1]
+        assert table.kind.tolist() == [p.SIMPLE, p.REJECTED, p.SIMPLE]
+        assert table.home.rows.id.tolist() == [b"t0", b"", b"t2"]
+    assert faulty.home.rows.raw[1] == mended.home.rows.raw[1]
 
 
 @pytest.mark.parametrize("error", [MemoryError, OSError, InvariantViolation])

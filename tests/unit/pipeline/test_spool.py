@@ -104,7 +104,7 @@ def test_blocks_of_records_share_what_all_shards_get(files: Spool, tmp_path: Pat
     places = np.zeros(500, np.int32), np.arange(500), np.full(500, 9)
     routed = [*parse_transactions(*places, values, config.shards)]
     with files.writer() as writer:
-        made = [writer.put(each.parts) for each in routed]
+        made = [writer.put(each.pieces()) for each in routed]
     blocks = [each.block for each in routed]
     assert [files.read(each) for each in made] == blocks
     assert written(tmp_path) < sum(map(len, blocks)) / 3

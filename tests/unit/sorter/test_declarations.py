@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import SorterState
@@ -34,11 +35,11 @@ def feed(into: KeyedEventTimeSorter, partition: int, first: int, *wanted: dict[s
     into.add([piece(partition, records)])
 
 
-def touched(released: Columns | None) -> list[list[str]]:
+def touched(released: TimedRecords | None) -> list[list[str]]:
     """The keys of each record."""
     assert released is not None
-    counts, keys = released.children["keys"]
-    names = iter(keys.texts["key"].tolist())
+    counts, keys = released.keys
+    names = iter(keys.key.tolist())
     return [[next(names).decode() for _ in range(count)] for count in counts.tolist()]
 
 
@@ -79,7 +80,7 @@ def test_what_is_given_back_is_released_alike() -> None:
     feed(one, 0, 0, DECLARE, PUT)
     released = one.release(100)
     assert released is not None
-    one.give_back(released)
+    one.give_back(released.released(np.arange(1, len(released) + 1)))
     assert touched(one.release(1)) == [[KEY]]
     assert touched(one.release(100)) == [["k1", KEY]]
 
@@ -91,5 +92,5 @@ def test_records_that_were_held_by_an_earlier_release_have_the_key_once() -> Non
     feed(one, 0, 0, PUT)
     released = one.release(100)
     assert released is not None
-    one.give_back(released)
+    one.give_back(released.released(np.arange(1, len(released) + 1)))
     assert touched(one.release(100)) == [["k1", KEY]]

@@ -7,12 +7,15 @@ import random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.record_rows import RecordKeys, RecordRanges, TimedRecords
+from streamydb.columns.table import Array, ChildRows, Ragged
 from streamydb.sorter.last_plan import LastPlan, Planned
 from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
+from tests.support.opened import to_plan
 
 
 class Planner:
@@ -21,22 +24,22 @@ class Planner:
     def __init__(self) -> None:
         self.made = 0
 
-    def make(self, records: Columns, procs: int) -> Planned:
+    def make(self, records: TimedRecords, procs: int) -> Planned:
         self.made += 1
-        valid = records.cols["kind"] != p.REJECTED
-        earlier = earlier_with_same_id(records.cols["id0"], valid)
+        valid = records.kind != p.REJECTED
+        earlier = earlier_with_same_id(records.id0, valid)
         return plan_transactions(records, earlier, procs), earlier
 
 
-def table(dice: random.Random, n: int = 30) -> Columns:
+def table(dice: random.Random, n: int = 30) -> TimedRecords:
     """Records as the planner reads them."""
     counts = np.array([dice.randrange(4) for _ in range(n)], np.int64)
     texts = Ragged.of([b"key%d" % dice.randrange(20) for _ in range(int(counts.sum()))])
     write = np.array([dice.randrange(2) for _ in range(len(texts))], np.uint8)
-    keys = Columns({"hash": hash_ragged(texts), "write": write}, {"key": texts})
+    keys = RecordKeys(write, hash_ragged(texts), texts)
     kinds = np.array([dice.choice([p.SIMPLE, p.REJECTED]) for _ in range(n)], np.uint8)
     ids = np.array([dice.randrange(20) for _ in range(n)], np.uint64)
-    return Columns({"kind": kinds, "id0": ids, "id1": ids}, {}, {"keys": (counts, keys)})
+    return to_plan(kinds, ids, ChildRows(counts, keys))
 
 
 def as_bytes(planned: Planned) -> list[bytes]:
@@ -44,14 +47,14 @@ def as_bytes(planned: Planned) -> list[bytes]:
     return [each.tobytes() for each in (plan.slot, plan.first, plan.proc, earlier)]
 
 
-def changed(dice: random.Random, records: Columns) -> Columns:
+def changed(dice: random.Random, records: TimedRecords) -> TimedRecords:
     """A copy, of which one thing is different, somewhere."""
     other = copy.deepcopy(records)
-    counts, keys = other.children["keys"]
-    arrays = [other.cols["kind"], other.cols["id0"], keys.cols["write"], keys.texts["key"].data]
+    counts, keys = other.keys
+    arrays: list[Array] = [other.kind, other.id0, keys.write, keys.key.data]
     array = dice.choice(arrays)
     array[dice.randrange(len(array))] ^= 1
-    keys.cols["hash"] = hash_ragged(keys.texts["key"])
+    keys.hash[:] = hash_ragged(keys.key)
     if dice.random() < 0.2:
         full = np.flatnonzero(counts)
         counts[full[0]] -= 1
@@ -93,10 +96,10 @@ def test_a_single_partition_and_ranges_are_not_kept() -> None:
     last.of(records, 2, planner.make)
     for _ in range(2):
         last.of(records, 1, planner.make)
-    bounds = {"start": Ragged.of([b"key1"]), "end": Ragged.of([b"key9"])}
+    bounds = RecordRanges(np.zeros(1, np.uint8), Ragged.of([b"key1"]), Ragged.of([b"key9"]))
     named = np.zeros(len(records), np.int64)
     named[0] = 1
-    records.children["ranges"] = named, Columns({"read": np.zeros(1, np.uint8)}, bounds)
+    records = replace(records, ranges=ChildRows(named, bounds))
     for _ in range(2):
         assert last.of(records, 2, planner.make)[0].ranges is not None
     assert planner.made == 5

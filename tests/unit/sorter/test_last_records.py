@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from streamydb.columns.blocks import open_header
-from streamydb.columns.encoding import Stored
-from streamydb.columns.table import Columns
+from streamydb.columns.protocol import BlockReader
+from streamydb.columns.record_messages import LogRecords
+from streamydb.columns.record_rows import CompiledRecords
 from streamydb.sorter.last_records import LastRecords
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
@@ -50,14 +50,12 @@ class Batch:
         ):
             self.blocks[routed.shard].append(routed.block)
 
-    def given(self, shard: int, dice: random.Random) -> list[Stored]:
+    def given(self, shard: int, dice: random.Random) -> list[LogRecords]:
         """What a shard is given, in any order."""
-        return [
-            open_header(block)[1]
-            for block in dice.sample(self.blocks[shard], len(self.blocks[shard]))
-        ]
+        blocks = dice.sample(self.blocks[shard], len(self.blocks[shard]))
+        return [*BlockReader(LogRecords).each(blocks)]
 
-    def expected(self) -> Columns:
+    def expected(self) -> CompiledRecords:
         """All records, compiled as they are, by partition and offset."""
         places = sorted(self.places)
         columns = zip(*places, strict=True) if places else ((), (), ())
@@ -66,13 +64,13 @@ class Batch:
         return compile_records(np.array(partitions, np.int32), numbers, numbers * 10, values)
 
 
-def in_order(tables: list[Columns]) -> Columns:
+def in_order(tables: list[CompiledRecords]) -> CompiledRecords:
     """All records, by partition and offset."""
-    table = Columns.concat(tables)
-    return table.take(np.lexsort((table.cols["off"], table.cols["part"])))
+    table = CompiledRecords.concat(tables)
+    return table.take(np.lexsort((table.offset, table.partition)))
 
 
-def as_bytes(table: Columns, *, home: bool) -> dict[str, bytes]:
+def as_bytes(table: CompiledRecords, *, home: bool) -> dict[str, bytes]:
     arrays = table.flatten().items()
     return {
         name: array.tobytes() for name, array in arrays
@@ -97,14 +95,14 @@ def test_every_shard_gets_what_was_compiled_whoever_was_there_before(seed: int) 
         expected = batch.expected()
         found = in_order(tables)
         assert as_bytes(found, home=False) == as_bytes(expected, home=False)
-        counts, own = found.children["home"]
+        counts, own = found.home
         assert sum(counts) == len(own)
         here = expected.take(np.flatnonzero(counts))
         assert as_bytes(found.take(np.flatnonzero(counts)), home=True) == as_bytes(here, home=True)
-        assert not found.cols["id1"][counts == 0].any()
+        assert not found.id1[counts == 0].any()
         if len({partition for partition, _, _ in batch.places}) == 1:
             assert len(tables) == 1
-        arrays = [table.cols["off"] for table in tables]
+        arrays = [table.offset for table in tables]
         if before is not None and before[0] is batch:
             shared += 1
             kept += all(map(lambda one, other: one is other, arrays, before[1]))
@@ -116,7 +114,7 @@ def test_all_shards_together_have_every_home_once() -> None:
     dice, last = random.Random(1), LastRecords()
     batch = Batch(dice, 2)
     counts = [
-        in_order(last.of(batch.given(shard, dice), SHARDS)).children["home"][0]
+        in_order(last.of(batch.given(shard, dice), SHARDS)).home.counts
         for shard in range(SHARDS)
     ]
     assert np.sum(counts, axis=0).tolist() == [1] * len(batch.places)
@@ -127,7 +125,7 @@ def test_a_single_shard_keeps_nothing() -> None:
     place = np.zeros(1, np.int32), np.arange(1), np.arange(1)
     (routed,) = parse_transactions(*place, values, 1)
     last = LastRecords()
-    stored = [open_header(routed.block)[1]]
-    one, other = (last.of(stored, 1)[0] for _ in range(2))
-    assert one.cols["off"] is not other.cols["off"]
+    told = [BlockReader(LogRecords).read(routed.block)]
+    one, other = (last.of(told, 1)[0] for _ in range(2))
+    assert one.offset is not other.offset
     assert last.of([], 1) == last.of([], 2) == []

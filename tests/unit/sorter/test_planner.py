@@ -19,7 +19,8 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
-from streamydb.columns.table import Array, Columns, Ragged, starts_of
+from streamydb.columns.record_rows import CompiledRecords, RecordKeys, RecordRanges, TimedRecords
+from streamydb.columns.table import ChildRows, Ragged, starts_of
 from streamydb.sorter import planner
 from streamydb.sorter.planner import (
     LEAST_WEIGHT,
@@ -31,7 +32,7 @@ from streamydb.sorter.planner import (
 from streamydb.sorter.ranges import links_of
 from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.parser import parse_transactions
-from tests.support.opened import opened
+from tests.support.opened import opened, timed, to_plan
 
 
 @dataclass(frozen=True)
@@ -67,36 +68,29 @@ def plans(draw: st.DrawFn) -> list[Txn]:
     return draw(st.lists(made, max_size=30))
 
 
-def table_of(txns: Sequence[Txn]) -> Columns:
+def table_of(txns: Sequence[Txn]) -> TimedRecords:
     """The columns that the planner reads."""
     touched = [(b"key/%04d" % key, write) for txn in txns for key, write in txn.keys]
     texts = Ragged.of([key for key, _ in touched])
-    cols: dict[str, Array] = {
-        "hash": hash_ragged(texts),
-        "write": np.array([write for _, write in touched], np.uint8),
-    }
+    write = np.array([write for _, write in touched], np.uint8)
     counts = np.array([len(txn.keys) for txn in txns], np.int64)
     kinds = [txn.kind() for txn in txns]
     ids = np.array([txn.id or 0 for txn in txns], np.uint64)
-    own: dict[str, Array] = {
-        "kind": np.array(kinds, np.uint8), "id0": ids, "id1": ids,
-    }  # fmt: skip
-    table = Columns(own, {}, {"keys": (counts, Columns(cols, {"key": texts}))})
+    keys = ChildRows(counts, RecordKeys(write, hash_ragged(texts), texts))
+    ranges = None
     bounds = [[b"key/%04d" % bound for bound in each] for txn in txns for each in txn.ranges]
     if bounds:
         starts, ends = (Ragged.of(list(column)) for column in zip(*bounds, strict=True))
-        rows = Columns({"read": np.zeros(len(bounds), np.uint8)}, {"start": starts, "end": ends})
-        named = np.array([len(txn.ranges) for txn in txns], np.int64)
-        table.children["ranges"] = (named, rows)
-    return table
+        rows = RecordRanges(np.zeros(len(bounds), np.uint8), starts, ends)
+        ranges = ChildRows(np.array([len(txn.ranges) for txn in txns], np.int64), rows)
+    return to_plan(np.array(kinds, np.uint8), ids, keys, ranges)
 
 
-def earlier_of(table: Columns) -> npt.NDArray[np.int64]:
-    valid = table.cols["kind"] != p.REJECTED
-    return earlier_with_same_id(table.cols["id0"], valid)
+def earlier_of(table: TimedRecords) -> npt.NDArray[np.int64]:
+    return earlier_with_same_id(table.id0, table.kind != p.REJECTED)
 
 
-def planned(table: Columns, procs: int, least: int = 1) -> Plan:
+def planned(table: TimedRecords, procs: int, least: int = 1) -> Plan:
     with mock.patch.object(planner, "LEAST_WEIGHT", least):
         return plan_transactions(table, earlier_of(table), procs)
 
@@ -143,13 +137,13 @@ def naive_packing(
 def check(txns: Sequence[Txn], procs: int, least: int) -> None:
     table = table_of(txns)
     plan, group = planned(table, procs, least), naive_groups(txns)
-    counts, keys = table.children["keys"]
+    counts, keys = table.keys
     earlier = earlier_of(table)
     links = np.empty((0, 2), np.int64)
     if plan.ranges is not None:
         links = links_of(plan.ranges, np.repeat(np.arange(len(txns)), counts)[plan.first])
     found, count = _components(
-        starts_of(counts), plan.slot, keys.cols["write"], len(plan.first), earlier, links
+        starts_of(counts), plan.slot, keys.write, len(plan.first), earlier, links
     )
     assert found.tolist() == group
     assert count == plan.groups == len(set(group))
@@ -329,10 +323,10 @@ def test_compiled_records_are_planned_as_they_decode(seed: int) -> None:
     values, txns = compiled(seed)
     offsets = np.arange(len(values))
     table = compile_records(np.zeros(len(values), np.int32), offsets, offsets, values)
-    kinds = table.cols["kind"].tolist()
+    kinds = table.kind.tolist()
     txns = [replace(txn, python=k == p.GENERIC) for txn, k in zip(txns, kinds, strict=True)]
     group = naive_groups(txns)
-    plan = planned(table, 4)
+    plan = planned(timed(table), 4)
     assert (plan.groups, plan.largest) == (len(set(group)), max(Counter(group).values()))
     assert plan.proc.tolist() == naive_packing(txns, group, 4)
 
@@ -349,7 +343,8 @@ def test_every_shard_plans_alike(seed: int) -> None:
         compile_records(part[rows], off[rows], off[rows], values[rows])
         for rows in (slice(40), slice(40, None))
     ]
-    plans = [planned(table, 3) for table in (*shards, *shards, Columns.concat(pieces))]
+    tables = (*shards, *shards, CompiledRecords.concat(pieces))
+    plans = [planned(timed(table), 3) for table in tables]
     assert len(shards) == 3
     for plan in plans[1:]:
         assert plan.proc.tolist() == plans[0].proc.tolist()

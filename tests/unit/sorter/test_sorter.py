@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import CompiledRecords
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter
@@ -26,7 +26,7 @@ def feed(sorter: KeyedEventTimeSorter, partition: int, records: list[LogRecord])
         sorter.add([piece(partition, records)])
 
 
-def piece(partition: int, records: list[LogRecord]) -> Columns:
+def piece(partition: int, records: list[LogRecord]) -> CompiledRecords:
     return compile_records(
         np.full(len(records), partition, np.int32),
         np.array([r.offset for r in records], np.int64),
@@ -51,7 +51,7 @@ def test_a_partition_that_has_not_joined_is_held_back() -> None:
     feed(sorter, 0, [LogRecord(0, 7, transaction("early"))])
     found = sorter.release(100)
     assert found is not None
-    assert found.cols["part"].tolist() == [0]
+    assert found.partition.tolist() == [0]
 
 
 def test_a_record_that_is_read_twice_stops_everything() -> None:
@@ -102,7 +102,8 @@ def test_any_batching_gives_the_total_order(seed: int) -> None:
         found = sorter.release(rng.choice([3, 20, 1000]))
         sorter.save()
         if found is not None:
-            columns = (found.cols[name].tolist() for name in ("ts", "part", "off"))
+            places = found.ts_ms, found.partition, found.offset
+            columns = (column.tolist() for column in places)
             got += list(zip(*columns, strict=True))
         elif all(read[q] == len(records) for q, records in log.items()):
             settled += 1
@@ -132,7 +133,8 @@ def test_all_three_release_alike_while_partitions_are_half_announced(
         log[q].append(LogRecord(len(log[q]), stamp, value))
         feed(sorter, q, log[q][-1:])
         while (found := sorter.release(1000)) is not None:
-            columns = (found.cols[name].tolist() for name in ("ts", "part", "off"))
+            places = found.ts_ms, found.partition, found.offset
+            columns = (column.tolist() for column in places)
             got.update(zip(*columns, strict=True))
 
     for kind, which, change in steps:
@@ -168,8 +170,8 @@ def test_pieces_of_a_partition_come_in_any_order() -> None:
     sorter = KeyedEventTimeSorter(SorterState(1), MemoryBlobs())
     pieces = [piece(0, log[start : start + 10]) for start in (0, 10, 20)]
     rng.shuffle(pieces)
-    assert pieces[0].cols["off"][0] > 0
+    assert pieces[0].offset[0] > 0
     sorter.add(pieces)
     found = sorter.release(100)
     assert found is not None
-    assert found.cols["off"].tolist() == list(range(30))
+    assert found.offset.tolist() == list(range(30))

@@ -6,70 +6,77 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.record_rows import CompiledRecords, TimedRecords
+from streamydb.columns.table import ChildRows, Ragged
 from streamydb.sorter import checks
 from streamydb.sorter.planner import Plan
 from tests.support.seams import Damage, must_fire
 
 
-def unknown_kind(piece: Columns) -> None:
-    piece.cols["kind"][0] = 9
+def unknown_kind(piece: CompiledRecords) -> None:
+    piece.kind[0] = 9
 
 
-def two_homes(piece: Columns) -> None:
-    piece.children["home"][0][0] = 2
+def two_homes(piece: CompiledRecords) -> None:
+    piece.home.counts[0] = 2
 
 
-def lost_key(piece: Columns) -> None:
-    counts, keys = piece.children["keys"]
-    keys.texts["key"][0]
-    piece.children["keys"] = counts, keys.part(1, len(keys))
+def lost_key(piece: CompiledRecords) -> tuple[CompiledRecords]:
+    counts, keys = piece.keys
+    keys.key[0]
+    return (replace(piece, keys=ChildRows(counts, keys.part(1, len(keys)))),)
 
 
-def empty_key(piece: Columns) -> None:
-    keys = piece.children["keys"][1]
-    keys.texts["key"] = Ragged.of([b"", *keys.texts["key"].tolist()[1:]])
+def with_first(piece: CompiledRecords, key: bytes) -> tuple[CompiledRecords]:
+    """The same records, with another first key."""
+    counts, keys = piece.keys
+    texts = Ragged.of([key, *keys.key.tolist()[1:]])
+    return (replace(piece, keys=ChildRows(counts, replace(keys, key=texts))),)
 
 
-def long_key(piece: Columns) -> None:
-    keys = piece.children["keys"][1]
-    keys.texts["key"] = Ragged.of([b"k" * 481, *keys.texts["key"].tolist()[1:]])
+def empty_key(piece: CompiledRecords) -> tuple[CompiledRecords]:
+    return with_first(piece, b"")
 
 
-def swapped(records: Columns, *_: Any) -> tuple[Any, ...]:
+def long_key(piece: CompiledRecords) -> tuple[CompiledRecords]:
+    return with_first(piece, b"k" * 481)
+
+
+def swapped(records: TimedRecords, *_: Any) -> tuple[Any, ...]:
     order = np.arange(len(records))
     order[[0, 1]] = order[[1, 0]]
     return records.take(order), *_
 
 
-def twice(records: Columns, *_: Any) -> tuple[Any, ...]:
+def twice(records: TimedRecords, *_: Any) -> tuple[Any, ...]:
     return records.take(np.array([0, *range(len(records))])), *_
 
 
-def at_the_watermark(records: Columns, _: int, limit: int) -> tuple[Any, ...]:
-    return records, int(records.cols["ts"][-1]), limit
+def at_the_watermark(records: TimedRecords, _: int, limit: int) -> tuple[Any, ...]:
+    return records, int(records.ts_ms[-1]), limit
 
 
-def too_many(records: Columns, watermark: int, _: int) -> tuple[Any, ...]:
+def too_many(records: TimedRecords, watermark: int, _: int) -> tuple[Any, ...]:
     return records, watermark, len(records) - 1
 
 
-def slot_of_another(_: Columns, plan: Plan, *__: Any) -> None:
+def slot_of_another(_: TimedRecords, plan: Plan, *__: Any) -> None:
     plan.slot[[0, -1]] = plan.slot[[-1, 0]]
     if len(plan.first) < 2:
         raise IndexError
 
 
-def no_such_slot(_: Columns, plan: Plan, *__: Any) -> None:
+def no_such_slot(_: TimedRecords, plan: Plan, *__: Any) -> None:
     plan.slot[0] = len(plan.first)
 
 
-def no_such_partition(_: Columns, plan: Plan, procs: int) -> None:
+def no_such_partition(_: TimedRecords, plan: Plan, procs: int) -> None:
     plan.proc[0] = procs
 
 
-def unplanned(_records: Columns, plan: Plan, *_: Any) -> None:
+def unplanned(_records: TimedRecords, plan: Plan, *_: Any) -> None:
     plan.proc = plan.proc[1:]
 
 

@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 
 from streamydb import limits
+from streamydb.columns.grant_rows import (
+    GrantedKeys,
+    GrantedTransactions,
+    PlanTransactions,
+    SlotRows,
+)
 from streamydb.columns.interning import intern
 from streamydb.columns.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.table import Array, Columns, Ragged
+from streamydb.columns.table import ChildRows, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.txn_processor import kernel, run
@@ -23,7 +29,7 @@ from streamydb.txn_processor.feedback import feedback_chunks
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.tokens import parse_ints
 
-Grants = list[tuple[int, Columns, Columns]]
+Grants = list[tuple[int, GrantedTransactions, SlotRows]]
 FIRST, VERSION = 7, 3
 
 
@@ -33,27 +39,21 @@ def granted(transactions: list[dict[str, Any]], held: dict[str, Any]) -> Grants:
     named = [{"id": f"t{i}", **each} for i, each in enumerate(transactions)]
     raws = [json.dumps(each).encode() for each in named]
     table = compile_records(np.zeros(n, np.int32), np.arange(n), np.ones(n, np.int64), raws)
-    counts, keys = table.children["keys"]
-    slot, first = intern(keys.cols["hash"], keys.texts["key"])
-    home = table.children["home"][1]
-    cols: dict[str, Array] = {
-        "seq": np.arange(FIRST, FIRST + n), "ts": np.arange(n) + 1_000, "part": table.cols["part"],
-        "off": table.cols["off"], "kind": table.cols["kind"], "code": home.cols["code"],
-        "duplicate": np.zeros(n, np.uint8), "original": np.zeros(n, np.int64),
-    }  # fmt: skip
-    children = {"keys": (counts, Columns({"slot": slot})), "steps": home.children["steps"]}
-    names = keys.texts["key"].take(first)
+    counts, keys = table.keys
+    slot, first = intern(keys.hash, keys.key)
+    home = table.home.rows
+    txns = GrantedTransactions(
+        np.arange(FIRST, FIRST + n), np.arange(n) + 1_000, table.partition, table.offset,
+        table.kind, home.code, np.zeros(n, np.uint8), np.zeros(n, np.int64), home.id, home.raw,
+        ChildRows(counts, GrantedKeys(slot)), home.steps,
+    )
+    names = keys.key.take(first)
     values = [held.get(name.decode()) for name in names.tolist()]
     known = Ragged.of([b"" if v is None else json.dumps(v).encode() for v in values])
     tags, numbers = parse_ints(known.data, known.offsets)
-    slots = Columns(
-        {
-            "slot": np.arange(len(names)), "tag": tags, "number": numbers,
-            "version": np.where(tags > 0, VERSION, 0).astype(np.int64),
-        },
-        {"key": names, "text": known},
-    )  # fmt: skip
-    return [(0, Columns(cols, home.texts, children), slots)]
+    versions = np.where(tags > 0, VERSION, 0).astype(np.int64)
+    numbered = np.arange(len(names))
+    return [(0, txns, SlotRows(tags, numbers, versions, numbered, None, None, known, names))]
 
 
 def shown(outcome: ExecutionOutcome, topic: int) -> list[Any]:
@@ -153,9 +153,9 @@ def test_a_transaction_sees_what_those_before_it_left() -> None:
     assert [r["reads"].get("k") for r in results] == [70, 40, 10, None]
     assert [r["seq"] for r in results] == [7, 8, 9, 10]
     assert results[3]["failed"][0]["version"] == 9
-    (_, _, _, writes, verdicts), = feedback_chunks(outcome, 1, 1 << 20)
-    assert (writes.cols["number"].tolist(), writes.cols["version"].tolist()) == ([10], [9])
-    assert verdicts.cols["seq"].tolist() == [7, 8, 9, 10]
+    (told,) = feedback_chunks(outcome, 1, 1 << 20)
+    assert (told.writes.number.tolist(), told.writes.version.tolist()) == ([10], [9])
+    assert told.verdicts.seq.tolist() == [7, 8, 9, 10]
 
 
 def test_what_deletes_an_absent_key_writes_nothing() -> None:
@@ -166,8 +166,8 @@ def test_what_deletes_an_absent_key_writes_nothing() -> None:
 def test_duplicates_are_not_executed() -> None:
     grants = granted([{"updates": [update("add", by=1)]}] * 4, {"k": 1})
     txns = grants[0][1]
-    txns.cols["duplicate"][1:] = PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-    txns.cols["original"][1:] = FIRST, FIRST, 2
+    txns.duplicate[1:] = PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+    txns.original[1:] = FIRST, FIRST, 2
     outcome = execute_grants(grants)
     results = shown(outcome, o.RESULTS)
     assert len(shown(outcome, o.CHANGES)) == 1
@@ -220,7 +220,7 @@ def test_copies_of_a_result_count_in_blocks_as_it_does(monkeypatch: pytest.Monke
     reads = [f"key/{i}" for i in range(20)]
     grants = granted([{"reads": reads}] * 40, dict.fromkeys(reads, 10**17))
     txns = grants[0][1]
-    txns.cols["duplicate"][1:], txns.cols["original"][1:] = PLAN_DUPLICATE, FIRST
+    txns.duplicate[1:], txns.original[1:] = PLAN_DUPLICATE, FIRST
     outcome = execute_grants(grants)
     whole = list(o.outputs_of(outcome, 1))
     monkeypatch.setattr(o, "ROWS_MAX", 40)
@@ -280,7 +280,7 @@ def test_python_does_what_the_kernel_does(seed: int, monkeypatch: pytest.MonkeyP
     by_kernel = everything(execute_grants(granted(transactions, held)))
     routes = run._routes
 
-    def to_python(txns: Columns) -> Any:
+    def to_python(txns: PlanTransactions) -> Any:
         route = routes(txns)
         route[route == kernel.BY_KERNEL] = kernel.BY_PYTHON
         return route
@@ -292,9 +292,8 @@ def test_python_does_what_the_kernel_does(seed: int, monkeypatch: pytest.MonkeyP
 
 def everything(outcome: ExecutionOutcome) -> list[Any]:
     """All that an outcome shows: results, changes, and what the shards learn of values."""
-    (_, _, _, writes, _), = feedback_chunks(outcome, 1, 1 << 20)
-    keys = writes.texts["key"].tolist()
-    columns = (writes.cols[name].tolist() for name in ("tag", "version"))
-    values = writes.texts["text"].tolist()
-    fed = sorted(zip(keys, *columns, values, strict=True))
+    (told,) = feedback_chunks(outcome, 1, 1 << 20)
+    writes = told.writes
+    columns = writes.key.tolist(), writes.tag.tolist(), writes.version.tolist()
+    fed = sorted(zip(*columns, writes.text.tolist(), strict=True))
     return [shown(outcome, o.RESULTS), shown(outcome, o.CHANGES), fed]

@@ -11,7 +11,8 @@ import pytest
 
 from streamydb import records as r
 from streamydb.columns import program as p
-from streamydb.columns.table import Columns, Ragged
+from streamydb.columns.output_rows import ChangeRows, ReadValues, ResultRows
+from streamydb.columns.table import ChildRows, Ragged
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.records.change import ChangeOrigin, ChangeTransaction
 from streamydb.txn_processor.format import format_changes, format_results
@@ -40,13 +41,14 @@ def tagged(values: list[Any]) -> tuple[Any, Any, Ragged]:
     return np.array(tags, np.uint8), np.array(numbers, np.int64), Ragged.of(texts)
 
 
-def places(rng: random.Random, n: int) -> dict[str, Any]:
-    return {
-        "seq": np.array(rng.choices(NUMBERS, k=n), np.int64),
-        "ts": np.array(rng.choices(NUMBERS, k=n), np.int64),
-        "part": np.array(rng.choices(range(12), k=n), np.int32),
-        "off": np.array(rng.choices(NUMBERS, k=n), np.int64),
-    }
+def places(rng: random.Random, n: int) -> tuple[Any, Any, Any, Any]:
+    """Draw seqs, times, partitions and offsets."""
+    return (
+        np.array(rng.choices(NUMBERS, k=n), np.int64),
+        np.array(rng.choices(NUMBERS, k=n), np.int64),
+        np.array(rng.choices(range(12), k=n), np.int32),
+        np.array(rng.choices(NUMBERS, k=n), np.int64),
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,12 +61,12 @@ def test_results_are_what_the_encoder_writes(seed: int) -> None:
     special = [b'{"made":"elsewhere"}' if rng.random() < 0.2 else b"" for _ in range(n)]
     tags, numbers, texts = tagged([value for each in reads for value in each.values()])
     keys = Ragged.of([key.encode() for each in reads for key in each])
-    child = Columns({"tag": tags, "number": numbers}, {"key": keys, "text": texts})
+    child = ReadValues(tags, numbers, keys, texts)
     names = Ragged.of([id_.encode() for id_ in ids])
     counts = np.array([len(each) for each in reads])
-    rows = Columns(cols, {"id": names, "special": Ragged.of(special)}, {"reads": (counts, child)})
+    rows = ResultRows(*cols, names, Ragged.of(special), ChildRows(counts, child))
     for i, found in enumerate(format_results(rows).tolist()):
-        seq, ts, part, off = (int(cols[name][i]) for name in ("seq", "ts", "part", "off"))
+        seq, ts, part, off = (int(column[i]) for column in cols)
         shown = {key: msgspec.Raw(encoded(value)) for key, value in reads[i].items()}
         expected = r.Result(
             id=ids[i], seq=seq, ts_ms=ts, status="committed", reads=shown, failed=[], code=None,
@@ -80,21 +82,23 @@ def test_changes_are_what_the_encoder_writes(seed: int) -> None:
     rng.shuffle(pairs)
     n = len(pairs)
     cols, ids = places(rng, n), [rng.choice(TEXTS[1:]) for _ in range(n)]
-    cols["index"] = np.array(rng.choices([1, 2, 1_000], k=n), np.int32)
-    cols["before_tag"], cols["before_number"], before = tagged([pair[0] for pair in pairs])
-    cols["after_tag"], cols["after_number"], after = tagged([pair[1] for pair in pairs])
+    indexes = np.array(rng.choices([1, 2, 1_000], k=n), np.int32)
+    before_tag, before_number, before = tagged([pair[0] for pair in pairs])
+    after_tag, after_number, after = tagged([pair[1] for pair in pairs])
     ends = [new is not None and rng.random() < 0.3 for _, new in pairs]
-    cols["after_tag"][ends], cols["after_number"][ends] = p.EXPIRING, 1_000
+    after_tag[ends], after_number[ends] = p.EXPIRING, 1_000
     after = Ragged.of([encoded(pairs[i][1]) if end else after[i] for i, end in enumerate(ends)])
     names = Ragged.of([b"key/%d" % i for i in range(n)])
-    texts = {"id": Ragged.of([i.encode() for i in ids]), "key": names}
-    texts |= {"before": before, "after": after}
-    keys, values = format_changes("bank", Columns(cols, texts))
+    rows = ChangeRows(
+        *cols, indexes, before_tag, before_number, after_tag, after_number,
+        Ragged.of([i.encode() for i in ids]), names, before, after,
+    )
+    keys, values = format_changes("bank", rows)
     expected: list[tuple[bytes, bytes]] = []
     for i, (old, new) in enumerate(pairs):
         op: Literal["c", "u", "d"] = "c" if old is None else "d" if new is None else "u"
-        seq, ts, part, off = (int(cols[name][i]) for name in ("seq", "ts", "part", "off"))
-        index = int(cols["index"][i])
+        seq, ts, part, off = (int(column[i]) for column in cols)
+        index = int(indexes[i])
         change = r.Change(
             op=op, before=msgspec.Raw(encoded(old)), after=msgspec.Raw(encoded(new)), ts_ms=ts,
             source=ChangeOrigin("streamydb", "bank", part, off, seq),

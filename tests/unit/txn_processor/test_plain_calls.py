@@ -12,6 +12,7 @@ import pytest
 from simulator.procedures import MODULES, Calls
 from streamydb import records as r
 from streamydb.columns.plans import Life
+from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -76,7 +77,7 @@ class Database:
         routed = parse_transactions(*columns, values, 1, rulings=self.rulings)
         inputs += [each.block for each in routed]
         shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("calls"))
-        granted = [emitted.block for emitted in shard.step(inputs)]
+        granted = [emitted.message for emitted in shard.step(TO_SHARD.each(inputs))]
         items = TransactionProcessor(self.config, 1, 1, MODULES, self.rulings).step(granted)
         records = [o.formatted(item, "calls") for item in items]
         fed = [each for each in records if each.topic == o.FEEDBACK]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from simulator.workload import Deadlines, Workload
-from streamydb.columns.table import Columns, Ragged, Texts
+from streamydb.columns.record_rows import CompiledRecords
+from streamydb.columns.table import Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, Begins
 from streamydb.records.rulings import Rulings
@@ -34,7 +35,7 @@ NUMBERS = (1, -5, 0, 2**63 - 1, -(2**63), 10**18, 10**17, "v", "é", 1.5, None, 
 BEGINS = Begins({**EVERYWHERE.places, EXPIRY_IN_CALLS: {1: 50}})
 
 
-def compiled(values: list[bytes | None]) -> Columns:
+def compiled(values: list[bytes | None]) -> CompiledRecords:
     """Compiled as records of two partitions; in one of them a rule begins later."""
     n = len(values)
     return compiler.compile_records(
@@ -43,7 +44,7 @@ def compiled(values: list[bytes | None]) -> Columns:
     )
 
 
-def carefully(values: list[bytes | None]) -> Columns:
+def carefully(values: list[bytes | None]) -> CompiledRecords:
     """Compiled as if no record were plain."""
 
     def nothing(texts: Ragged) -> Scanned:

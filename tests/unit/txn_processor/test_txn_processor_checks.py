@@ -6,21 +6,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from streamydb.columns.plans import PlanName
-from streamydb.columns.table import Columns
+from streamydb.columns.record_rows import CompiledRecords
+from streamydb.columns.table import ChildRows
 from streamydb.errors import InvariantViolation
 from streamydb.txn_processor import checks
 from tests.support.seams import Damage, must_fire
 
 
-def lost_payload(table: Columns) -> None:
-    counts, homes = table.children["home"]
-    table.children["home"] = counts, homes.part(1, len(homes))
+def lost_payload(table: CompiledRecords) -> tuple[CompiledRecords]:
+    counts, homes = table.home
+    return (replace(table, home=ChildRows(counts, homes.part(1, len(homes)))),)
 
 
-def marker_without_number(table: Columns) -> None:
-    table.cols["kind"][0] = 3 - 3 * (table.cols["kind"][0] == 3)
+def marker_without_number(table: CompiledRecords) -> None:
+    table.kind[0] = 3 - 3 * (table.kind[0] == 3)
 
 
 def missing_chunk(name: PlanName, parts: Any, chunks: Any, members: int) -> object:
@@ -32,21 +34,21 @@ def missing_shard(_name: PlanName, parts: list[Any], _chunks: Any, members: int)
 
 
 def slot_of_two_shards(_name: PlanName, parts: list[Any], *_: Any) -> None:
-    one, other = parts[0][2].cols["slot"], parts[1][2].cols["slot"]
+    one, other = parts[0][2].slot, parts[1][2].slot
     one[-1] = other[-1] = max(int(one[-1]), int(other[-1]))
 
 
 def seq_of_another_plan(name: PlanName, parts: list[Any], *_: Any) -> None:
-    parts[0][1].cols["seq"][0] = name.first - 1
+    parts[0][1].seq[0] = name.first - 1
 
 
 def value_of_the_future(name: PlanName, parts: list[Any], *_: Any) -> None:
     slots = parts[0][2]
-    slots.cols["tag"][0], slots.cols["version"][0] = 1, name.first
+    slots.tag[0], slots.version[0] = 1, name.first
 
 
 def swapped(_name: PlanName, parts: list[Any], *_: Any) -> None:
-    seqs = parts[0][1].cols["seq"]
+    seqs = parts[0][1].seq
     seqs[[0, 1]] = seqs[[1, 0]]
 
 
@@ -96,18 +98,18 @@ def stray_read(_name: Any, outcome: Any, _parts: Any) -> None:
 
 
 def lost_feedback(_name: Any, _outcome: Any, chunks: list[Any]) -> None:
-    shard, chunk, count, writes, verdicts = chunks[-1]
-    writes.cols["tag"][0]
-    chunks[-1] = shard, chunk, count, writes.part(1, len(writes)), verdicts
+    writes = chunks[-1].writes
+    writes.tag[0]
+    chunks[-1] = chunks[-1]._replace(writes=writes.part(1, len(writes)))
 
 
 def version_of_another_plan(name: PlanName, _outcome: Any, chunks: list[Any]) -> None:
-    writes = chunks[0][3]
-    writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]] = name.last + 1
+    writes = chunks[0].writes
+    writes.version[np.flatnonzero(writes.tag)[0]] = name.last + 1
 
 
 def verdict_of_another_plan(name: PlanName, _outcome: Any, chunks: list[Any]) -> None:
-    chunks[0][4].cols["seq"][0] = name.first - 1
+    chunks[0].verdicts.seq[0] = name.first - 1
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamydb.columns.table import Columns
+from streamydb.columns.lock_messages import Granted, Payload, Released
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.execution import Finished
-from streamydb.key_processor.locking.messages import Granted, Payload, Released, is_id_lock
+from streamydb.key_processor.locking.messages import (
+    is_id_lock,
+)
 from streamydb.key_processor.locking.state import SingleMeta
 from tests.support.seams import Damage, must_fire
 
 
-def back_in_time(released: Columns, meta: SingleMeta) -> None:
+def back_in_time(released: TimedRecords, meta: SingleMeta) -> None:
     meta.unresolved.clear()
-    meta.resolved_ts = int(released.cols["ts"][0]) + 1
+    meta.resolved_ts = int(released.ts_ms[0]) + 1
 
 
-def swapped(released: Columns, meta: SingleMeta) -> tuple[Any, ...]:
+def swapped(released: TimedRecords, meta: SingleMeta) -> tuple[Any, ...]:
     return released.take(np.array([1, 0])), meta
 
 
-def key_twice(meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns) -> object:
+def key_twice(
+    meta: SingleMeta, shard: int, writes: WrittenValues, verdicts: Verdicts
+) -> object:
     return meta, shard, writes.take(np.array([0, *range(len(writes))])), verdicts
 
 
 def key_of_another_shard(
-    meta: SingleMeta, shard: int, writes: Columns, verdicts: Columns
+    meta: SingleMeta, shard: int, writes: WrittenValues, verdicts: Verdicts
 ) -> object:
     if meta.config.shards == 1 or not len(writes):
         raise IndexError
@@ -41,12 +47,12 @@ def lock_of_another_shard(rows: list[Released], shard: int, shards: int) -> tupl
     return rows, (shard + 1) % max(shards, 2), max(shards, 2)
 
 
-def resolved_before(meta: SingleMeta, _: int, writes: Columns, __: Columns) -> None:
-    meta.resolved = int(writes.cols["version"][np.flatnonzero(writes.cols["tag"])[0]])
+def resolved_before(meta: SingleMeta, _: int, writes: WrittenValues, __: Verdicts) -> None:
+    meta.resolved = int(writes.version[np.flatnonzero(writes.tag)[0]])
 
 
-def verdict_of_the_future(meta: SingleMeta, _: int, __: Columns, verdicts: Columns) -> None:
-    verdicts.cols["seq"][0] = meta.seq + 1
+def verdict_of_the_future(meta: SingleMeta, _: int, __: Any, verdicts: Verdicts) -> None:
+    verdicts.seq[0] = meta.seq + 1
 
 
 def grant_of_the_future(_payloads: Any, grants: list[Granted], meta: SingleMeta) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from simulator.workload import Workload
 from streamydb.columns.plans import Life, PlanShape
+from streamydb.columns.readers import TO_GATHERER, TO_SINGLE_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
@@ -105,15 +106,15 @@ class Single:
             shard = SingleShard(
                 self.config, q, states[q], self.values[q], self.tables[q], self.life
             )
-            for emitted in shard.step(inputs[q]):
-                granted[emitted.proc].append(emitted.block)
+            for emitted in shard.step(TO_SINGLE_SHARD.each(inputs[q])):
+                granted[emitted.proc].append(emitted.message.block())
         found: list[o.Records] = []
         for q, blocks in enumerate(granted):
             if blocks:
                 self.rng.shuffle(blocks)
                 gathered = states[self.shards + q]
                 gatherer = Gatherer(self.config, q, gathered, 2, rulings=self.rulings)
-                found += gatherer.step(blocks)
+                found += gatherer.step(TO_GATHERER.each(blocks))
         return found
 
     def write(self, records: list[o.Records]) -> None:
@@ -151,14 +152,11 @@ class Single:
             assert not meta.repeats
             shard = ShardValues(meta.values, blobs, store)
             table = shard.everything()
-            for i, key in enumerate(table.texts["key"].tolist()):
-                text = table.texts["text"][i]
-                value = b"%d" % table.cols["number"][i] if table.cols["tag"][i] == 1 else text
-                found[key.decode()] = (value, int(table.cols["version"][i]))
+            for i, key in enumerate(table.key.tolist()):
+                value = b"%d" % table.number[i] if table.tag[i] == 1 else table.text[i]
+                found[key.decode()] = (value, int(table.version[i]))
             if len(table):
-                assert shard.read(table.texts["key"]).cols["version"].tolist() == (
-                    table.cols["version"].tolist()
-                )
+                assert shard.read(table.key).version.tolist() == table.version.tolist()
         assert found == self.oracle.state
         for blobs in self.gathers:
             if "gather" in blobs.blobs:

@@ -10,8 +10,9 @@ import pytest
 
 from streamydb import limits
 from streamydb.columns.plans import PlanShape
+from streamydb.columns.readers import ToGatherer, ToSingleShard
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
-from streamydb.key_processor.state import EmittedBlock
+from streamydb.key_processor.state import Emitted
 from tests.unit.key_processor.locking.test_single import Single, txn
 
 BOUND, SIZE = 40_000, 5_000
@@ -27,10 +28,13 @@ class Watched:
         self.executed: list[int] = []
         step, executed = SingleShard.step, Gatherer._executed
 
-        def watched(shard: SingleShard, blocks: Iterable[bytes]) -> Iterator[EmittedBlock]:
-            found = list(step(shard, blocks))
-            self.blocks += [len(each.block) for each in found]
-            self.granted.append(sum(len(each.block) for each in found))
+        def watched(
+            shard: SingleShard, messages: Iterable[ToSingleShard]
+        ) -> Iterator[Emitted[ToGatherer]]:
+            found = list(step(shard, messages))
+            sizes = [len(each.message.block()) for each in found]
+            self.blocks += sizes
+            self.granted.append(sum(sizes))
             return iter(found)
 
         def counted(gatherer: Any, *args: Any) -> Any:

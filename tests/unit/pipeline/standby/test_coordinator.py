@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from streamydb.columns.blocks import open_block
+from streamydb.columns.messages import Audit, Role
+from streamydb.columns.readers import FEEDBACK
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline.standby.coordinator import Coordinator
@@ -97,7 +98,9 @@ def test_what_was_said_is_heard_though_a_message_before_it_failed(refused: int) 
     found._turn()
     assert "you" in found._sound
     assert member.covered == 9
-    assert open_block(wire.told[-1])[0]["covered"] == 9
+    role = FEEDBACK.read(wire.told[-1])
+    assert isinstance(role, Role)
+    assert role.covered == 9
     found._turn()
     assert found._sound == {"you", "other"}
 
@@ -154,4 +157,4 @@ def test_digests_that_were_made_anew_are_compared_and_told_of(
     wire.offset, wire.told_digests = 0, [(b"0/10/me", digest.replace(b"aa", b"ac"))]
     found._turn()
     assert "bank.digests goes on at offset 0, after offset 99" in caplog.text
-    assert open_block(wire.told[-1])[0]["kind"] == "audit"
+    assert isinstance(FEEDBACK.read(wire.told[-1]), Audit)

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from streamydb.columns.blocks import open_block
 from streamydb.columns.digest import StateDigest
+from streamydb.columns.messages import Audit
+from streamydb.columns.readers import FEEDBACK
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.pipeline.standby.actions import Play, Say, Times
@@ -342,7 +343,7 @@ def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[StandbyReport]]:
     one = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb","shards":1}'
     wire.told_digests = [(b"0/10/you", one), (b"0/10/me", one.replace(b"aa", b"ac"))]
     found._turn()
-    assert open_block(wire.told[-1])[0]["kind"] == "audit"
+    assert isinstance(FEEDBACK.read(wire.told[-1]), Audit)
     found._turn()
     assert not any(isinstance(message, Audited) for message in wire.said)
     found.note(PipelinePosition(10, 10, len(wire.told) + 1))

@@ -1,0 +1,69 @@
+"""Tables of what is to be written: results and changes before they are formatted."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
+
+__all__ = ["ChangeRows", "PlaceRows", "ReadValues", "ResultRows"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class PlaceRows(ColumnTable, frozen=True):
+    """The places of writes, in order: seq, commit time (ms), partition, offset, and the id."""
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    id: Ragged
+
+
+class ReadValues(ColumnTable, frozen=True):
+    """Values that transactions have read, with their keys; ``tag``, ...: as in `ValueRows`."""
+
+    tag: Bytes
+    number: Ints
+    key: Ragged
+    text: Ragged
+
+
+class ResultRows(ColumnTable, frozen=True):
+    """Results of transactions: the place of each, and its id.
+
+    ``special``: the finished record, where it is not that of a plain commit; else empty.
+    ``reads``: what the transaction has read.
+    """
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    id: Ragged
+    special: Ragged
+    reads: ChildRows[ReadValues]
+
+
+class ChangeRows(ColumnTable, frozen=True):
+    """Writes: the place of each, and the id of its transaction.
+
+    ``index``: the number of the write in its transaction, from 1. ``before_tag``, ``after_tag``,
+    ...: the values before and after it, as in `ValueRows`; ``before``, ``after``: their texts.
+    """
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    index: Array
+    before_tag: Bytes
+    before_number: Ints
+    after_tag: Bytes
+    after_number: Ints
+    id: Ragged
+    key: Ragged
+    before: Ragged
+    after: Ragged
