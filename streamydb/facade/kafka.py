@@ -19,24 +19,16 @@ from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
 from streamydb.facade.looks import Looks
-from streamydb.facade.ports import (
-    AppendUnknownError,
-    Decided,
-    FollowedModel,
-    LogFaultError,
-    LogPosition,
-    LogUnavailableError,
-    Missing,
-    NextRecord,
-)
+from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing, NextRecord
 from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, newest_in
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
-from streamydb.kafka.appends import Appended, AppendError
+from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.connection import passes
 from streamydb.kafka.creation import changes_begun
+from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Producer
 from streamydb.read_model.errors import StoreMismatchError
@@ -88,7 +80,7 @@ class KafkaLog:
         """Connect and follow the results, the last ones before now included.
 
         Raises:
-            LogUnavailableError: Kafka does not answer, or the database does not exist.
+            KafkaUnavailableError: Kafka does not answer, or the database does not exist.
             StoreMismatchError: what is read is of an earlier database.
             TopicsError: Kafka does not tell whether it is.
         """
@@ -159,7 +151,7 @@ class KafkaLog:
             try:
                 await run_in(self._executor, send, payload, delivered)
             except AppendError as error:
-                raise LogUnavailableError(str(error)) from error
+                raise KafkaUnavailableError(str(error)) from error
         return await future
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
@@ -259,11 +251,11 @@ class KafkaLog:
         a client for administration does.
         """
         if self._ends is None:
-            raise LogUnavailableError("not started")
+            raise KafkaUnavailableError("not started")
         until_s = time.monotonic() + REQUEST_S
         while (found := _ends_of(self._ends, topic, known)) is None:
             if time.monotonic() > until_s:
-                raise LogUnavailableError(f"{topic}: a partition has no leader")
+                raise KafkaUnavailableError(f"{topic}: a partition has no leader")
             time.sleep(_RETRY_S)
         return found
 
@@ -303,7 +295,7 @@ def _ends_of(
     except KafkaException as error:
         if _may_pass(error.args[0]):
             return None
-        raise LogUnavailableError(f"{topic}: its ends cannot be had") from error
+        raise KafkaUnavailableError(f"{topic}: its ends cannot be had") from error
     faults = [each.error for each in told if each.error is not None]
     if any(error.code() == UNKNOWN_PARTITION for error in faults):
         with suppress(KafkaException):  # it asks about the topic anew: it has grown
@@ -311,7 +303,7 @@ def _ends_of(
     if any(map(_may_pass, faults)):
         return None
     if faults or any(each.offset < 0 for each in told):
-        raise LogUnavailableError(f"{topic}: its ends were not told")
+        raise KafkaUnavailableError(f"{topic}: its ends were not told")
     return {each.partition: each.offset for each in told}
 
 

@@ -76,7 +76,7 @@ class ChangeReader:
             newest: the largest seq of what it has met there, resolved or not.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
             ProblemError: snapshot-gone: Kafka has deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes

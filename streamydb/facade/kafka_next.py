@@ -12,8 +12,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.facade.kafka_tail import REQUEST_S, at_end, receive
-from streamydb.facade.ports import LogUnavailableError, NextRecord
+from streamydb.facade.ports import NextRecord
 from streamydb.kafka.clients import NEXT_RECORDS, reader
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.settings import Settings
 
 __all__ = ["NextRecords"]
@@ -43,13 +44,13 @@ class NextRecords:
         """Return the first record at or after each place; waits for Kafka, for a bounded time.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
         with self._lock:
             try:
                 return self._find(places)
             except KafkaException as error:
-                raise LogUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
+                raise KafkaUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
 
     def close(self) -> None:
         """Disconnect."""
@@ -78,5 +79,5 @@ class NextRecords:
         finally:
             consumer.unassign()
         if not found:
-            raise LogUnavailableError(f"{self._topic} cannot be read")
+            raise KafkaUnavailableError(f"{self._topic} cannot be read")
         return found

@@ -15,10 +15,11 @@ from confluent_kafka import KafkaException, TopicPartition
 from streamydb.errors import ID_REUSED, RecordError
 from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
-from streamydb.facade.ports import LogFaultError, LogPosition, LogUnavailableError, Missing
+from streamydb.facade.ports import LogPosition, Missing
 from streamydb.facade.result_batch import position_of, result_in
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
+from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.names import TopicNames
 from streamydb.records import Result
 from streamydb.settings import Settings
@@ -46,7 +47,7 @@ def search_result(
     the word of whoever made the id, so that without a find there all other results follow.
 
     Raises:
-        LogUnavailableError: Kafka does not answer.
+        KafkaUnavailableError: Kafka does not answer.
         LogFaultError: a result of the id cannot be read by this release.
     """
     names = TopicNames(settings.database)
@@ -59,7 +60,7 @@ def search_result(
         # An id holds the time of its client's clock, which may be ahead of the brokers'.
         return search.run(None if since_ms is None else since_ms - CLOCK_SKEW_MS)
     except KafkaException as error:
-        raise LogUnavailableError(error.args[0].str()) from error
+        raise KafkaUnavailableError(error.args[0].str()) from error
     finally:
         consumer.close()
 
@@ -76,7 +77,7 @@ def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int
     if message is not None and at_end(message):  # it was trimmed meanwhile
         return None
     if message is None or message.error() is not None:
-        raise LogUnavailableError(f"{topic} cannot be read")
+        raise KafkaUnavailableError(f"{topic} cannot be read")
     stamp: int = message.timestamp()[1]
     return stamp
 

@@ -16,7 +16,6 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import RecordError
-from streamydb.facade.ports import LogFaultError, LogUnavailableError
 from streamydb.kafka.changes import HOPELESS
 from streamydb.kafka.clients import (
     FOLLOWING,
@@ -27,6 +26,7 @@ from streamydb.kafka.clients import (
 )
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.librdkafka import Failure
 from streamydb.settings import Settings
 
@@ -57,7 +57,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
     """Return, for each partition, its first offset and the one after its last record.
 
     Raises:
-        LogUnavailableError: Kafka does not answer or has no such topic.
+        KafkaUnavailableError: Kafka does not answer or has no such topic.
     """
     try:
         found = metadata(consumer, topic, REQUEST_S).topics[topic]
@@ -68,26 +68,26 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
             for number in sorted(found.partitions)
         }
     except RefusedError as error:
-        raise LogUnavailableError(str(error)) from error
+        raise KafkaUnavailableError(str(error)) from error
     except KafkaException as error:
         said = consumer.contact.told(error)
-        raise LogUnavailableError(f"{topic}: {said}") from error
+        raise KafkaUnavailableError(f"{topic}: {said}") from error
 
 
 def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
     """Return, for each partition, the first offset that was appended at a time or after it.
 
     Raises:
-        LogUnavailableError: Kafka does not answer or has no such topic.
+        KafkaUnavailableError: Kafka does not answer or has no such topic.
     """
     known = spans(consumer, topic)
     asked = [TopicPartition(topic, number, max(0, ts_ms)) for number in known]
     try:
         found = consumer.offsets_for_times(asked, timeout=REQUEST_S)
     except KafkaException as error:
-        raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
+        raise KafkaUnavailableError(f"{topic}: {error.args[0].str()}") from error
     if failed := [place.error for place in found if place.error is not None]:
-        raise LogUnavailableError(f"{topic}: {failed[0].str()}")
+        raise KafkaUnavailableError(f"{topic}: {failed[0].str()}")
     return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in found}
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
-from streamydb.facade.ports import LogFaultError
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.admin import cluster
 from streamydb.kafka.clients import MESSAGES, administrator, appender
+from streamydb.kafka.errors import LogFaultError
 from streamydb.pipeline import main
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics

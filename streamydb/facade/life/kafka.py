@@ -24,9 +24,10 @@ from streamydb.facade.life.evidence import (
     ToldResolved,
     ToldResult,
 )
-from streamydb.facade.ports import LogPosition, LogUnavailableError
+from streamydb.facade.ports import LogPosition
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.digests import beside
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.names import TopicNames
 from streamydb.records import (
     Change,
@@ -85,7 +86,7 @@ def collect(connection: Mapping[str, str], database: str, result: Result) -> Evi
         for part, look in looks.items():
             try:
                 look()
-            except (LogUnavailableError, KafkaException) as fault:
+            except (KafkaUnavailableError, KafkaException) as fault:
                 search.missing(part, str(fault))
     finally:
         search.close()

@@ -14,11 +14,12 @@ from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartiti
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
-from streamydb.facade.ports import AppendUnknownError, LogPosition, LogUnavailableError, Missing
+from streamydb.facade.ports import LogPosition, Missing
 from streamydb.kafka import TopicsError
 from streamydb.kafka.admin import LATEST, list_offsets
-from streamydb.kafka.appends import Appended, AppendError
+from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import UNKNOWN_PARTITION
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.read_model import StoreMismatchError
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Resolved, Result, encode_resolved
@@ -306,7 +307,7 @@ def test_ends_that_were_not_told_are_no_ends(partitions: int, offset: int) -> No
     """A strong read that took them for ends would not wait for anything."""
     log = kafka.KafkaLog(Settings(database="bank", bootstrap="127.0.0.1:1"), FacadeSettings())
     log._ends = Broken(partitions, offset)  # type: ignore[assignment]
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         log._look("t")
     log._ends = Broken(2, 7)  # type: ignore[assignment]
     assert log._look("t") == {0: 7, 1: 7}
@@ -330,14 +331,14 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
         log_of(FakeProducer(Appended(0, 7, 1), at_once=True), "Kafka does not answer"),
         log_of(None),
     ):
-        with pytest.raises(LogUnavailableError):
+        with pytest.raises(KafkaUnavailableError):
             await log.append("a", b"{}")
     unknown = log_of(FakeProducer(AppendError("late"), at_once=False))
     with pytest.raises(AppendUnknownError):
         await unknown.append("a", b"{}")
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log_of(None, "Kafka does not answer").ends()
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log_of(None, "Kafka does not answer").published()
 
 
@@ -383,12 +384,12 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
         asked.errors = [passing]
         assert await log.ends() == {0: 1}, "it asks again while a leader changes"
     asked.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log.ends()
     monkeypatch.setattr(kafka, "REQUEST_S", 0.01)
     asked.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 100
-    with pytest.raises(LogUnavailableError, match="no leader"):
+    with pytest.raises(KafkaUnavailableError, match="no leader"):
         await log.ends()
     asked.errors, asked.ends = [], {}
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log.ends()

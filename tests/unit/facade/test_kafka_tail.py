@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamydb.facade import kafka_tail
-from streamydb.facade.ports import LogFaultError
 from streamydb.facade.result_batch import batch_of
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.records import Result, encode_result
 from streamydb.records.result import Source

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamydb.facade import kafka_tail
-from streamydb.facade.ports import LogFaultError
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until

@@ -13,8 +13,8 @@ import pytest
 
 from streamydb.facade import FacadeSettings, create_app, kafka_search
 from streamydb.facade.kafka import KafkaLog
-from streamydb.facade.ports import LogFaultError
 from streamydb.facade.result_batch import result_in
+from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.names import TopicNames
 from streamydb.settings import Settings
 from streamydb.testing.in_process import InProcess, scenario, until
