@@ -17,7 +17,7 @@ from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.commit_columns import hash_of
 from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.kafka_tail import REQUEST_S, TopicFollower, run_in, spans
+from streamydb.facade.kafka_tail import TopicFollower, run_in
 from streamydb.facade.looks import Looks
 from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing, NextRecord
 from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, newest_in
@@ -31,6 +31,7 @@ from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Producer
+from streamydb.kafka.receiving import REQUEST_S, spans
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.records import Result
 from streamydb.settings import Settings

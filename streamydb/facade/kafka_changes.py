@@ -16,20 +16,14 @@ from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.kafka_tail import (
-    REQUEST_S,
-    ThreadsEndedError,
-    offsets_at,
-    receive,
-    run_in,
-    spans,
-)
+from streamydb.facade.kafka_tail import ThreadsEndedError, run_in
 from streamydb.facade.ports import FollowedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import REQUEST_S, assign, offsets_at, receive, spans
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress
 from streamydb.records import Resolved
@@ -102,7 +96,7 @@ class ChangeReader:
         self._counted_s = time.monotonic()
         self._unsure = {n for n, start in starts.items() if start > self._lows[n]}
         self._merger = Merger(len(starts), since)
-        self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
+        assign(self._consumer, topic, starts)
 
     def poll(self) -> list[ChangeBatch]:
         """Return the batches that have become complete; waits for a moment if there are none.

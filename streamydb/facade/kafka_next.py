@@ -9,12 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, TopicPartition
-
-from streamydb.facade.kafka_tail import REQUEST_S, at_end, receive
 from streamydb.facade.ports import NextRecord
 from streamydb.kafka.clients import NEXT_RECORDS, reader
-from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
+from streamydb.kafka.receiving import REQUEST_S, assign, at_end, receive
 from streamydb.settings import Settings
 
 __all__ = ["NextRecords"]
@@ -63,7 +61,7 @@ class NextRecords:
         if self._consumer is None:
             self._consumer = reader(self._settings.client_config(), NEXT_RECORDS, eof=True)
         consumer = self._consumer
-        consumer.assign([TopicPartition(self._topic, n, at) for n, at in places.items()])
+        assign(consumer, self._topic, places)
         found: dict[int, NextRecord] = {}
         ends_s = time.monotonic() + REQUEST_S
         try:

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.errors import SnapshotError
-from streamydb.facade.kafka_tail import spans
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
 from streamydb.kafka.admin import answers
 from streamydb.kafka.appender import TopicAppender
@@ -37,6 +36,7 @@ from streamydb.kafka.creation import add_shared, existing
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.producer import Producer
 from streamydb.kafka.reader import ReadingError, TopicReader
+from streamydb.kafka.receiving import spans
 from streamydb.kafka.results import ResultReader
 from streamydb.kafka.roles import apply
 from streamydb.kafka.source import SourceError

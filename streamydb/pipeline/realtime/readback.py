@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 
 from streamydb.kafka.clients import SHARED, reader
 from streamydb.kafka.connection import watermarks
+from streamydb.kafka.receiving import receive
 from streamydb.pipeline.realtime.confirmations import SeenOutputs
 
 __all__ = ["OutputReader"]
@@ -62,11 +63,8 @@ class OutputReader:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            first = self._consumer.poll(_POLL_S)
-            if first is None:
-                continue
             found: dict[int, tuple[list[bytes], list[bytes]]] = {}
-            for record in (first, *self._consumer.consume(_BATCH, 0)):
+            for record in receive(self._consumer, _BATCH, _POLL_S):
                 if record.error() is None:
                     number = self._numbers[record.topic() or ""]
                     keys, values = found.setdefault(number, ([], []))
