@@ -26,6 +26,7 @@ from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.positions import written_until
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.local.exposition import serve
 from streamydb.local.logs import keep_short
 from streamydb.local.shard_files import own_caches
@@ -65,7 +66,6 @@ from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.begins import Begins
 from streamydb.sorter.log_end import LogEnd
 
