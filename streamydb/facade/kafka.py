@@ -15,11 +15,10 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartiti
 
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.commit_columns import hash_of
-from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_tail import TopicFollower, run_in
 from streamydb.facade.looks import Looks
-from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing, NextRecord
+from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing
 from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, newest_in
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
@@ -30,6 +29,7 @@ from streamydb.kafka.connection import passes
 from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.next_records import NextRecord, NextRecords
 from streamydb.kafka.producer import Producer
 from streamydb.kafka.receiving import REQUEST_S, spans
 from streamydb.read_model.errors import StoreMismatchError

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 from streamydb.facade.clocks import Clocks
+from streamydb.kafka.next_records import NextRecord
 from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
@@ -21,7 +22,6 @@ __all__ = [
     "FollowedModel",
     "LogPosition",
     "Missing",
-    "NextRecord",
     "ReadModel",
     "Resolved",
     "Snapshot",
@@ -34,18 +34,6 @@ class LogPosition(NamedTuple):
 
     partition: int
     offset: int
-
-
-class NextRecord(NamedTuple):
-    """The offset of the next record of a partition, or of the partition's end if there is none.
-
-    ``ts_ms``: when the record was appended. ``value``: what it holds.
-    """
-
-    offset: int
-    found: bool
-    ts_ms: int = 0
-    value: bytes = b""
 
 
 class Decided(NamedTuple):

@@ -7,18 +7,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from streamydb.facade.ports import NextRecord
 from streamydb.kafka.clients import NEXT_RECORDS, reader
 from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
 from streamydb.kafka.receiving import REQUEST_S, assign, at_end, receive
 from streamydb.settings import Settings
 
-__all__ = ["NextRecords"]
+__all__ = ["NextRecord", "NextRecords"]
 
 _POLL_S: Final = 0.1
 _BATCH: Final = 100
+
+
+class NextRecord(NamedTuple):
+    """The offset of the next record of a partition, or of the partition's end if there is none.
+
+    ``ts_ms``: when the record was appended. ``value``: what it holds.
+    """
+
+    offset: int
+    found: bool
+    ts_ms: int = 0
+    value: bytes = b""
 
 
 class NextRecords:
