@@ -16,18 +16,19 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartiti
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.commit_columns import hash_of
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.kafka_tail import TopicFollower, run_in
 from streamydb.facade.looks import Looks
 from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing
 from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, newest_in
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.threads import run_in
 from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.connection import passes
 from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
+from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.next_records import NextRecord, NextRecords
 from streamydb.kafka.producer import Producer

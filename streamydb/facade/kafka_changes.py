@@ -16,10 +16,10 @@ from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.kafka_tail import ThreadsEndedError, run_in
 from streamydb.facade.ports import FollowedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.threads import ThreadsEndedError, run_in
 from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.names import TopicNames

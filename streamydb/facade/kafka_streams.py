@@ -9,10 +9,11 @@ from contextlib import closing
 from typing import Final
 
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
-from streamydb.facade.kafka_tail import TopicFollower, run_in
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.threads import run_in
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.columns import Record
+from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import (
     SpanReader,

@@ -8,10 +8,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from streamydb.facade import FacadeSettings, kafka_tail
+from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.ports import LogPosition
-from streamydb.kafka import TopicNames, create
+from streamydb.kafka import TopicNames, create, follower
 from streamydb.kafka.admin import cluster, count_partitions
 from streamydb.kafka.clients import administrator
 from streamydb.records import Result, encode_result
@@ -42,7 +42,7 @@ async def test_a_facade_reads_results_in_partitions_that_came_later(
     bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both those that a write waits for, and those that strong reads have to show."""
-    monkeypatch.setattr(kafka_tail, "_GROWTH_S", 0.1)
+    monkeypatch.setattr(follower, "_GROWTH_S", 0.1)
     settings = Settings(database=database, bootstrap=bootstrap)
     connection = settings.client_config()
     create(connection, database)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.facade import FacadeSettings, kafka, kafka_tail
+from streamydb.facade import FacadeSettings, kafka
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.reads import Reader
+from streamydb.kafka import follower
 from streamydb.kafka.names import TopicNames
 from streamydb.read_model import Follower, ReadModel
 from streamydb.records import Resolved, Result, encode_resolved, encode_result
@@ -226,7 +227,7 @@ async def test_a_strong_read_shows_all_that_anybody_knew_before(
 ) -> None:
     dice = random.Random(f"published {seed}")
     monkeypatch.setattr(kafka, "_PRELOAD", dice.choice([0, 2, 10_000]))
-    monkeypatch.setattr(kafka_tail, "_GROWTH_S", 0)
+    monkeypatch.setattr(follower, "_GROWTH_S", 0)
     world = World(dice, monkeypatch, tmp_path)
     some_steps(world, 30)
     facades = [await started(world) for _ in range(2)]

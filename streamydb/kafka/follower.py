@@ -7,7 +7,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic, perf_counter
 from typing import Any, Final, Generic, TypeVar
@@ -29,8 +28,7 @@ from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import Failure
 from streamydb.settings import Settings
 
-__all__ = [
-    "ThreadsEndedError", "TopicFollower", "run_in"]
+__all__ = ["TopicFollower"]
 
 _POLL_S: Final = 0.25
 _PROBE_S: Final = 1.0
@@ -45,24 +43,6 @@ _NO_RIGHT: Final = "; grant the facade the rights of its role (`streamydb acls`)
 _LOG: Final = logging.getLogger(__name__)
 
 _Rows = TypeVar("_Rows")
-_T = TypeVar("_T")
-
-
-class ThreadsEndedError(RuntimeError):
-    """There are no threads any more: Python ends those of a program before it ends the program."""
-
-
-async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
-    """Run a function that waits for Kafka in a thread.
-
-    Raises:
-        ThreadsEndedError: the executor is shut down.
-    """
-    try:
-        work = asyncio.get_running_loop().run_in_executor(executor, function, *args)
-    except RuntimeError as error:
-        raise ThreadsEndedError(*error.args) from None
-    return await work
 
 
 class _Pace:
