@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from confluent_kafka import KafkaException
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -21,6 +20,7 @@ from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.checks import changes_lack
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import changes_begun
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.positions import written_until

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.clients import SHARED, reader
 from streamydb.kafka.connection import watermarks
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.shared_topics import SharedTopics
