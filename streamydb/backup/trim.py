@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from confluent_kafka import TopicPartition
-
 from streamydb.backup.copy import Progress
 from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
@@ -16,7 +14,7 @@ from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.needs import Need
 from streamydb.backup.state import About
 from streamydb.kafka import TopicNames
-from streamydb.kafka.admin import answers
+from streamydb.kafka.admin import delete_before
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.reader import Span
 
@@ -124,10 +122,6 @@ def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int,
         TopicsError: Kafka refuses or does not answer.
     """
     topic = TopicNames(database).transactions
-    places = [TopicPartition(topic, n, span.high) for n, span in wanted.deletes.items()]
-    if not places:
-        return {}
+    ends = {number: span.high for number, span in wanted.deletes.items()}
     admin = administrator(connection)
-    asked = admin.delete_records(places, request_timeout=_TIMEOUT_S)
-    done = answers(asked, "trim")
-    return {place.partition: found.low_watermark for place, found in done.items()}
+    return delete_before(admin, topic, ends, verb="trim", timeout_s=_TIMEOUT_S)

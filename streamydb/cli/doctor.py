@@ -110,10 +110,9 @@ def _jars(target: Target) -> Finding:
 
 
 def _broker(target: Target) -> Finding:
-    from confluent_kafka import KafkaException
-
     from streamydb.kafka.clients import administrator
     from streamydb.kafka.connection import RefusedError, answer_of, listens, metadata, mistake_of
+    from streamydb.kafka.errors import KafkaException
 
     fix = "`streamydb up` starts the embedded one; --bootstrap names another"
     silent = Finding("broker", "fail", f"no answer at {target.bootstrap}", fix)

@@ -19,10 +19,9 @@ from streamydb.records.formats import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from confluent_kafka import Message
-
     from streamydb.cli.target import Target
     from streamydb.facade.feed_filter import Wanted
+    from streamydb.kafka.receiving import Message
 
 POLL_S = 0.05
 

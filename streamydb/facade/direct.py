@@ -52,13 +52,7 @@ from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
 from streamydb.facade.looks import retrieve
 from streamydb.facade.payloads import parse, timely
-from streamydb.facade.ports import (
-    LogPosition,
-    LogUnavailableError,
-    ReadModel,
-    Snapshot,
-    TransactionLog,
-)
+from streamydb.facade.ports import LogPosition, ReadModel, Snapshot, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import ReadPoint, in_thread
 from streamydb.facade.services import make_services
@@ -68,6 +62,7 @@ from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
 from streamydb.facade.transactions import executed
 from streamydb.facade.writes import PendingWrite
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 from streamydb.records.generation import said, said_as
@@ -195,7 +190,7 @@ class DirectTransport:
         """Connect, once for all who wait for it; again after a failure.
 
         Raises:
-            LogUnavailableError: Kafka has not answered in time.
+            KafkaUnavailableError: Kafka has not answered in time.
             ClosedError: it was closed meanwhile.
         """
         starting = self._starting
@@ -205,7 +200,7 @@ class DirectTransport:
         if not starting.done():
             await asyncio.wait([starting], timeout=wait_s)
         if not starting.done():
-            raise LogUnavailableError("Kafka does not answer")
+            raise KafkaUnavailableError("Kafka does not answer")
         if starting.cancelled():
             raise ClosedError("The client is closed.")
         starting.result()
@@ -361,7 +356,7 @@ def _translated() -> Generator[None, None, None]:
         yield
     except ProblemError as error:
         raise _problem(error) from error
-    except LogUnavailableError as error:
+    except KafkaUnavailableError as error:
         raise problem("log-unavailable", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
     except ClientError:
         raise

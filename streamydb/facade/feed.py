@@ -21,8 +21,8 @@ from streamydb.errors import RecordError
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ending import Ending
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
-from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.problems import ProblemError, told_of
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.records import Change, ChangeName, Resolved, change_name
 from streamydb.records.expiry import is_removal
 
@@ -151,7 +151,7 @@ class Feed:
         """Start the source, when the first stream wants it, and again when it has ended.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
         async with self._starting:
             if not self._started or self._source.fault() is not None:
@@ -289,7 +289,7 @@ def _failures_told() -> Iterator[None]:
     """Raise the failures of a reader of old changes as problems, which streams end with."""
     try:
         yield
-    except LogUnavailableError as error:
+    except KafkaUnavailableError as error:
         raise ProblemError(
             "log-unavailable", f"{told_of(error)}.", retry_after_s=_RETRY_AFTER_S
         ) from error

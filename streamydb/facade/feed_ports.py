@@ -73,7 +73,7 @@ class StreamSource(Protocol):
         """Publish all records from now on, in the event loop; return the offsets of the first ones.
 
         Raises:
-            LogUnavailableError: Kafka does not answer, or has no such topic.
+            KafkaUnavailableError: Kafka does not answer, or has no such topic.
         """
 
     async def stop(self) -> None:
@@ -87,7 +87,7 @@ class StreamSource(Protocol):
         ``ts_ms``: its commit timestamp, 0 if nobody knows. After ``patience_s`` it is an early one.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
 
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
@@ -96,7 +96,7 @@ class StreamSource(Protocol):
         It stops early at the bounds.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
 
     def fault(self) -> str | None:
@@ -126,7 +126,7 @@ class ChangeSource(Protocol):
 
         Raises:
             ProblemError: snapshot-gone: some of those changes are not kept any more.
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
             RecordError: a change is of a release that this one cannot read.
         """
 

@@ -10,26 +10,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.kafka_tail import (
-    REQUEST_S,
-    ThreadsEndedError,
-    offsets_at,
-    receive,
-    run_in,
-    spans,
-)
 from streamydb.facade.ports import FollowedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.threads import ThreadsEndedError, run_in
 from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import (
+    REQUEST_S,
+    assign,
+    offsets_at,
+    pause,
+    receive,
+    resume,
+    seek,
+    spans,
+)
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress
 from streamydb.records import Resolved
@@ -76,7 +78,7 @@ class ChangeReader:
             newest: the largest seq of what it has met there, resolved or not.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
             ProblemError: snapshot-gone: Kafka has deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes
@@ -102,7 +104,7 @@ class ChangeReader:
         self._counted_s = time.monotonic()
         self._unsure = {n for n, start in starts.items() if start > self._lows[n]}
         self._merger = Merger(len(starts), since)
-        self._consumer.assign([TopicPartition(topic, n, at) for n, at in starts.items()])
+        assign(self._consumer, topic, starts)
 
     def poll(self) -> list[ChangeBatch]:
         """Return the batches that have become complete; waits for a moment if there are none.
@@ -167,7 +169,7 @@ class ChangeReader:
             return False
         self._unsure.discard(number)
         del self._first[number]
-        self._consumer.seek(TopicPartition(self._topic, number, self._lows[number]))
+        seek(self._consumer, self._topic, number, self._lows[number])
         return True
 
     def _check_partitions(self) -> None:
@@ -190,12 +192,11 @@ class ChangeReader:
         """Stop reading partitions that are far ahead, until the others have come after them."""
         for number in self._lows:
             ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
-            place = [TopicPartition(self._topic, number)]
             if ahead and number not in self._paused:
-                self._consumer.pause(place)
+                pause(self._consumer, self._topic, number)
                 self._paused.add(number)
             elif not ahead and number in self._paused:
-                self._consumer.resume(place)
+                resume(self._consumer, self._topic, number)
                 self._paused.discard(number)
 
 

@@ -10,16 +10,15 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from streamydb.errors import ID_REUSED, RecordError
-from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.payloads import time_of_id
-from streamydb.facade.ports import LogFaultError, LogPosition, LogUnavailableError, Missing
+from streamydb.facade.ports import LogPosition, Missing
 from streamydb.facade.result_batch import position_of, result_in
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
+from streamydb.kafka.errors import KafkaException, KafkaUnavailableError, LogFaultError
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, spans
 from streamydb.records import Result
 from streamydb.settings import Settings
 
@@ -28,11 +27,9 @@ __all__ = ["search_result"]
 SEARCH_S: Final = 8.0
 """How long results are searched for one transaction."""
 
-_BATCH: Final = 5_000
 _STRETCH: Final = 50_000
 """Records of a partition that are read at a time on the way back."""
 
-_POLL_S: Final = 0.25
 _RECORD_S: Final = 3.0
 _Span = tuple[int, int]
 
@@ -46,7 +43,7 @@ def search_result(
     the word of whoever made the id, so that without a find there all other results follow.
 
     Raises:
-        LogUnavailableError: Kafka does not answer.
+        KafkaUnavailableError: Kafka does not answer.
         LogFaultError: a result of the id cannot be read by this release.
     """
     names = TopicNames(settings.database)
@@ -59,7 +56,7 @@ def search_result(
         # An id holds the time of its client's clock, which may be ahead of the brokers'.
         return search.run(None if since_ms is None else since_ms - CLOCK_SKEW_MS)
     except KafkaException as error:
-        raise LogUnavailableError(error.args[0].str()) from error
+        raise KafkaUnavailableError(error.args[0].str()) from error
     finally:
         consumer.close()
 
@@ -71,12 +68,12 @@ def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int
     low, high = spans(consumer, topic).get(position.partition, (0, 0))
     if not low <= position.offset < high:
         return None
-    consumer.assign([TopicPartition(topic, position.partition, position.offset)])
+    assign(consumer, topic, {position.partition: position.offset})
     message = consumer.poll(_RECORD_S)
     if message is not None and at_end(message):  # it was trimmed meanwhile
         return None
     if message is None or message.error() is not None:
-        raise LogUnavailableError(f"{topic} cannot be read")
+        raise KafkaUnavailableError(f"{topic} cannot be read")
     stamp: int = message.timestamp()[1]
     return stamp
 
@@ -132,26 +129,12 @@ class _Search:
 
     def _read(self, wanted: Mapping[int, _Span]) -> Result | None:
         """Read the records between offsets, until it is found or the time is up."""
-        left = {number: end for number, (start, end) in wanted.items() if start < end}
         self._firsts_ms = {}
-        self._consumer.assign(
-            [TopicPartition(self._topic, number, wanted[number][0]) for number in left]
-        )
-        while left and self._has_time():
-            for message in receive(self._consumer, _BATCH, _POLL_S):
-                number = message.partition()
-                if at_end(message) and message.offset() >= left.get(number, message.offset() + 1):
-                    del left[number]
-                if message.error() is not None or number not in left:
-                    continue
-                result = None
-                if message.offset() < left[number]:
-                    self._firsts_ms.setdefault(number, message.timestamp()[1])
-                    result = self._looked_at(message)
-                if message.offset() + 1 >= left[number]:
-                    del left[number]
-                if result is not None:
-                    return result
+        for message in SpanReader(self._consumer, self._topic, wanted).records(self._has_time):
+            self._firsts_ms.setdefault(message.partition(), message.timestamp()[1])
+            result = self._looked_at(message)
+            if result is not None:
+                return result
         return None
 
     def _looked_at(self, message: Any) -> Result | None:

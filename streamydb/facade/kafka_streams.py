@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Final
-
-from confluent_kafka import TopicPartition
+from typing import Final
 
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
-from streamydb.facade.kafka_tail import TopicFollower, at_end, offsets_at, receive, run_in, spans
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.threads import run_in
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.columns import Record
+from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import (
+    SpanReader,
+    assign,
+    at_end,
+    offsets_at,
+    receive,
+    spans,
+)
 from streamydb.kafka.strangers import Strangers
 from streamydb.records.emission import is_strange_emission, place_of
 from streamydb.settings import Settings
 
 __all__ = ["KafkaStreams"]
 
-_BATCH: Final = 2_000
 _POLL_S: Final = 0.25
 
 
@@ -48,7 +54,9 @@ class KafkaStreams:
             await run_in(self._executor, self._tail.close)
             self._tail = None
         ends = await run_in(self._executor, self._ends)
-        self._tail = TopicFollower(self._settings, self._topic, ends, self._rows, publish)
+        self._tail = TopicFollower(
+            self._settings, self._topic, ends, lambda records: [*self._rows(records)], publish
+        )
         return ends
 
     async def stop(self) -> None:
@@ -96,12 +104,12 @@ class KafkaStreams:
             at = offsets_at(consumer, self._topic, ts_ms - CLOCK_SKEW_MS)[partition]
             if at <= low:
                 return low
-            probe = TopicPartition(self._topic, partition, min(at, high - 1))
-            consumer.assign([probe])
+            assign(consumer, self._topic, {partition: min(at, high - 1)})
             until = time.monotonic() + patience_s
             while time.monotonic() < until:
                 messages = receive(consumer, 1, _POLL_S)
-                for row in self._records(messages):
+                records = (each for each in messages if each.error() is None)
+                for row in self._rows(records):
                     return at if place_of(row.value)[0] <= seq else low
                 if any(map(at_end, messages)):
                     return low
@@ -110,42 +118,28 @@ class KafkaStreams:
     def _read(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         with closing(reader(self._settings.client_config(), FOLLOWING, eof=True)) as consumer:
             low, _ = spans(consumer, self._topic)[wanted.partition]
-            at, after = max(wanted.begin, low), wanted.after
-            consumer.assign([TopicPartition(self._topic, wanted.partition, at)])
+            begin, after = max(wanted.begin, low), wanted.after
             until = time.monotonic() + bounds.patience_s
+            reading = SpanReader(consumer, self._topic, {wanted.partition: (begin, wanted.end)})
             found: list[StreamRow] = []
             size = 0
-            while at < wanted.end and time.monotonic() < until:
-                messages = receive(consumer, _BATCH, _POLL_S)
-                for row in self._records(messages):
-                    if row.offset >= wanted.end:  # what is beyond is for another
-                        return found, wanted.end
-                    if row.key != wanted.stream:
-                        continue
-                    place = place_of(row.value)
-                    if place <= after:  # again, after a crash of the pipeline
-                        continue
-                    size += len(row.value)
-                    if found and (len(found) >= bounds.records_max or size > bounds.bytes_max):
-                        return found, row.offset
-                    found.append(row)
-                    after = place
-                ends = [each.offset() for each in messages if at_end(each)]
-                ends += [each.offset() + 1 for each in messages if each.error() is None]
-                at = max([at, *ends])
-            return found, min(at, wanted.end)
+            for row in self._rows(reading.records(lambda: time.monotonic() < until)):
+                if row.key != wanted.stream:
+                    continue
+                place = place_of(row.value)
+                if place <= after:  # again, after a crash of the pipeline
+                    continue
+                size += len(row.value)
+                if found and (len(found) >= bounds.records_max or size > bounds.bytes_max):
+                    return found, row.offset
+                found.append(row)
+                after = place
+            return found, min(reading.positions[wanted.partition], wanted.end)
 
-    def _records(self, messages: list[Any]) -> list[StreamRow]:
-        """The records among what a consumer gave."""
-        return self._rows(message for message in messages if message.error() is None)
-
-    def _rows(self, records: Iterable[Record]) -> list[StreamRow]:
-        rows = []
+    def _rows(self, records: Iterable[Record]) -> Iterator[StreamRow]:
         for found in records:
             value = found.value() or b""
             if is_strange_emission(value):
                 self._strangers.pass_over(found.partition(), found.offset())
             else:
-                row = StreamRow(found.partition(), found.offset(), found.key() or b"", value)
-                rows.append(row)
-        return rows
+                yield StreamRow(found.partition(), found.offset(), found.key() or b"", value)

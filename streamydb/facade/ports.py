@@ -11,21 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
-from streamydb.errors import StreamyError
 from streamydb.facade.clocks import Clocks
+from streamydb.kafka.next_records import NextRecord
 from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
 
 __all__ = [
-    "AppendUnknownError",
     "Decided",
     "FollowedModel",
-    "LogFaultError",
     "LogPosition",
-    "LogUnavailableError",
     "Missing",
-    "NextRecord",
     "ReadModel",
     "Resolved",
     "Snapshot",
@@ -33,35 +29,11 @@ __all__ = [
 ]
 
 
-class LogUnavailableError(StreamyError):
-    """Kafka does not answer or refuses; nothing was written."""
-
-
-class LogFaultError(LogUnavailableError):
-    """The log cannot be used; the text is the one of `TransactionLog.fault`, which all may see."""
-
-
-class AppendUnknownError(StreamyError):
-    """It is not known whether a transaction was appended."""
-
-
 class LogPosition(NamedTuple):
     """The place of a record in the log."""
 
     partition: int
     offset: int
-
-
-class NextRecord(NamedTuple):
-    """The offset of the next record of a partition, or of the partition's end if there is none.
-
-    ``ts_ms``: when the record was appended. ``value``: what it holds.
-    """
-
-    offset: int
-    found: bool
-    ts_ms: int = 0
-    value: bytes = b""
 
 
 class Decided(NamedTuple):
@@ -205,7 +177,7 @@ class TransactionLog(Protocol):
         `headers` go into the record beside its value; they mean nothing to the database.
 
         Raises:
-            LogUnavailableError: it was not appended.
+            KafkaUnavailableError: it was not appended.
             AppendUnknownError: nobody knows.
         """
 
@@ -224,7 +196,7 @@ class TransactionLog(Protocol):
         Of the results of before the log was started, only a part counts.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
 
     async def ends(self) -> Mapping[int, int]:
@@ -234,14 +206,14 @@ class TransactionLog(Protocol):
         transaction; `next_records` passes those.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Return the first record at or after a place, for each partition where that was found out.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
 
     def time_ms(self) -> int:

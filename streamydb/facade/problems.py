@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.facade.ports import LogFaultError, LogUnavailableError
+from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.records.problems import PROBLEMS
 
 __all__ = [
@@ -88,7 +88,7 @@ def type_of(slug: str) -> str:
     return f"/problems/{slug}"
 
 
-def told_of(error: LogUnavailableError) -> str:
+def told_of(error: KafkaUnavailableError) -> str:
     """Return what clients are told of the log's failure: a fault's text, else only that there is
     one.
     """

@@ -27,16 +27,11 @@ from streamydb.facade.bounds import Limiter
 from streamydb.facade.coverage import Coverage
 from streamydb.facade.ending import WORK_LEFT_S, Ending
 from streamydb.facade.looks import Looks, retrieve
-from streamydb.facade.ports import (
-    LogUnavailableError,
-    ReadModel,
-    Resolved,
-    Snapshot,
-    TransactionLog,
-)
+from streamydb.facade.ports import ReadModel, Resolved, Snapshot, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.within import within
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.limits import INTEGER_MAX
 
 __all__ = [
@@ -274,7 +269,7 @@ class Reader:
         latest = self._model.latest()
         try:
             ends = await self._ends.look()
-        except LogUnavailableError:
+        except KafkaUnavailableError:
             return
         to_come = sum(max(0, end - latest.offsets.get(n, 0)) for n, end in ends.items())
         if latest.seq > 0 and latest.seq + to_come < floor:

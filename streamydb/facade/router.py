@@ -17,10 +17,10 @@ from streamydb.facade.endpoint import Endpoint
 from streamydb.facade.headers import header_of
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.paths import split_path
-from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.problems import ProblemError, told_of
 from streamydb.facade.queries import NoQuery, QueryForm
 from streamydb.facade.request import Request
+from streamydb.kafka.errors import KafkaUnavailableError
 
 __all__ = ["Route", "Router"]
 
@@ -190,7 +190,7 @@ def _problem_of(error: Exception) -> ProblemError:
     """Return the problem that an exception stands for."""
     if isinstance(error, ProblemError):
         return error
-    if isinstance(error, LogUnavailableError):
+    if isinstance(error, KafkaUnavailableError):
         return ProblemError("log-unavailable", f"{told_of(error)}.", retry_after_s=1)
     if isinstance(error, StreamyError):
         _LOG.warning("the read model failed with %s", type(error).__name__)

@@ -178,7 +178,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedMo
 
     Raises:
         ConfigurationError: see `serve`.
-        LogUnavailableError: Kafka refuses us, or has no such database.
+        KafkaUnavailableError: Kafka refuses us, or has no such database.
         StoreMismatchError: the read model is of an earlier database of that name.
     """
     from streamydb.facade.about import about_database

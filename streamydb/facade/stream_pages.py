@@ -16,7 +16,7 @@ import msgspec
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ending import Ending
 from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
-from streamydb.facade.ports import LogFaultError
+from streamydb.kafka.errors import LogFaultError
 from streamydb.records.emission import partition_of, place_of
 
 __all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "fresh"]
@@ -81,7 +81,7 @@ class StreamFeed:
         """Start the source, when the first reader comes, and again when it has ended.
 
         Raises:
-            LogUnavailableError: Kafka does not answer, or there are no streams.
+            KafkaUnavailableError: Kafka does not answer, or there are no streams.
         """
         async with self._starting:
             if not self._floors or self._source.failed():
@@ -112,7 +112,7 @@ class StreamFeed:
         ``ts_ms``: the commit timestamp of the place, if it is known and has no offset.
 
         Raises:
-            LogUnavailableError: Kafka does not answer, there are no streams, or they cannot be
+            KafkaUnavailableError: Kafka does not answer, there are no streams, or they cannot be
                 followed now.
             ProblemError: overloaded (too many read old records).
         """

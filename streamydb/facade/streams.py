@@ -60,7 +60,7 @@ async def stream_page(
 
     Raises:
         ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded.
-        LogUnavailableError: Kafka does not answer.
+        KafkaUnavailableError: Kafka does not answer.
 
     """
     place, ts_ms = StreamPosition(name), 0

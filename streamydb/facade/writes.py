@@ -23,17 +23,12 @@ from streamydb.facade.headers import Preference
 from streamydb.facade.looks import Looks
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
-from streamydb.facade.ports import (
-    AppendUnknownError,
-    LogPosition,
-    LogUnavailableError,
-    Missing,
-    ReadModel,
-    TransactionLog,
-)
+from streamydb.facade.ports import LogPosition, Missing, ReadModel, TransactionLog
 from streamydb.facade.problems import ProblemError, told_of
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
+from streamydb.kafka.appends import AppendUnknownError
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.records import (
     UNIQUE_PREFIX,
     Failed,
@@ -169,7 +164,7 @@ class TransactionWriter:
             with self._traces.span("append"):
                 async with asyncio.timeout(self._settings.append_timeout_s):
                     position = await self._log.append(txn_id, payload, self._traces.headers())
-        except LogUnavailableError as error:
+        except KafkaUnavailableError as error:
             raise ProblemError(
                 "log-unavailable",
                 f"{told_of(error)}; nothing was appended. Try again later.",
@@ -273,7 +268,7 @@ class TransactionWriter:
 
         Raises:
             ProblemError: forbidden.
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
         if client.may_read("") or self._has_sent(client, result) or (
             await self._is_heard(result.source, client)
@@ -309,7 +304,7 @@ class TransactionWriter:
         """
         try:
             ends = await self._ends.look()
-        except LogUnavailableError:
+        except KafkaUnavailableError:
             return
         if position.offset >= ends.get(position.partition, 0):
             raise ProblemError("transaction-unknown", "The log has no record at this place.")

@@ -6,9 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -29,12 +35,15 @@ __all__ = [
     "LATEST",
     "TIMEOUT_S",
     "TopicDescription",
+    "TopicIdentity",
     "TopicsError",
     "answers",
     "change_settings",
     "cluster",
     "count_partitions",
+    "delete_before",
     "describe_topics",
+    "identity_of",
     "is_told",
     "list_offsets",
     "wait_until",
@@ -81,6 +90,29 @@ class TopicDescription:
     settings: Mapping[str, str]
     beginnings: tuple[int, ...]
     ends: tuple[int, ...]
+
+
+class TopicIdentity(NamedTuple):
+    """Kafka's id of a topic, and its number of partitions; one made anew has another id."""
+
+    topic_id: str
+    partitions: int
+
+
+def identity_of(admin: ContactedAdmin, topic: str, **options: float) -> TopicIdentity:
+    """Return the identity of a topic.
+
+    Args:
+        admin: the client that asks.
+        topic: the topic's name.
+        options: `request_timeout` (seconds), as Confluent's client has it.
+
+    Raises:
+        TopicsError: there is no such topic, or Kafka refuses or does not answer.
+    """
+    asked = admin.describe_topics(TopicCollection([topic]), **options)
+    found = answers(asked, "describe")[topic]
+    return TopicIdentity(str(found.topic_id), len(found.partitions))
 
 
 def describe_topics(
@@ -195,6 +227,29 @@ def list_offsets(
             msg = f"Kafka did not tell an offset of {where}: a broker ended meanwhile; try again"
             raise TopicsError(msg) from TimeoutError()
     return {where.partition: answer for where, answer in listed.items()}
+
+
+def delete_before(
+    admin: ContactedAdmin, topic: str, offsets: Mapping[int, int],
+    *, verb: str = "delete records of", timeout_s: float = TIMEOUT_S,
+) -> dict[int, int]:
+    """Delete the records before an offset of each partition; return the first ones that are left.
+
+    Args:
+        admin: the client that asks.
+        topic: the topic's name.
+        offsets: per partition, the first record that stays.
+        verb: names the action in an error.
+        timeout_s: the time that Kafka may take.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer.
+    """
+    if not offsets:
+        return {}
+    places = [TopicPartition(topic, number, at) for number, at in offsets.items()]
+    done = answers(admin.delete_records(places, request_timeout=timeout_s), verb)
+    return {place.partition: found.low_watermark for place, found in done.items()}
 
 
 def is_told(offset: int) -> bool:

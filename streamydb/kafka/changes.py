@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.kafka.admin import answers, describe_topics
+from streamydb.kafka.admin import describe_topics, identity_of
 from streamydb.kafka.clients import (
     BAD_COMPRESSION,
     CHANGES,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader, Failure
 
 __all__ = [
-    "BATCH_RECORDS_MAX", "GONE", "HOPELESS", "PARTITIONS_CHECK_S", "KafkaSource", "topic_id",
+    "BATCH_RECORDS_MAX", "GONE", "HOPELESS", "PARTITIONS_CHECK_S", "KafkaSource",
 ]  # fmt: skip
 
 BATCH_RECORDS_MAX: Final = 5_000
@@ -53,15 +53,6 @@ HOPELESS: Final = {
 """Errors that waiting does not mend."""
 
 _log = logging.getLogger(__name__)
-
-
-def topic_id(admin: Any, topic: str) -> str:
-    """Kafka's id of a topic: one that is made anew under the same name has another.
-
-    Raises:
-        TopicsError: Kafka does not answer, or refuses.
-    """
-    return str(answers(admin.describe_topics(TopicCollection([topic])), "describe")[topic].topic_id)
 
 
 class KafkaSource:
@@ -94,7 +85,7 @@ class KafkaSource:
             raise self._error("the topic does not exist; create it with `streamydb create`")
         spans = [TopicSpan(*span) for span in zip(found.beginnings, found.ends, strict=True)]
         return Topic(
-            topic_id(admin, self._topic),
+            identity_of(admin, self._topic).topic_id,
             "compact" in found.settings.get("cleanup.policy", ""),
             dict(enumerate(spans)),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewPartitions, NewTopic, TopicMetadata
 
 from streamydb.kafka.admin import (
@@ -17,6 +17,7 @@ from streamydb.kafka.admin import (
     cluster,
     count_partitions,
     describe_topics,
+    identity_of,
     list_offsets,
     wait_until,
 )
@@ -265,20 +266,12 @@ def existing(client_config: Mapping[str, str], names: Iterable[str]) -> list[str
 
 def log_id(client_config: Mapping[str, str], database: str) -> str:
     """Return Kafka's id of the database's log: another log of that name has another one."""
-    return _identity(client_config, TopicNames(database).transactions)[0]
+    return identity_of(administrator(client_config), TopicNames(database).transactions).topic_id
 
 
 def changes_begun(client_config: Mapping[str, str], database: str) -> dict[str, int]:
     """Return Kafka's id of the topic of the changes, and how many partitions it has now."""
-    return dict([_identity(client_config, TopicNames(database).changes)])
-
-
-def _identity(client_config: Mapping[str, str], name: str) -> tuple[str, int]:
-    """Kafka's id of a topic, and how many partitions it has."""
-    admin = administrator(client_config)
-    asked = admin.describe_topics(TopicCollection([name]))
-    found = answers(asked, "describe")[name]
-    return str(found.topic_id), len(found.partitions)
+    return dict([identity_of(administrator(client_config), TopicNames(database).changes)])
 
 
 def describe(client_config: Mapping[str, str], database: str) -> dict[str, TopicDescription]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.kafka.clients import BAD_COMPRESSION, PARTITION_EOF, WHOLE_TOPICS, reader
+from streamydb.kafka.clients import BAD_COMPRESSION, WHOLE_TOPICS, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.receiving import assign, at_end, receive
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -129,9 +130,7 @@ class TopicReader:
         self.positions = {n: max(0, offset) for n, offset in offsets.items()}
         # As a number, also the first one: for OFFSET_BEGINNING the client must know the partition's
         # leader, and waits for half a second until it does.
-        self._consumer.assign(
-            [TopicPartition(self.topic, number, at) for number, at in self.positions.items()]
-        )
+        assign(self._consumer, self.topic, self.positions)
 
     def batch(self, timeout_s: float = POLL_S) -> list[Message]:
         """The next records of all assigned partitions, each partition's in order; may be empty.
@@ -140,19 +139,14 @@ class TopicReader:
             ReadingError: this user may not read them (any more), the client has ended, or a batch
                 cannot be unpacked.
         """
-        first = self._consumer.poll(timeout_s)
-        if first is None:
-            return []
-        # what is there already: with a timeout, `consume` waits until the batch is full
-        messages: list[Message] = [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
         records: list[Message] = []
         positions = self.positions
-        for message in messages:
+        for message in receive(self._consumer, BATCH_RECORDS_MAX, timeout_s):
             error = message.error()
             if error is None:
                 records.append(message)
                 positions[_known(message.partition())] = _known(message.offset()) + 1
-            elif error.code() == PARTITION_EOF:
+            elif at_end(message):
                 number = _known(message.partition())
                 positions[number] = max(positions[number], _known(message.offset()))
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:

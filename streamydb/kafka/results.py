@@ -8,12 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.kafka.clients import FOLLOWING, reader
-from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import assign_ends, receive
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
 
@@ -131,16 +132,7 @@ class ResultReader:
     def _assign_ends(self, patience_s: float) -> None:
         """Be assigned all partitions, each from its present end on."""
         try:
-            consumer = self._consumer
-            found = metadata(consumer, self._topic, patience_s)
-            topic = found.topics[self._topic]
-            if topic.error is not None:
-                raise KafkaException(topic.error)  # noqa: TRY301 - as list_topics itself does
-            places = []
-            for number in sorted(topic.partitions):
-                _, end = watermarks(consumer, self._topic, number, patience_s)
-                places.append(TopicPartition(self._topic, number, end))
-            self._consumer.assign(places)
+            assign_ends(self._consumer, [self._topic], patience_s)
         except RefusedError:
             self._consumer.close()
             raise
@@ -155,14 +147,12 @@ class ResultReader:
     def _run(self) -> None:
         """Follow the topic until closed."""
         while not self._stop.is_set():
-            first = self._consumer.poll(_POLL_S)
-            if first is None:
-                continue
-            messages = [first, *self._consumer.consume(_BATCH, timeout=0)]
-            with self._came:
-                for message in messages:
-                    self._take(message)
-                self._came.notify_all()
+            messages = receive(self._consumer, _BATCH, _POLL_S)
+            if messages:
+                with self._came:
+                    for message in messages:
+                        self._take(message)
+                    self._came.notify_all()
 
     def _take(self, message: Any) -> None:
         """Take in one record or error."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from streamydb.kafka.admin import (
-    TIMEOUT_S,
-    answers,
     change_settings,
     cluster,
+    delete_before,
     describe_topics,
     list_offsets,
 )
@@ -57,15 +55,8 @@ def drop_before(
     admin = administrator(client_config)
     asked = list_offsets(admin, topic, read, OffsetSpec.for_timestamp(before_ms))
     ends = {n: found.offset if found.offset >= 0 else read[n] for n, found in asked.items()}
-    places = [
-        TopicPartition(topic, number, min(end, read[number]))
-        for number, end in ends.items()
-        if min(end, read[number]) > 0
-    ]
-    if not places:
-        return {}
-    done = answers(admin.delete_records(places, request_timeout=TIMEOUT_S), "delete records of")
-    return {place.partition: found.low_watermark for place, found in done.items()}
+    least = {number: min(end, read[number]) for number, end in ends.items()}
+    return delete_before(admin, topic, {number: at for number, at in least.items() if at > 0})
 
 
 def is_synced(client_config: Mapping[str, str], database: str) -> bool:

@@ -12,9 +12,8 @@ import logging
 from collections.abc import Mapping
 from typing import Self
 
-from confluent_kafka import KafkaException
-
 from streamydb.kafka.clients import PROGRESS, appender
+from streamydb.kafka.errors import KafkaException
 from streamydb.key_processor.state import NOT_YET
 
 __all__ = ["Announcer"]

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicCollection
-
+from streamydb.kafka.admin import TopicsError, identity_of
 from streamydb.kafka.checks import changes_grew
 from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.errors import KafkaException
 from streamydb.pipeline.background import Background
 
 __all__ = ["GrowthWatch"]
@@ -54,16 +54,12 @@ class GrowthWatch(Background):
         """Look until it has grown, or is another one."""
         admin = administrator(self._connection)
         while self.failure is None and not self._stop.wait(_INTERVAL_S):
-            with suppress(KafkaException, TimeoutError):  # Kafka is away: it is asked again
+            with suppress(KafkaException, TopicsError):  # Kafka is away: it is asked again
                 self._look(admin)
 
     def _look(self, admin: ContactedAdmin) -> None:
-        asked = admin.describe_topics(
-            TopicCollection([self._topic]), request_timeout=_ANSWER_S
-        )
-        found = asked[self._topic].result(_ANSWER_S)
-        present = len(found.partitions)
-        if str(found.topic_id) != self._known:
-            self.failure = self._made_anew(str(found.topic_id))
+        topic_id, present = identity_of(admin, self._topic, request_timeout=_ANSWER_S)
+        if topic_id != self._known:
+            self.failure = self._made_anew(topic_id)
         elif present > self._partitions:
             self.failure = str(changes_grew(self._topic, self._partitions, present))

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import msgspec
 import psutil
-from confluent_kafka import KafkaException
 
 from streamydb.errors import StreamyError
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import PackedError, ReadingError, TopicReader
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX

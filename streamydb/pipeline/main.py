@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from confluent_kafka import KafkaException
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -21,11 +20,13 @@ from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.checks import changes_lack
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import changes_begun
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.positions import written_until
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.local.exposition import serve
 from streamydb.local.logs import keep_short
 from streamydb.local.shard_files import own_caches
@@ -65,7 +66,6 @@ from streamydb.pipeline.sampler import LogSampler
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.begins import Begins
 from streamydb.sorter.log_end import LogEnd
 

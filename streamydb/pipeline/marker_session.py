@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-from streamydb.kafka.clients import FOLLOWING, LOG, MSG_TIMED_OUT, PARTITION_EOF, appender, reader
+from streamydb.kafka.clients import FOLLOWING, LOG, MSG_TIMED_OUT, appender, reader
 from streamydb.kafka.connection import metadata
+from streamydb.kafka.errors import KafkaError, KafkaException
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import assign, at_end, receive
 from streamydb.kafka.tail import LogTails, find_starts
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer.core import Sequencer
@@ -152,8 +152,7 @@ class MarkerSession:
         It looks the topic up first: one that it does not know yet it would read a second later.
         """
         self._consumer.list_topics(self._topic, timeout=_REQUEST_S)
-        places = [TopicPartition(self._topic, number, at) for number, at in self._next.items()]
-        self._consumer.assign(places)
+        assign(self._consumer, self._topic, self._next)
 
     def _step(self) -> None:
         """Write a round if one is due, then read what comes until the next may be due."""
@@ -197,23 +196,21 @@ class MarkerSession:
 
     def _read(self, timeout_s: float) -> None:
         """Take in what has come, waiting up to `timeout_s` seconds for the first record."""
-        first = self._consumer.poll(timeout_s)
-        while first is not None:
-            batch = [first, *self._consumer.consume(_BATCH, timeout=0)]
+        batch = receive(self._consumer, _BATCH, timeout_s)
+        while batch:
             for message in batch:
                 self._observe(message)
-            first = self._consumer.poll(0) if len(batch) > _BATCH else None
+            batch = receive(self._consumer, _BATCH, 0) if len(batch) == _BATCH else []
 
     def _observe(self, message: Any) -> None:
         """Take in one record."""
         number = message.partition()
-        error = message.error()
-        if error is not None:
-            if error.code() != PARTITION_EOF:
-                raise KafkaException(error)
+        if at_end(message):
             if self._tail is not None:
                 self._tail.at_end(number)
             return
+        if message.error() is not None:
+            raise KafkaException(message.error())
         self._loop.records += 1
         offset, stamp = message.offset(), message.timestamp()[1]
         if offset < self._next[number]:

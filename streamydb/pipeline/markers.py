@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException
-
+from streamydb.kafka.errors import KafkaError, KafkaException
 from streamydb.local.signals import stop_event
 from streamydb.pipeline.marker_session import MarkerSession, MarkerStatus
 from streamydb.settings import Settings

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Final, Self
 
-from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry, Gauge
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.admin import LATEST, cluster, count_partitions, list_offsets
 from streamydb.kafka.clients import ContactedAdmin, administrator
 from streamydb.kafka.clock import log_time
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.background import Background
 from streamydb.pipeline.markers import MarkerLoop

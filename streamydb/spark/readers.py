@@ -164,10 +164,11 @@ def _source(
 
 def _topic_id(place: Settings) -> str:
     """Kafka's id of the changes topic."""
-    from streamydb.kafka.changes import topic_id
+    from streamydb.kafka.admin import identity_of
     from streamydb.kafka.clients import administrator
 
-    return topic_id(administrator(place.client_config()), TopicNames(place.database).changes)
+    admin = administrator(place.client_config())
+    return identity_of(admin, TopicNames(place.database).changes).topic_id
 
 
 def _deduplicated(frame: DataFrame, topic_id: str) -> DataFrame:

@@ -16,16 +16,12 @@ from collections.abc import Callable, Mapping
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.feed import change_event
 from streamydb.facade.feed_ports import ChangeBatch
-from streamydb.facade.ports import (
-    AppendUnknownError,
-    Decided,
-    LogPosition,
-    LogUnavailableError,
-    Missing,
-    NextRecord,
-)
+from streamydb.facade.ports import Decided, LogPosition, Missing
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex
+from streamydb.kafka.appends import AppendUnknownError
+from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.kafka.next_records import NextRecord
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result
@@ -171,7 +167,7 @@ class MemoryLog:
         if self.stalled is not None:
             await self.stalled.wait()
         if self.refusing:
-            raise LogUnavailableError("the log is down")
+            raise KafkaUnavailableError("the log is down")
 
 
 class MemoryDatabase:

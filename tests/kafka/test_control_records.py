@@ -17,12 +17,13 @@ from streamydb.facade.feed_ports import PageBounds, StreamSpan
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.ports import Missing, NextRecord
+from streamydb.facade.ports import Missing
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.changes import KafkaSource
-from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics
+from streamydb.kafka.next_records import NextRecord
+from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import scenario, until

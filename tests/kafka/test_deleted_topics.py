@@ -11,13 +11,13 @@ import pytest
 
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
-from streamydb.facade.ports import LogFaultError
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.admin import cluster
 from streamydb.kafka.clients import MESSAGES, administrator, appender
+from streamydb.kafka.errors import LogFaultError
+from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.pipeline import main
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.standby.kafka import DigestRecord, SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import scenario, until

@@ -8,10 +8,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from streamydb.facade import FacadeSettings, kafka_tail
+from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.ports import LogPosition
-from streamydb.kafka import TopicNames, create
+from streamydb.kafka import TopicNames, create, follower
 from streamydb.kafka.admin import cluster, count_partitions
 from streamydb.kafka.clients import administrator
 from streamydb.records import Result, encode_result
@@ -42,7 +42,7 @@ async def test_a_facade_reads_results_in_partitions_that_came_later(
     bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both those that a write waits for, and those that strong reads have to show."""
-    monkeypatch.setattr(kafka_tail, "_GROWTH_S", 0.1)
+    monkeypatch.setattr(follower, "_GROWTH_S", 0.1)
     settings = Settings(database=database, bootstrap=bootstrap)
     connection = settings.client_config()
     create(connection, database)
@@ -53,7 +53,7 @@ async def test_a_facade_reads_results_in_partitions_that_came_later(
         await asyncio.to_thread(answer, settings, topic, 0, 1)
         assert (await log.result("t1", LogPosition(0, 1))).seq == 1
         present = await log.published()
-        new = len(log._tail.partitions()) if log._tail else 0
+        new = len(log._results.partitions())
         admin = administrator(connection)
         grown = admin.create_partitions([NewPartitions(topic, new + 1)])
         await asyncio.to_thread(grown[topic].result, 30)

@@ -15,13 +15,13 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.errors import SnapshotError
-from streamydb.facade.kafka_tail import TopicFollower
-from streamydb.facade.ports import LogFaultError
 from streamydb.kafka import create
 from streamydb.kafka.admin import answers
 from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.errors import LogFaultError
+from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.roles import apply
 from streamydb.testing.in_process import scenario, until

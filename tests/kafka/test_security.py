@@ -18,8 +18,6 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.errors import SnapshotError
-from streamydb.facade.kafka_tail import spans
-from streamydb.facade.ports import LogUnavailableError
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
 from streamydb.kafka.admin import answers
 from streamydb.kafka.appender import TopicAppender
@@ -35,8 +33,10 @@ from streamydb.kafka.clients import (
 )
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import add_shared, existing
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.producer import Producer
 from streamydb.kafka.reader import ReadingError, TopicReader
+from streamydb.kafka.receiving import spans
 from streamydb.kafka.results import ResultReader
 from streamydb.kafka.roles import apply
 from streamydb.kafka.source import SourceError
@@ -265,7 +265,7 @@ class TestRefusals:
         with pytest.raises(RefusedError) as results:
             ResultReader(settings)
         consumer = reader(settings.client_config(), FOLLOWING)
-        with pytest.raises(LogUnavailableError) as tail:
+        with pytest.raises(KafkaUnavailableError) as tail:
             spans(consumer, "t")
         consumer.close()
         with MarkerLoop(settings) as loop:

@@ -12,9 +12,9 @@ import pytest
 from streamydb.facade import FacadeSettings
 from streamydb.facade.feed_ports import PageBounds, StreamSpan
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.ports import LogUnavailableError
 from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
 from tests.support.strange import STRANGE
@@ -119,6 +119,6 @@ async def test_a_read_ends_when_its_patience_does(bootstrap: str, database: str)
 @scenario
 async def test_a_database_without_streams(bootstrap: str, database: str) -> None:
     source = KafkaStreams(Settings(database=database, bootstrap=bootstrap), FacadeSettings())
-    with pytest.raises(LogUnavailableError, match="streams"):
+    with pytest.raises(KafkaUnavailableError, match="streams"):
         await StreamFeed(source, 1, 1).page(StreamPosition("a.b"), PAGE, 0)
     await source.stop()

@@ -390,7 +390,7 @@ class _Producer(_Client):
 class _Admin(_Client):
     """An administration client."""
 
-    def describe_topics(self, asked: Any) -> dict[str, Future[Any]]:
+    def describe_topics(self, asked: Any, **_: float) -> dict[str, Future[Any]]:
         ids, topics = self.kafka.ids, self.kafka.topics
         return {
             name: _done(SimpleNamespace(topic_id=ids[name], partitions=topics.get(name, [])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamydb.pipeline.standby.kafka import DigestRecord
+from streamydb.kafka.shared_topics import DigestRecord
 from streamydb.records.control import Message
 from streamydb.records.rulings import Fault, Rulings
 

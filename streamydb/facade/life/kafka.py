@@ -8,12 +8,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
 from msgspec import UNSET
 
 from streamydb.columns.messages import Feedback, plan_of
 from streamydb.errors import RecordError
-from streamydb.facade.kafka_tail import at_end, offsets_at, receive, spans
 from streamydb.facade.life.evidence import (
     Evidence,
     Member,
@@ -23,10 +21,12 @@ from streamydb.facade.life.evidence import (
     ToldResolved,
     ToldResult,
 )
-from streamydb.facade.ports import LogPosition, LogUnavailableError
+from streamydb.facade.ports import LogPosition
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.digests import beside
+from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import SpanReader, offsets_at, spans
 from streamydb.records import (
     Change,
     ChangeName,
@@ -53,8 +53,6 @@ APPENDS_SHOWN_MAX: Final = 1_000
 
 _PART_S: Final = 3.0
 """How long is looked for each part of a life."""
-_BATCH: Final = 5_000
-_POLL_S: Final = 0.25
 _BEFORE_MS: Final = 3_000
 """Outputs of one micro-batch are written within this time of each other, and after the append."""
 _LOOK_BACK: Final = 500
@@ -84,7 +82,7 @@ def collect(connection: Mapping[str, str], database: str, result: Result) -> Evi
         for part, look in looks.items():
             try:
                 look()
-            except (LogUnavailableError, KafkaException) as fault:
+            except (KafkaUnavailableError, KafkaException) as fault:
                 search.missing(part, str(fault))
     finally:
         search.close()
@@ -114,23 +112,11 @@ class _Search:
         self, topic: str, places: Mapping[int, tuple[int, int]]
     ) -> Iterator[Any]:
         """Yield the records from one offset to before another, as long as there is time."""
+        deadline_s = time.monotonic() + _PART_S
         self._late = False
-        deadline = time.monotonic() + _PART_S
-        left = {number: end for number, (start, end) in places.items() if start < end}
-        self._consumer.assign(
-            [TopicPartition(topic, number, places[number][0]) for number in left]
-        )
-        while left and time.monotonic() < deadline:
-            for message in receive(self._consumer, _BATCH, _POLL_S):
-                number, offset = message.partition(), message.offset()
-                if number not in left or not (message.error() is None or at_end(message)):
-                    continue
-                whole = message.error() is None and offset < left[number]
-                if offset + (not at_end(message)) >= left[number]:
-                    del left[number]
-                if whole:
-                    yield message
-        self._late = bool(left)
+        reading = SpanReader(self._consumer, topic, places)
+        yield from reading.records(lambda: time.monotonic() < deadline_s)
+        self._late = bool(reading.unread)
 
     def _since(self, topic: str, time_ms: int) -> Iterator[Any]:
         """Yield the records that were written from a time on, as long as there is time."""

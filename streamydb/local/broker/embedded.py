@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from confluent_kafka import KafkaException
-
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka.clients import administrator
+from streamydb.kafka.errors import KafkaException
 from streamydb.local import class_data
 from streamydb.local import jars as jar_cache
 from streamydb.local.broker import config

@@ -17,15 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.clients import SHARED, reader
 from streamydb.kafka.connection import watermarks
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.key_processor.base import Base
 from streamydb.local.shard_files import shard_folder
 from streamydb.pipeline.background import Background
@@ -36,7 +37,6 @@ from streamydb.pipeline.realtime.life import GearEnded, GearLife, GearStart
 from streamydb.pipeline.realtime.pace import Pace
 from streamydb.pipeline.realtime.report import GearReports, Reach
 from streamydb.pipeline.realtime.shifting import LogSample, Shifting
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.control import Handover
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME, GearStatus
 

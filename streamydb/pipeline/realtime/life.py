@@ -24,6 +24,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import StreamyError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
+from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.key_processor.base import Base
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.config import PipelineConfig
@@ -36,7 +37,6 @@ from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.control import gear_of

@@ -18,15 +18,15 @@ from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
-from streamydb.pipeline.standby.actions import Action, Play, Say
-from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
-from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import (
+from streamydb.kafka.shared_topics import (
     MESSAGES_MAX,
     DigestRecord,
     SharedTopics,
     SharedTopicsError,
 )
+from streamydb.pipeline.standby.actions import Action, Play, Say
+from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
+from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.control import Audited, Beat, Message
 from streamydb.records.gears import GearStatus

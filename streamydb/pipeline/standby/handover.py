@@ -12,7 +12,7 @@ from streamydb.errors import StreamyError
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.creation import existing
 from streamydb.kafka.reader import ReadingError, TopicReader
-from streamydb.pipeline.standby.kafka import MESSAGES_MAX, SharedTopics
+from streamydb.kafka.shared_topics import MESSAGES_MAX, SharedTopics
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.pipeline.standby.position import Rank
 from streamydb.records.control import (

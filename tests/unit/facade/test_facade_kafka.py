@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartition
 
-from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
+from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_results, kafka_search
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
-from streamydb.facade.ports import AppendUnknownError, LogPosition, LogUnavailableError, Missing
-from streamydb.kafka import TopicsError
+from streamydb.facade.ports import LogPosition, Missing
+from streamydb.kafka import TopicsError, ends
 from streamydb.kafka.admin import LATEST, list_offsets
-from streamydb.kafka.appends import Appended, AppendError
+from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import UNKNOWN_PARTITION
+from streamydb.kafka.ends import TopicEnds
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.read_model import StoreMismatchError
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Resolved, Result, encode_resolved
@@ -256,7 +258,7 @@ class FakeTail:
 
 def log_of(producer: FakeProducer | None, fault: str | None = None) -> Any:
     log: Any = kafka.KafkaLog(Settings(), FacadeSettings())
-    log._producer, log._tail = producer, FakeTail(fault)
+    log._producer, log._results._tail = producer, FakeTail(fault)
     return log
 
 
@@ -289,9 +291,9 @@ class Broken:
 
 def test_a_read_model_of_an_earlier_database_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its seqs would be taken for those of the present one."""
-    monkeypatch.setattr(kafka, "reader", lambda *_: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(kafka, "spans", lambda *_: {0: (0, 7)})
-    monkeypatch.setattr(kafka, "changes_begun", lambda *_: {"present": 2})
+    monkeypatch.setattr(kafka_results, "reader", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(kafka_results, "spans", lambda *_: {0: (0, 7)})
+    monkeypatch.setattr(kafka_results, "changes_begun", lambda *_: {"present": 2})
     for followed in ("present", "", "earlier"):
         progress = TopicProgress(followed)
         model: Any = SimpleNamespace(folder="here", progress=lambda known=progress: known)
@@ -302,14 +304,15 @@ def test_a_read_model_of_an_earlier_database_is_not_served(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("partitions", "offset"), [(1, OFFSET_INVALID), (0, 7)])
-def test_ends_that_were_not_told_are_no_ends(partitions: int, offset: int) -> None:
+def test_ends_that_were_not_told_are_no_ends(
+    partitions: int, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A strong read that took them for ends would not wait for anything."""
-    log = kafka.KafkaLog(Settings(database="bank", bootstrap="127.0.0.1:1"), FacadeSettings())
-    log._ends = Broken(partitions, offset)  # type: ignore[assignment]
-    with pytest.raises(LogUnavailableError):
-        log._look("t")
-    log._ends = Broken(2, 7)  # type: ignore[assignment]
-    assert log._look("t") == {0: 7, 1: 7}
+    monkeypatch.setattr(ends, "reader", lambda *_: Broken(partitions, offset))
+    with pytest.raises(KafkaUnavailableError):
+        TopicEnds({}).look("t")
+    monkeypatch.setattr(ends, "reader", lambda *_: Broken(2, 7))
+    assert TopicEnds({}).look("t") == {0: 7, 1: 7}
 
 
 def test_no_offset_is_taken_for_one_elsewhere_either() -> None:
@@ -330,14 +333,14 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
         log_of(FakeProducer(Appended(0, 7, 1), at_once=True), "Kafka does not answer"),
         log_of(None),
     ):
-        with pytest.raises(LogUnavailableError):
+        with pytest.raises(KafkaUnavailableError):
             await log.append("a", b"{}")
     unknown = log_of(FakeProducer(AppendError("late"), at_once=False))
     with pytest.raises(AppendUnknownError):
         await unknown.append("a", b"{}")
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log_of(None, "Kafka does not answer").ends()
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log_of(None, "Kafka does not answer").published()
 
 
@@ -370,7 +373,9 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = log_of(None)
-    log._ends = asked = FakeEnds({0: 5})
+    asked = FakeEnds({0: 5})
+    monkeypatch.setattr(ends, "reader", lambda *_: asked)
+    log._ends = TopicEnds({})
     assert await log.ends() == {0: 5}
     asked.ends = {0: 6, 1: 1}
     assert await log.ends() == {0: 6, 1: 1}
@@ -383,12 +388,12 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
         asked.errors = [passing]
         assert await log.ends() == {0: 1}, "it asks again while a leader changes"
     asked.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log.ends()
-    monkeypatch.setattr(kafka, "REQUEST_S", 0.01)
+    monkeypatch.setattr(ends, "REQUEST_S", 0.01)
     asked.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 100
-    with pytest.raises(LogUnavailableError, match="no leader"):
+    with pytest.raises(KafkaUnavailableError, match="no leader"):
         await log.ends()
     asked.errors, asked.ends = [], {}
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(KafkaUnavailableError):
         await log.ends()

@@ -18,13 +18,13 @@ from streamydb.facade.changes import events
 from streamydb.facade.feed import Feed
 from streamydb.facade.feed_filter import wanted_of
 from streamydb.facade.kafka_changes import ChangeReader, KafkaChanges
-from streamydb.facade.kafka_next import NextRecords
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.ports import LogPosition, Missing, NextRecord
+from streamydb.facade.ports import LogPosition, Missing
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.next_records import NextRecord, NextRecords
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress, TopicProgress
 from streamydb.read_model.progress import Resolved as Progress

@@ -10,7 +10,7 @@ import pytest
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Feed
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
-from streamydb.facade.ports import LogUnavailableError
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.testing.in_process import scenario
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryChanges
@@ -66,7 +66,7 @@ class Unreadable(MemoryChanges):
 @pytest.mark.parametrize(
     ("fault", "slug", "detail"),
     [
-        (LogUnavailableError("broker 10.0.0.1"), "log-unavailable", "Kafka does not answer."),
+        (KafkaUnavailableError("broker 10.0.0.1"), "log-unavailable", "Kafka does not answer."),
         (
             RecordError(FAULT), "not-ready",
             f"The changes cannot be followed: {FAULT}. {AGAIN}",

@@ -23,9 +23,9 @@ from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Caller, Tokens
 from streamydb.facade.feed_ports import PageBounds, StreamRow
-from streamydb.facade.ports import LogFaultError
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.stream_pages import EmittedPage, StreamFeed, StreamPosition
+from streamydb.kafka.errors import LogFaultError
 from streamydb.procedures.modules import compile_module
 from streamydb.records.emission import partition_of
 from streamydb.testing.clients import Kind, MemoryHost

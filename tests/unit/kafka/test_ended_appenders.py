@@ -17,7 +17,7 @@ from streamydb.kafka.clients import LOG, ContactedProducer, appender
 from streamydb.kafka.librdkafka import library_path
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Producer
-from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
+from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.records.control import Beat
 from streamydb.settings import Settings
 

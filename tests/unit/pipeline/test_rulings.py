@@ -16,6 +16,7 @@ from streamydb.columns import program as p
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline import desk as ruling
 from streamydb.pipeline import restarts
 from streamydb.pipeline.desk import Desk, EarlierRulings
@@ -24,7 +25,6 @@ from streamydb.pipeline.standby import coordinator
 from streamydb.pipeline.standby.actions import Play
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.control import LeaderClaim
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (

@@ -12,9 +12,9 @@ from streamydb.columns.messages import Audit, Role
 from streamydb.columns.readers import FEEDBACK
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
+from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics, SharedTopicsError
 from streamydb.records.control import Audited, Beat, LeaderClaim, Message
 from streamydb.records.ruling_records import Fence, encode_ruling
 from streamydb.records.rulings import Book, Fault, ruling_of

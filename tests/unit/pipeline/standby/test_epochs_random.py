@@ -14,9 +14,9 @@ import pytest
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.ruling_records import Fence, decode_ruling

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from streamydb.cli.handover import _pause
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby import handover
 from streamydb.pipeline.standby.handover import Handed, Standbys
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.records.control import Beat, Following, Message
 

@@ -11,11 +11,11 @@ from streamydb.columns.messages import Audit
 from streamydb.columns.readers import FEEDBACK
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.actions import Play, Say, Times
 from streamydb.pipeline.standby.agreement import Disagreement
 from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.control import (
     Audited,

@@ -17,10 +17,10 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
+from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.kafka import SharedTopics
 from streamydb.records.control import (
     Audited,
     Beat,

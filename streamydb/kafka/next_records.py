@@ -7,19 +7,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaException, TopicPartition
-
-from streamydb.facade.kafka_tail import REQUEST_S, at_end, receive
-from streamydb.facade.ports import LogUnavailableError, NextRecord
 from streamydb.kafka.clients import NEXT_RECORDS, reader
+from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
+from streamydb.kafka.receiving import REQUEST_S, assign, at_end, receive
 from streamydb.settings import Settings
 
-__all__ = ["NextRecords"]
+__all__ = ["NextRecord", "NextRecords"]
 
 _POLL_S: Final = 0.1
 _BATCH: Final = 100
+
+
+class NextRecord(NamedTuple):
+    """The offset of the next record of a partition, or of the partition's end if there is none.
+
+    ``ts_ms``: when the record was appended. ``value``: what it holds.
+    """
+
+    offset: int
+    found: bool
+    ts_ms: int = 0
+    value: bytes = b""
 
 
 class NextRecords:
@@ -43,13 +53,13 @@ class NextRecords:
         """Return the first record at or after each place; waits for Kafka, for a bounded time.
 
         Raises:
-            LogUnavailableError: Kafka does not answer.
+            KafkaUnavailableError: Kafka does not answer.
         """
         with self._lock:
             try:
                 return self._find(places)
             except KafkaException as error:
-                raise LogUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
+                raise KafkaUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
 
     def close(self) -> None:
         """Disconnect."""
@@ -62,7 +72,7 @@ class NextRecords:
         if self._consumer is None:
             self._consumer = reader(self._settings.client_config(), NEXT_RECORDS, eof=True)
         consumer = self._consumer
-        consumer.assign([TopicPartition(self._topic, n, at) for n, at in places.items()])
+        assign(consumer, self._topic, places)
         found: dict[int, NextRecord] = {}
         ends_s = time.monotonic() + REQUEST_S
         try:
@@ -78,5 +88,5 @@ class NextRecords:
         finally:
             consumer.unassign()
         if not found:
-            raise LogUnavailableError(f"{self._topic} cannot be read")
+            raise KafkaUnavailableError(f"{self._topic} cannot be read")
         return found

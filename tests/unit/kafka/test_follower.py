@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from streamydb.facade import kafka_tail
-from streamydb.facade.ports import LogFaultError
 from streamydb.facade.result_batch import batch_of
+from streamydb.facade.threads import run_in
+from streamydb.kafka import follower
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.records import Result, encode_result
 from streamydb.records.result import Source
@@ -53,14 +54,14 @@ def result(n: int) -> bytes:
 @scenario
 async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Columns(20)
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
-    monkeypatch.setattr(kafka_tail, "_BATCH", 1)
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(follower, "_BATCH", 1)
     taken: list[Any] = []
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 3}, batch_of, taken.extend)
+    tail = follower.TopicFollower(Settings(), "t", {0: 3}, batch_of, taken.extend)
     await until(lambda: sum(len(each.ids) for each in taken) == 17)
     assert [txn_id for each in taken for txn_id in each.ids] == [b"%d" % n for n in range(3, 20)]
     with ThreadPoolExecutor(1) as executor:
-        await kafka_tail.run_in(executor, tail.close)
+        await run_in(executor, tail.close)
     assert reader.closed
     assert tail.fault is None
 
@@ -69,8 +70,8 @@ async def test_a_tail_hands_over_in_order_and_ends(monkeypatch: pytest.MonkeyPat
 async def test_what_is_passed_has_been_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though what was taken before is still under way."""
     reader = Columns(3)
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
-    monkeypatch.setattr(kafka_tail, "_BATCH", 1)
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(follower, "_BATCH", 1)
     prepared: list[int] = []
     taken: list[int] = []
     goes_on = False
@@ -84,7 +85,7 @@ async def test_what_is_passed_has_been_prepared(monkeypatch: pytest.MonkeyPatch)
             yield
         taken.extend(rows)
 
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, prepare, take)
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, prepare, take)
     await tail.passed({0: 3})
     assert (prepared, taken) == ([0, 1, 2], [])
     goes_on = True
@@ -101,9 +102,9 @@ async def test_what_is_passed_has_been_prepared(monkeypatch: pytest.MonkeyPatch)
 @scenario
 async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Columns(9)
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
-    monkeypatch.setattr(kafka_tail, "_BATCH", 1)
-    monkeypatch.setattr(kafka_tail, "_HANDED_MAX", 2)
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(follower, "_BATCH", 1)
+    monkeypatch.setattr(follower, "_HANDED_MAX", 2)
     prepared: list[int] = []
 
     def take(_: int) -> Iterator[None]:
@@ -114,7 +115,7 @@ async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPat
         prepared.extend(records.offsets.tolist())
         return len(prepared)
 
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, prepare, take)
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, prepare, take)
     await tail.passed({0: 2})
     await asyncio.sleep(0.05)
     assert prepared == [0, 1, 2]  # the third waits for room
@@ -133,8 +134,8 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
     def go_on() -> None:
         now[0] += 2
 
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(0))
-    monkeypatch.setattr(kafka_tail, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: Columns(0))
+    monkeypatch.setattr(follower, "perf_counter", lambda: now[0])
     turns: list[list[int]] = [[]]
 
     def take(rows: range) -> Iterator[None]:
@@ -151,7 +152,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
                 now[0] += others_take
             await asyncio.sleep(0)
 
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
     async with asyncio.timeout(30):
         await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13), {}))
     assert [each for turn in turns for each in turn] == [*range(13)]
@@ -161,12 +162,12 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
 
 @scenario
 async def test_a_tail_whose_taker_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: Columns(1))
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: Columns(1))
 
     def fail(_: Any) -> None:
         raise KeyError("hush")
 
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, fail)
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, batch_of, fail)
     await until(lambda: tail.fault is not None)
     assert tail.fault == "t cannot be followed (KeyError)"
     await asyncio.to_thread(tail.close)
@@ -205,10 +206,10 @@ async def test_a_tail_that_may_not_read_any_more_says_so_until_it_may(
     monkeypatch: pytest.MonkeyPatch, code: int, number: int, why: str
 ) -> None:
     reader = Forbidden()
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
-    monkeypatch.setattr(kafka_tail, "_PROBE_S", 0)
-    monkeypatch.setattr(kafka_tail.TopicFollower, "_partitions_now", lambda _: {0})
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(follower, "_PROBE_S", 0)
+    monkeypatch.setattr(follower.TopicFollower, "_partitions_now", lambda _: {0})
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
     waits = asyncio.create_task(tail.passed({0: 1}))
     await asyncio.sleep(0)
     reader.allowed = False
@@ -245,11 +246,11 @@ async def test_an_end_before_records_of_its_batch_takes_none_of_them_back(
 ) -> None:
     """Who waits for them waits no longer, and they are not read again when reading begins anew."""
     reader = Mixed(5, end=3)
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
-    monkeypatch.setattr(kafka_tail, "_PROBE_S", 0)
-    monkeypatch.setattr(kafka_tail.TopicFollower, "_partitions_now", lambda _: {0})
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(follower, "_PROBE_S", 0)
+    monkeypatch.setattr(follower.TopicFollower, "_partitions_now", lambda _: {0})
     taken: list[Any] = []
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, taken.extend)
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, batch_of, taken.extend)
     async with asyncio.timeout(30):
         await tail.passed({0: 5})
     before = reader.assigned
@@ -282,8 +283,8 @@ async def test_a_topic_that_begins_again_is_not_followed(
     monkeypatch: pytest.MonkeyPatch, again: list[int], end: int | None
 ) -> None:
     reader = Anew(again, end)
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
     await until(lambda: not reader.more)
     if again == [3]:
         await tail.passed({0: 4})
@@ -310,12 +311,12 @@ async def test_a_tail_whose_thread_ends_says_so(monkeypatch: pytest.MonkeyPatch,
         raise MemoryError
 
     reader = Failing(1) if part == "take" else Columns(0)
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: reader)
-    monkeypatch.setattr(kafka_tail, "_GROWTH_S", 0)
-    monkeypatch.setattr(kafka_tail.TopicFollower, "_read_new", lambda _: None)
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
+    monkeypatch.setattr(follower, "_GROWTH_S", 0)
+    monkeypatch.setattr(follower.TopicFollower, "_read_new", lambda _: None)
     if part != "take":
-        monkeypatch.setattr(kafka_tail.TopicFollower, part, fail)
-    tail = kafka_tail.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
+        monkeypatch.setattr(follower.TopicFollower, part, fail)
+    tail = follower.TopicFollower(Settings(), "t", {0: 0}, batch_of, lambda _: None)
     if part == "_probe":
         tail.fault = "Kafka does not answer"
     with pytest.raises(LogFaultError, match=r"t cannot be followed \(MemoryError\)"):

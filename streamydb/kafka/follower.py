@@ -7,16 +7,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic, perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import RecordError
-from streamydb.facade.ports import LogFaultError, LogUnavailableError
 from streamydb.kafka.changes import HOPELESS
 from streamydb.kafka.clients import (
     FOLLOWING,
@@ -26,16 +24,11 @@ from streamydb.kafka.clients import (
     column_reader,
 )
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import Failure
 from streamydb.settings import Settings
 
-__all__ = [
-    "ThreadsEndedError", "TopicFollower", "at_end", "offsets_at", "receive", "run_in", "spans",
-]  # fmt: skip
-
-REQUEST_S: Final = 5.0
-"""How long Kafka may take to answer a question."""
+__all__ = ["TopicFollower"]
 
 _POLL_S: Final = 0.25
 _PROBE_S: Final = 1.0
@@ -50,80 +43,6 @@ _NO_RIGHT: Final = "; grant the facade the rights of its role (`streamydb acls`)
 _LOG: Final = logging.getLogger(__name__)
 
 _Rows = TypeVar("_Rows")
-_T = TypeVar("_T")
-
-
-def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
-    """Return, for each partition, its first offset and the one after its last record.
-
-    Raises:
-        LogUnavailableError: Kafka does not answer or has no such topic.
-    """
-    try:
-        found = metadata(consumer, topic, REQUEST_S).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)  # noqa: TRY301 - as list_topics itself does
-        return {
-            number: watermarks(consumer, topic, number, REQUEST_S)
-            for number in sorted(found.partitions)
-        }
-    except RefusedError as error:
-        raise LogUnavailableError(str(error)) from error
-    except KafkaException as error:
-        said = consumer.contact.told(error)
-        raise LogUnavailableError(f"{topic}: {said}") from error
-
-
-def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
-    """Return, for each partition, the first offset that was appended at a time or after it.
-
-    Raises:
-        LogUnavailableError: Kafka does not answer or has no such topic.
-    """
-    known = spans(consumer, topic)
-    asked = [TopicPartition(topic, number, max(0, ts_ms)) for number in known]
-    try:
-        found = consumer.offsets_for_times(asked, timeout=REQUEST_S)
-    except KafkaException as error:
-        raise LogUnavailableError(f"{topic}: {error.args[0].str()}") from error
-    if failed := [place.error for place in found if place.error is not None]:
-        raise LogUnavailableError(f"{topic}: {failed[0].str()}")
-    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in found}
-
-
-def receive(consumer: Any, count_max: int, timeout_s: float) -> list[Any]:
-    """Return the messages that are there; wait for the first one if there is none.
-
-    A plain `consume(count_max, timeout_s)` waits until it has all `count_max`, or out the time.
-    """
-    first = consumer.poll(timeout_s)
-    return [] if first is None else [first, *consumer.consume(count_max - 1, 0)]
-
-
-def at_end(message: Any) -> bool:
-    """Return True if a message is no record, but says that a partition ends at its offset.
-
-    Records that Kafka wrote for itself lie before that end; a consumer is never given those.
-    """
-    error = message.error()
-    return error is not None and error.code() == PARTITION_EOF
-
-
-class ThreadsEndedError(RuntimeError):
-    """There are no threads any more: Python ends those of a program before it ends the program."""
-
-
-async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
-    """Run a function that waits for Kafka in a thread.
-
-    Raises:
-        ThreadsEndedError: the executor is shut down.
-    """
-    try:
-        work = asyncio.get_running_loop().run_in_executor(executor, function, *args)
-    except RuntimeError as error:
-        raise ThreadsEndedError(*error.args) from None
-    return await work
 
 
 class _Pace:

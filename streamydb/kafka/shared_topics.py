@@ -14,6 +14,7 @@ from streamydb.errors import RecordError, StreamyError
 from streamydb.kafka.clients import MESSAGES, SHARED, ContactedConsumer, appender, reader
 from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.receiving import assign, receive
 from streamydb.records.control import Message, decode_message, encode_message
 
 __all__ = ["MESSAGES_MAX", "DigestRecord", "SharedTopics", "SharedTopicsError"]
@@ -106,9 +107,7 @@ class SharedTopics:
         """Messages that have come, waiting for the first."""
         self._begin_reading()
         messages: list[Message] = []
-        first = self._consumer.poll(timeout_s)
-        rest = self._consumer.consume(_BATCH, 0) if first is not None else []
-        for record in [first, *rest] if first is not None else []:
+        for record in receive(self._consumer, _BATCH, timeout_s):
             if record.error() is not None:
                 continue
             self.silent = False
@@ -123,7 +122,7 @@ class SharedTopics:
             self._consumer.close()
             self._consumer = reader(self._connection, SHARED, on_error=self._note)
         self._reads = True
-        self._consumer.assign([TopicPartition(self._names.control, 0, first)])
+        assign(self._consumer, self._names.control, {0: first})
 
     def _begin_reading(self) -> None:
         if not self._reads:
@@ -132,7 +131,7 @@ class SharedTopics:
     def read_digests(self, first: int) -> None:
         """Begin to read digests at an offset, or at the first one that is kept."""
         self._digests = reader(self._connection, SHARED, on_error=self._note)
-        self._digests.assign([TopicPartition(self._names.digests, 0, first)])
+        assign(self._digests, self._names.digests, {0: first})
 
     def digests(self) -> list[DigestRecord]:
         """Digests that have come since `read_digests`; some of them, if they are many."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 from confluent_kafka import KafkaError
 
-from streamydb.facade import kafka_tail
-from streamydb.facade.ports import LogFaultError
+from streamydb.kafka import follower
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import Failure, Taken
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until
@@ -122,7 +122,7 @@ class Taker:
         self.taken.append(row)
 
 
-async def passed(tail: kafka_tail.TopicFollower[list[Place]], ends: Mapping[int, int]) -> None:
+async def passed(tail: follower.TopicFollower[list[Place]], ends: Mapping[int, int]) -> None:
     """Wait, again and again while a partition cannot be read."""
     while True:
         try:
@@ -144,16 +144,16 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     expected = sum(lengths) - sum(starts.values())
     fails_at = dice.randrange(expected) if seed % 3 == 0 else -1
     room = dice.randint(1, 4)
-    monkeypatch.setattr(kafka_tail, "_HANDED_MAX", room)
-    monkeypatch.setattr(kafka_tail, "_BATCH", dice.choice([1, 3, 20]))
-    monkeypatch.setattr(kafka_tail, "_POLL_S", 0.01)
-    monkeypatch.setattr(kafka_tail, "_PROBE_S", 0)
-    monkeypatch.setattr(kafka_tail.TopicFollower, "_partitions_now", lambda _: {*starts})
+    monkeypatch.setattr(follower, "_HANDED_MAX", room)
+    monkeypatch.setattr(follower, "_BATCH", dice.choice([1, 3, 20]))
+    monkeypatch.setattr(follower, "_POLL_S", 0.01)
+    monkeypatch.setattr(follower, "_PROBE_S", 0)
+    monkeypatch.setattr(follower.TopicFollower, "_partitions_now", lambda _: {*starts})
     losses = seed % 2 == 1
     topic = Topic(random.Random(seed), lengths, losses=losses)
-    monkeypatch.setattr(kafka_tail, "column_reader", lambda *_, **__: topic)
+    monkeypatch.setattr(follower, "column_reader", lambda *_, **__: topic)
     taker = Taker(dice, fails_at)
-    tail = kafka_tail.TopicFollower(Settings(), "t", starts, taker.prepare, taker.take)
+    tail = follower.TopicFollower(Settings(), "t", starts, taker.prepare, taker.take)
     waiting = [asyncio.create_task(passed(tail, {n: end})) for n, end in enumerate(lengths)]
     if fails_at < 0:
         async with asyncio.timeout(30):
