@@ -7,6 +7,7 @@ finds the same one.
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,6 @@ from streamydb.records import CONSTRAINTS_KEY
 __all__ = ["declares", "reading_constraints"]
 
 _KEY: Final = CONSTRAINTS_KEY.encode()
-_HASH: Final = hash_ragged(Ragged.of([_KEY]), KEY_SEED)[0]
 
 
 def declares(records: Columns) -> bool:
@@ -44,7 +44,7 @@ def reading_constraints(records: Columns, *, all_of_them: bool) -> Columns:
     if not len(rows):
         return records
     more = Columns(
-        {"write": np.zeros(1, np.uint8), "hash": np.array([_HASH], np.uint64)},
+        {"write": np.zeros(1, np.uint8), "hash": np.array([_hash()], np.uint64)},
         {"key": Ragged.of([_KEY])},
     )
     order = np.insert(np.arange(len(keys)), np.cumsum(counts)[rows], len(keys))
@@ -65,5 +65,15 @@ def _first(records: Columns) -> int | None:
 
 def _rows(keys: Columns) -> Array:
     """Return where the key stands among others."""
-    found = np.flatnonzero(keys.cols["hash"] == _HASH)
+    found = np.flatnonzero(keys.cols["hash"] == _hash())
     return found[[keys.texts["key"][row] == _KEY for row in found.tolist()]]
+
+
+@functools.cache
+def _hash() -> np.uint64:
+    """Return the hash of the key.
+
+    Not at the import: a kernel computes it, and the compiler that loads kernels takes 30 MB of each
+    process that only imports this.
+    """
+    return np.uint64(hash_ragged(Ragged.of([_KEY]), KEY_SEED)[0])

@@ -12,6 +12,7 @@ from streamydb.errors import ConfigurationError
 __all__ = [
     "BROKER_PROPERTIES",
     "HEAP_MB_DEFAULT",
+    "SMALL_HEAP_MB",
     "START_S_DEFAULT",
     "cluster_id",
     "jvm_options",
@@ -22,6 +23,9 @@ __all__ = [
 
 HEAP_MB_DEFAULT = 1024
 """The broker's largest heap; Kafka itself lives in the page cache, not in the heap."""
+
+SMALL_HEAP_MB = 128
+"""The largest heap of a broker that takes little memory (`streamydb up --small`)."""
 
 START_S_DEFAULT = 120.0
 """How long it may take until it answers."""
@@ -55,6 +59,41 @@ BROKER_PROPERTIES: dict[str, str] = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 """Settings that do not depend on where the broker runs."""
+
+
+_FIRST_HEAP_MB = 96
+"""A first heap that is larger is filled before anything is collected, and stays so large."""
+
+_GIVEN_BACK = (
+    "-XX:MinHeapSize=24m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
+)
+"""Keep what a collection has left, and a little more."""
+
+_USUAL = (
+    # Upstream's collector settings.
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    *_GIVEN_BACK,
+    # Three to eight times as many calls and loops as by default until the second compiler takes
+    # a method: a start on few cores needs the processor time.
+    "-XX:Tier4InvocationThreshold=20000",
+    "-XX:Tier4MinInvocationThreshold=5000",
+    "-XX:Tier4CompileThreshold=40000",
+    "-XX:Tier4BackEdgeThreshold=120000",
+)
+
+_SMALL = (
+    "-XX:+UseSerialGC",
+    "-XX:-ShrinkHeapInSteps",
+    *_GIVEN_BACK,
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=48m",
+)
+"""The serial collector's own tables are small, and so is what the first compiler makes."""
 
 
 _BLANK = " \t\f"
@@ -131,22 +170,16 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def jvm_options(heap_mb: int, logging: Path) -> list[str]:
-    """Return the JVM's options: upstream's collector settings, a modest heap, logging to a file."""
+    """Return the JVM's options: a modest heap that is given back, logging to a file.
+
+    Up to `SMALL_HEAP_MB` everything else is small, too.
+    """
     return [
-        f"-Xms{min(256, heap_mb)}m",
-        f"-Xmx{heap_mb}m",
+        f"-XX:InitialHeapSize={min(_FIRST_HEAP_MB, heap_mb)}m",
+        f"-XX:MaxHeapSize={heap_mb}m",
+        *(_SMALL if heap_mb <= SMALL_HEAP_MB else _USUAL),
         "-server",
-        "-XX:+UseG1GC",
-        "-XX:MaxGCPauseMillis=20",
-        "-XX:InitiatingHeapOccupancyPercent=35",
-        "-XX:+ExplicitGCInvokesConcurrent",
         "-XX:+ExitOnOutOfMemoryError",
-        # Three to eight times as many calls and loops as by default until the second compiler takes
-        # a method: a start on few cores needs the processor time.
-        "-XX:Tier4InvocationThreshold=20000",
-        "-XX:Tier4MinInvocationThreshold=5000",
-        "-XX:Tier4CompileThreshold=40000",
-        "-XX:Tier4BackEdgeThreshold=120000",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={logging}",
     ]
