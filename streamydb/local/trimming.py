@@ -2,7 +2,7 @@
 
 What it has freed stays with its allocators: glibc gives back the end of a heap alone, and Arrow
 keeps what it may need again. After a load that is a hundred megabytes in each process. So a thread
-looks every few seconds how much processor time the process has used. When it has been busy, and is
+looks every few seconds how much processor time the process has used. When it has worked, and is
 idle now, both give back what they do not need.
 """
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Trimmer", "Usage", "give_back", "trim_when_idle"]
 
 _LOOK_S: Final = 10.0
-_IDLE_PART: Final = 0.05
+_IDLE_PART: Final = 0.01
 """A process that used less of a processor than this is idle."""
+
+_WORKED_S: Final = 1.0
+"""So much processor time must have been used since the last time, or there is little to gain."""
 
 
 class Usage(NamedTuple):
@@ -44,18 +47,17 @@ class Trimmer:
         """Nothing has been given back; the start of the process counts as work."""
         self._give = give
         self._last = now
-        self._worked = True
+        self._given_cpu_s = now.cpu_s - _WORKED_S
 
     def look(self, now: Usage) -> None:
-        """Give back what is not needed, if the process was idle since the last look, and was busy
+        """Give back what is not needed, if the process was idle since the last look, and has worked
         since it last gave something.
         """
         elapsed_s, used_s = now.elapsed_s - self._last.elapsed_s, now.cpu_s - self._last.cpu_s
         self._last = now
-        if used_s >= _IDLE_PART * elapsed_s:
-            self._worked = True
-        elif self._worked:
-            self._worked = False
+        idle = used_s < _IDLE_PART * elapsed_s
+        if idle and now.cpu_s - self._given_cpu_s >= _WORKED_S:
+            self._given_cpu_s = now.cpu_s
             self._give()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -32,9 +31,18 @@ _GROWN_MB: Final = 64
 """A heap that has grown by less since the last time is left alone."""
 
 
-_COMMANDS: Final = "com.sun.management:type=DiagnosticCommand"
-_TRIM: Final = "systemTrimNativeHeap"
-"""A command of Java 17 and later on Linux; without it nothing is lost."""
+_COLLECT: Final = """
+    System.gc();
+    try {
+        java.lang.management.ManagementFactory.getPlatformMBeanServer().invoke(
+            new javax.management.ObjectName("com.sun.management:type=DiagnosticCommand"),
+            "systemTrimNativeHeap", null, null
+        );
+    } catch (javax.management.JMException none) {
+        return;  // this Java has no such command; nothing is lost without it
+    }
+"""
+"""Java that Spark's compiler makes a class of: py4j cannot call what is inside the JVM."""
 
 
 class Heap(NamedTuple):
@@ -53,14 +61,17 @@ def spark_heap() -> Heap:
     """Return the heap of Spark's JVM. With it the JVM gives back what native code has freed, if it
     can.
     """
-    jvm: Any = SparkContext._jvm  # noqa: SLF001 - PySpark shows it nowhere else
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark shows it nowhere else
+    jvm = gateway.jvm
 
     def collect() -> None:
-        jvm.java.lang.System.gc()
-        commands = jvm.javax.management.ObjectName(_COMMANDS)
-        server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-        with suppress(Py4JJavaError):  # this Java has no such command
-            server.invoke(commands, _TRIM, None, None)
+        script = jvm.org.codehaus.janino.ScriptEvaluator()
+        try:
+            script.cook(_COLLECT)
+            script.evaluate(gateway.new_array(jvm.Object, 0))
+        except Py4JJavaError as error:
+            log.info("only the heap itself is collected: %s", error.java_exception)
+            jvm.System.gc()
 
     return Heap(lambda: jvm.java.lang.Runtime.getRuntime().totalMemory() / 1e6, collect)
 

@@ -25,8 +25,8 @@ SMALL_SPARK: Final = {
 """Settings of Spark."""
 
 SMALL_JAVA: Final = (
-    "-XX:+UseSerialGC -XX:InitialHeapSize=112m -XX:MinHeapSize=32m -XX:NewSize=16m "
-    "-XX:MaxNewSize=64m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20 -XX:-ShrinkHeapInSteps "
+    "-XX:+UseSerialGC -XX:InitialHeapSize=96m -XX:MinHeapSize=32m -XX:NewSize=16m "
+    "-XX:MaxNewSize=24m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20 -XX:-ShrinkHeapInSteps "
     "-XX:MetaspaceSize=96m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=64m -XX:-UsePerfData"
 )
 """Options of Spark's JVM, instead of those in spark-defaults.conf."""

@@ -52,8 +52,9 @@ def test_what_was_freed_is_given_back(with_arrow: str) -> None:
     ("cpu_s", "given"),
     [
         ([0.0, 0.0], [1, 1]),  # the start was work
-        ([5.0, 0.4, 0.4], [0, 1, 1]),
-        ([5.0, 5.0, 0.49, 0.5, 0.0], [0, 0, 1, 1, 2]),  # a twentieth of a processor is work
+        ([5.0, 0.05, 0.05], [0, 1, 1]),
+        ([5.0, 0.11, 0.09, 0.0], [0, 0, 1, 1]),  # a hundredth of a processor is work
+        ([0.0, 0.9, 0.0, 0.09, 0.0, 0.02, 0.0], [1, 1, 1, 1, 1, 2, 2]),  # after a second of it
     ],
 )
 def test_it_is_given_when_work_has_ended(cpu_s: list[float], given: list[int]) -> None:
