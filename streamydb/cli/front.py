@@ -120,9 +120,10 @@ def start_front(target: Target, front: Front, phases: Phases) -> str:
     """Start read model and facade unless they run; return the address once that is ready."""
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
+    from streamydb.local.trimming import few_arenas
 
     folder = target.place.folder
-    environment = {"STREAMYDB_HOME": str(target.settings.home)}
+    environment = {"STREAMYDB_HOME": str(target.settings.home), **few_arenas()}
     if front.small:
         environment |= {name: size for name, size in _SMALL.items() if name not in os.environ}
     with phases.phase("REST facade") as phase:

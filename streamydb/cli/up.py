@@ -58,7 +58,7 @@ Small = Annotated[
     bool | None,
     typer.Option(
         "--small/--no-small",
-        help="Take a third of the memory, and do less at a time "
+        help="Take less memory, and do less at a time "
         f"(default: where there are less than {LITTLE_GB} GB).",
     ),
 ]

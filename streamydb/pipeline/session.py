@@ -23,6 +23,7 @@ from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file, spark_defaults
 from streamydb.local.scratch import scratch_folder, sweep
 from streamydb.local.spark_home import spark_home
+from streamydb.local.trimming import few_arenas
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
 
@@ -82,11 +83,6 @@ _HASH_SEED: Final = "PYTHONHASHSEED"
 """Seeds Python's hashes of texts in all workers, which Spark wants to be the same.
 
 Spark takes 0 by default. Then clients could choose texts that a dict finds one behind the other.
-"""
-
-_ARENAS = ("MALLOC_ARENA_MAX", "2")
-"""Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
-arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes lie idle.
 """
 
 
@@ -232,7 +228,7 @@ def _in_scratch(settings: dict[str, str]) -> dict[str, str]:
 def _prepare_environment(master: str | None) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault(*_ARENAS)
+    os.environ.update(few_arenas())  # for the JVM and the workers that it starts
     if master is not None:
         os.environ.setdefault("JAVA_HOME", java_home())
         os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from streamydb.local import trimming
-from streamydb.local.trimming import Trimmer, Usage, give_back, trim_when_idle
+from streamydb.local.trimming import Trimmer, Usage, few_arenas, give_back, trim_when_idle
 
 FREED = """
 import ctypes
@@ -86,3 +86,12 @@ def test_without_arrow_and_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "pyarrow", raising=False)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     give_back()
+
+
+def test_threads_share_arenas_unless_the_user_has_set_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    assert few_arenas() == {"MALLOC_ARENA_MAX": "2"}
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "5")
+    assert few_arenas() == {"MALLOC_ARENA_MAX": "5"}
