@@ -46,6 +46,9 @@ from bench.copies import copies_of
 from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
 from bench.floor import show as show_floor
+from bench.idle import IdleOptions, Stage
+from bench.idle import idle as run_idle
+from bench.idle import show as show_idle
 from bench.literature.commands import literature, sss, tpcc, tspoon, voter, ycsb
 from bench.peer import POSTGRESQL, PeerOptions
 from bench.peer import beside as run_peer
@@ -74,8 +77,8 @@ from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
 
 __all__ = [
-    "app", "bank", "floor", "latency", "recovery", "rest", "scale", "serving", "shifting", "soak",
-    "sql",
+    "app", "bank", "floor", "latency", "memory", "recovery", "rest", "scale", "serving", "shifting",
+    "soak", "sql",
 ]  # fmt: skip
 
 app = typer.Typer(
@@ -312,6 +315,26 @@ def scale(
         backlog=backlog, distribution=named(distribution, DISTRIBUTIONS)[0],
     )  # fmt: skip
     deliver(lambda phases: run_scale(options, phases), show_scale, output, json=json)
+
+
+@app.command()
+def memory(
+    *,
+    small: Annotated[bool, typer.Option("--small", help="Of `up --small`.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=2, help="Of load.")] = 120.0,
+    rate: Rate = 500.0,
+    rest: Annotated[float, typer.Option("--rest", min=1, help="Seconds without load.")] = 60.0,
+    repetitions: Repetitions = 3,
+    folder: Folder = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Memory of all processes of a database: after its start, under load, and idle."""
+    options = IdleOptions(
+        load=Stage(seconds=seconds, rate=rate), idle_s=rest, repetitions=repetitions,
+        options=("--small",) if small else ("--no-small",), parent=folder,
+    )  # fmt: skip
+    deliver(lambda phases: run_idle(options, phases), show_idle, output, json=json)
 
 
 @app.command()

@@ -15,8 +15,39 @@ from bench.shifting import parts_of
 
 __all__ = [
     "bank_lines", "bank_rows", "floor_lines", "keys_lines", "latency_lines", "markdown",
-    "recovery_lines", "scale_lines", "serving_lines", "shifting_lines",
+    "memory_lines", "recovery_lines", "scale_lines", "serving_lines", "shifting_lines",
 ]
+
+
+def memory_lines(usual: dict[str, Any], small: dict[str, Any]) -> list[str]:
+    """The memory of all processes, of `up` and of `up --small`, and what either does with it."""
+    answers = (usual, small)
+
+    def row(name: str, of: str, what: str) -> list[str]:
+        found = [answer[of].get(name) for answer in answers]
+        return [what, *("-" if each is None else f"{each['mb']:,.0f}" for each in found)]
+
+    rows = [row(name, "idle", f"idle, {name}") for name in usual["idle"]]
+    files = [f"{answer['idle']['all']['files_mb']:,.0f}" for answer in answers]
+    rates = [f"{answer['bulk_per_s']:,}" for answer in answers]
+    late = [
+        f"{answer['latency_ms']['p50']:,.0f} / {answer['latency_ms']['p99']:,.0f}"
+        for answer in answers
+    ]
+    rate = f"{usual['rate']:g}"
+    rows += [
+        ["of it unchanged pages of files", *files],
+        row("all", "started", "after the start"),
+        row("all", "most", "most under load"),
+        ["transactions/s in bulk, with read model and facade", *rates],
+        [f"latency at {rate}/s beside reads, p50 / p99, ms", *late],
+    ]
+    told = (
+        f"`streamydb bench memory`, median of {len(usual['idle_mb_runs'])}: "
+        f"{usual['load_s']:g} s of load (in bulk, then {rate}/s), {usual['idle_s']:g} s without; "
+        f"{_where(usual)}. Proportional set size in MB:"
+    )
+    return [told, "", *markdown(["", "`up`", "`up --small`"], rows)]
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from bench.sections import (
     floor_lines,
     keys_lines,
     latency_lines,
+    memory_lines,
     recovery_lines,
     scale_lines,
     serving_lines,
@@ -39,6 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
 FIGURES = ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 REST_BEGIN, REST_END = "<!-- rest -->", "<!-- /rest -->"
@@ -64,6 +66,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
     "shifting": (("shifting",), shifting_lines),
 }
 """More sections of docs/performance.md, by the name of their marks: of which answers, and how."""
+OPERATIONS_SECTIONS = {"memory": (("memory", "memory-small"), memory_lines)}
+"""The same of docs/operations.md."""
 FIGURES_MARKS = ("machine", "copies", "costs", "postgresql")
 """The sections of docs/figures.md, in their order."""
 SERVERS = ("streamydb", "postgresql", "constant")
@@ -304,7 +308,20 @@ def sections() -> dict[tuple[str, str], str]:
     literature = literature_table()
     if literature is not None:
         found[LITERATURE_BEGIN, LITERATURE_END] = literature
-    for mark, (kept, lines) in SECTIONS.items():
+    return {**found, **_marked(SECTIONS)}
+
+
+def operations_sections() -> dict[tuple[str, str], str]:
+    """The sections of docs/operations.md, by their marks."""
+    return _marked(OPERATIONS_SECTIONS)
+
+
+def _marked(
+    of: Mapping[str, tuple[tuple[str, ...], Callable[..., list[str]]]]
+) -> dict[tuple[str, str], str]:
+    """Sections that stand between marks of their names."""
+    found = {}
+    for mark, (kept, lines) in of.items():
         begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
         found[begin, end] = "\n".join([begin, *lines(*map(load, kept)), end])
     return found
@@ -313,7 +330,8 @@ def sections() -> dict[tuple[str, str], str]:
 def main() -> int:
     """Print the sections, or put them into README and docs."""
     if "--write" not in sys.argv[1:]:
-        found = [table(), *sections().values(), *figures_sections().values()]
+        pages = (sections(), operations_sections(), figures_sections())
+        found = [table(), *(section for page in pages for section in page.values())]
         sys.stdout.write("\n\n".join(found) + "\n")
         return 0
     write_all()
@@ -323,7 +341,10 @@ def main() -> int:
 def write_all() -> None:
     """Put the sections into README and docs."""
     write(README, (BEGIN, END), table())
-    for page, sections_of_page in ((PERFORMANCE, sections()), (FIGURES, figures_sections())):
+    for page, sections_of_page in (
+        (PERFORMANCE, sections()), (OPERATIONS, operations_sections()),
+        (FIGURES, figures_sections()),
+    ):  # fmt: skip
         for marks, section in sections_of_page.items():
             write(page, marks, section)
 

@@ -25,6 +25,7 @@ _FRAMES: Final = (
     "runs on a Spark session, see `tests/spark/test_frames.py`; what it decides of rows is in "
     "`spark.rows`, `payloads` and `repetitions`"
 )
+_FREES: Final = "when memory is freed; changes no answer"
 _WARMS: Final = "compiles what is run later; its results are thrown away"
 _TOPICS: Final = "refuses topics with other settings; case 18 of docs/reliability.md tries them"
 
@@ -60,7 +61,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.limits": "how much a micro-batch reads; the simulator draws its batches anyhow",
     "streamydb.local.broker": _STARTS,
     "streamydb.local.class_data": _STARTS,
-    "streamydb.local.collector": "when memory is freed; changes no answer",
+    "streamydb.local.collector": _FREES,
     "streamydb.local.disk": _SHOWS,
     "streamydb.local.exposition": _SHOWS,
     "streamydb.local.folder": _STARTS,
@@ -68,14 +69,18 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.local.jars": _STARTS,
     "streamydb.local.java": _STARTS,
     "streamydb.local.launcher": _STARTS,
+    "streamydb.local.memory": _SHOWS,
     "streamydb.local.open_files": "asks the system for a limit; decides nothing of data",
     "streamydb.local.processes": _STARTS,
+    "streamydb.local.renewal": _STARTS,
     "streamydb.local.spark_home": _STARTS,
+    "streamydb.local.trimming": _FREES,
     "streamydb.local.signals": "case 44 of docs/reliability.md: a signal at every step",
     "streamydb.pipeline.__main__": _STARTS,
     "streamydb.pipeline.checkpoint": "copies files of a store; `make test-stores` kills pipelines",
     "streamydb.pipeline.daemon": "runs in processes that this test starts and kills; not traced",
     "streamydb.pipeline.failures": _ERRORS,
+    "streamydb.pipeline.idle_heap": _FREES,
     "streamydb.pipeline.jvm": _REAL,
     "streamydb.pipeline.config": "settings and where files lie; nothing is computed",
     "streamydb.pipeline.launch": _STARTS,
@@ -94,6 +99,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.run": "asks Spark's JVM; what it decides is executed",
     "streamydb.pipeline.sampler": _SHOWS,
     "streamydb.pipeline.session": _STARTS,
+    "streamydb.pipeline.small": "sizes; how much is read at a time changes no result",
     "streamydb.pipeline.shutdown": "case 44 of docs/reliability.md: what hangs is ended by force",
     "streamydb.pipeline.standby.handover": _REAL,
     "streamydb.pipeline.standby.pause": "measures a pause for people; decides nothing",

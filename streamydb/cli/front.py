@@ -25,6 +25,13 @@ POLL_S = 0.1
 ASK_S = 5.0
 """How long a facade may take to say that it is ready, before it is asked again."""
 
+_SMALL = {
+    f"{PREFIX}RESULTS_BYTES_MAX": str(4 << 20),
+    f"{PREFIX}STREAM_BYTES_MAX": str(4 << 20),
+    f"{PREFIX}QUERY_MEMORY_BYTES_MAX": str(128 << 20),
+}
+"""Settings of a facade that keeps little in memory."""
+
 _SAID_BYTES = 16_384
 """So much of an answer is read for its reason."""
 
@@ -41,6 +48,7 @@ class Front(NamedTuple):
         host: the address that it listens on.
         url: where this machine reaches it, without the port.
         name: the host to ask it for, if it answers for some only.
+        small: it keeps little in memory, unless its settings say how much.
     """
 
     port: int | None
@@ -48,6 +56,7 @@ class Front(NamedTuple):
     host: str = "127.0.0.1"
     url: str = "http://127.0.0.1"
     name: str | None = None
+    small: bool = False
 
     def free(self, port: int) -> bool:
         """Return True if nobody listens there."""
@@ -111,9 +120,12 @@ def start_front(target: Target, front: Front, phases: Phases) -> str:
     """Start read model and facade unless they run; return the address once that is ready."""
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
+    from streamydb.local.trimming import few_arenas
 
     folder = target.place.folder
-    environment = {"STREAMYDB_HOME": str(target.settings.home)}
+    environment = {"STREAMYDB_HOME": str(target.settings.home), **few_arenas()}
+    if front.small:
+        environment |= {name: size for name, size in _SMALL.items() if name not in os.environ}
     with phases.phase("REST facade") as phase:
         phase.note("starting the read model and the facade")
         if processes.find(folder, READ_MODEL) is None:

@@ -12,10 +12,11 @@ from streamydb.cli.options import Json, Named
 from streamydb.cli.target import Target, find_target
 from streamydb.errors import StreamyError
 from streamydb.local.folder import PipelineStatus, age_s
+from streamydb.local.memory import PartMemory, memory_of
 from streamydb.records.control import owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.table import Table
@@ -65,6 +66,8 @@ class Overview(msgspec.Struct):
     """The copy for Kafka Connect; None if there is none, or that is not known."""
     time: str | None = None
     """A warning, if commit times are ahead of this machine's clock: until when they stand still."""
+    memory: list[PartMemory] | None = None
+    """What each part takes on this machine; None if it was not asked for."""
 
 
 def status(
@@ -72,10 +75,16 @@ def status(
     here: Annotated[
         bool, typer.Option("--here", help="Ask for the pipelines of this home alone.")
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Also show what each part takes of the memory here.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show the state of a database; exit code 3 if it does not run."""
-    overview = describe(find_target(named), here=here)
+    target = find_target(named)
+    overview = describe(target, here=here)
+    if memory:
+        overview.memory = memory_of(target.settings.home, target.place.folder)
     if json:
         print_json(overview)
     else:
@@ -256,10 +265,26 @@ def _table(overview: Overview) -> Table:
         ("told, s ago", None if overview.age_s is None else f"{overview.age_s:.1f}"),
         ("log file", overview.log),
         ("folder", overview.folder),
+        *memory_rows(overview.memory or []),
     ):
         if value is not None:
             table.add_row(name, escape(str(value)))
     return table
+
+
+def memory_rows(parts: Sequence[PartMemory]) -> Iterator[tuple[str, str]]:
+    """Yield what each part takes of the memory, and all of them together."""
+
+    def taken(some: Sequence[PartMemory]) -> str:
+        files_mb = sum(part.files_mb for part in some)
+        text = f"{sum(part.mb for part in some):,.0f} MB"
+        return text + (f", {files_mb:,.0f} of files" if files_mb >= 1 else "")
+
+    for part in parts:
+        several = f", {part.processes} processes" if part.processes > 1 else ""
+        yield f"memory, {part.part}", taken([part]) + several
+    if parts:
+        yield "memory, all", taken(parts)
 
 
 def gear_row(said: PipelineStatus) -> str | None:

@@ -42,10 +42,25 @@ HELLO_KEY = "hello"
 FIRST_RESULT_S_MAX = 90.0
 """How long the first transaction may take: Spark compiles its query meanwhile."""
 
+LITTLE_GB = 3
+"""Where there is less memory than this, a database takes little of it unless told otherwise."""
+
+SMALL = "--small"
+"""The option of a pipeline that takes little memory."""
+
 _SECOND = "With --second this command starts one all the same"
 
 Grouping = Annotated[
     str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
+]
+
+Small = Annotated[
+    bool | None,
+    typer.Option(
+        "--small/--no-small",
+        help="Take less memory, and do less at a time "
+        f"(default: where there are less than {LITTLE_GB} GB).",
+    ),
 ]
 
 HttpPort = Annotated[
@@ -79,6 +94,7 @@ def up(
     http: Annotated[
         bool, typer.Option("--http/--no-http", help="Start read model and REST facade, too.")
     ] = True,
+    small: Small = None,
     timeout: ReadyTimeout = 180.0,
     json: Json = False,
 ) -> None:
@@ -93,7 +109,8 @@ def up(
     def looked_up() -> tuple[Target, Front | None]:
         target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
         refuse_changes(target)
-        return target, front_of(target, http_port, timeout) if http else None
+        front = front_of(target, http_port, timeout) if http else None
+        return target, None if front is None else front._replace(small=takes_little(small))
 
     with _alone(looked_up()[0]):
         target, front = looked_up()  # another `up` may have made it since
@@ -104,15 +121,15 @@ def up(
                 refuse_partitions(target)
                 if port is not None:
                     start_broker(target, port, phases)  # which refuses another port
-                _refuse_other_ways(target, master)
+                _refuse_other_ways(target, master, small)
                 _go_on(target, front, phases, sync, connect=connect)
                 _tell_running(target, json)
                 return
             if not second:
                 refuse_second(target)
             _fetch_jars(target, phases)
-            start_broker(target, port, phases)
-            _start_pipeline(target, master, timeout, phases, sync)
+            start_broker(target, port, phases, small=small)
+            _start_pipeline(target, master, timeout, phases, sync, small=small)
             first = _first_transaction(target, phases)
             _go_on(target, front, phases, None, connect=connect)
     _tell_started(target, first, json)
@@ -127,13 +144,19 @@ def _alone(target: Target) -> AbstractContextManager[None]:
     ))  # fmt: skip
 
 
-def _refuse_other_ways(target: Target, master: str) -> None:
+def _refuse_other_ways(target: Target, master: str, small: bool | None) -> None:
     """Refuse options that a pipeline which runs was started without."""
     from streamydb.local.folder import option_of
 
     running = target.place.pipeline()
     if running is None:
         return
+    if small is not None and small is not (SMALL in running.command):
+        without, given = ("without", SMALL) if small else ("with", "--no-small")
+        fail(
+            f"the pipeline of {target.database} runs {without} {SMALL}: stop it first "
+            f"(`{target.command('down')}`), or leave {given} out"
+        )
     folder = target.settings.procedures
     wanted = {
         "--bootstrap": target.bootstrap,
@@ -165,6 +188,13 @@ def _go_on(
     if connect:
         kafka.add_connect(target.connection, target.database)
     start_copy(target, phases)
+
+
+def takes_little(small: bool | None) -> bool:
+    """Return True if a database is to take little memory: as it is wished, else as there is."""
+    from streamydb.local.memory import memory_bytes
+
+    return memory_bytes() < LITTLE_GB << 30 if small is None else small
 
 
 def _runs(target: Target) -> bool:
@@ -252,14 +282,19 @@ def _noting(phase: Phase) -> Any:
     return note
 
 
-def start_broker(target: Target, port: int | None, phases: Phases) -> None:
+def start_broker(
+    target: Target, port: int | None, phases: Phases, *, small: bool | None = None
+) -> None:
     """Start the embedded broker unless another one is named or it runs.
+
+    ``small``: with little memory, or not; None: as the machine is.
 
     Raises:
         Failure: nobody listens at the address that is named, or a port is, too.
         BrokerError: it does not start, or runs on another port.
     """
     from streamydb.local.broker import find_broker, start_detached
+    from streamydb.local.broker.config import HEAP_MB_DEFAULT, SMALL_HEAP_MB
 
     settings = target.settings
     if settings.bootstrap is not None:
@@ -273,11 +308,13 @@ def start_broker(target: Target, port: int | None, phases: Phases) -> None:
     title = "Kafka broker" if find_broker(settings.home) is None else "Kafka broker (running)"
     with phases.phase(title) as phase:
         phase.note("starting the JVM")
-        phase.outcome = start_detached(settings.home, port=port).bootstrap
+        heap_mb = SMALL_HEAP_MB if takes_little(small) else HEAP_MB_DEFAULT
+        phase.outcome = start_detached(settings.home, port=port, heap_mb=heap_mb).bootstrap
 
 
 def _start_pipeline(
-    target: Target, master: str, timeout_s: float, phases: Phases, sync: bool | None
+    target: Target, master: str, timeout_s: float, phases: Phases, sync: bool | None,
+    *, small: bool | None,
 ) -> None:
     """Create the topics and start the pipeline unless it is on its way already; wait for it."""
     from streamydb.cli.launch import start_pipeline, wait_until_ready
@@ -286,7 +323,7 @@ def _start_pipeline(
         phase.outcome = ", ".join(create_database(target, sync)[0].all())
     with phases.phase("Pipeline") as phase:
         if target.place.pipeline() is None:
-            start_pipeline(target, master)
+            start_pipeline(target, master, [SMALL] if takes_little(small) else [])
         status = wait_until_ready(target, timeout_s, phase)
         phase.outcome = f"running on Spark {master}, process {status.pid}"
 

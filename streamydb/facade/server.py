@@ -17,6 +17,7 @@ from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
 from streamydb.local.open_files import take_file_handles
 from streamydb.local.signals import hangs_up
+from streamydb.local.trimming import trim_when_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,6 +154,7 @@ def serve(
     _take_file_handles(settings.connections_max + _OTHER_FILES)
     _read_once(model)
     keep_all()  # a collection that walked through it would hold up all readers
+    trim_when_idle()
     with listen(settings) as listener, often_collected():
         server.run(sockets=[listener])
 

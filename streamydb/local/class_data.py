@@ -31,6 +31,17 @@ TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
 _CACHES_SINCE = 25
 """The first Java that writes an ahead-of-time cache in one run."""
 
+_IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+"""Map an archive at the address that it was written for.
+
+By default Java maps it at another one in each run, as a protection, and changes all addresses in
+it: so each page is a copy in the memory of this JVM, 200 MB of Spark's, and a start does that work.
+In place only pages that are used are in memory, and unchanged ones are the file's own.
+"""
+
+_IN_PLACE_UNTIL = 25
+"""The last Java that is known to have this option; a JVM that has it not would not start."""
+
 _TRAINED = 3
 """Changes when the class path of a JVM does, or when JVMs load more classes: archives that were
 made before do not fit.
@@ -68,5 +79,8 @@ def java_options(
         if cache:
             return [f"-XX:AOTCacheOutput={made}", quiet]
         return [f"-XX:ArchiveClassesAtExit={made}", quiet, "-XX:TieredStopAtLevel=1"]
+    if not file.is_file():
+        return []
     use = "AOTCache" if cache else "SharedArchiveFile"
-    return [f"-XX:{use}={file}", quiet] if file.is_file() else []
+    in_place = _IN_PLACE if find_java().version <= _IN_PLACE_UNTIL else ()
+    return [f"-XX:{use}={file}", *in_place, quiet]

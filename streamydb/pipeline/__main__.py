@@ -14,6 +14,7 @@ from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, PLAN_RECORDS_MAX
 from streamydb.local.disk import said_of
 from streamydb.pipeline.config import PipelineConfig, default_local
 from streamydb.pipeline.launch import launched
+from streamydb.pipeline.small import SMALL_MAX_OFFSETS, SMALL_SPARK
 from streamydb.settings import Settings
 
 __all__ = ["main", "parse"]
@@ -40,14 +41,18 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     local = (given.local or default_local(settings.home)) / (f"@{name}" if name else "")
     master = None if submitted else given.master
     known = [] if settings.procedures is None else [settings.procedures]
-    spark_conf = dict(_setting(text) for text in given.conf)
+    spark_conf = {
+        **(SMALL_SPARK if given.small else {}), **dict(_setting(text) for text in given.conf),
+    }  # fmt: skip
+    if given.small and settings.max_offsets_per_trigger is None:
+        settings = settings.model_copy(update={"max_offsets_per_trigger": SMALL_MAX_OFFSETS})
     store = given.checkpoint if "://" in given.checkpoint else None
     checkpoint = _copy_of(store, local) if store else Path(given.checkpoint)
     return PipelineConfig(
         settings, checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
         spark_conf, name, given.standby,
         tuple(path.resolve() for path in given.modules or known),
-        given.from_state, store, gears=settings.gear == "both",
+        given.from_state, store, gears=settings.gear == "both", small=given.small,
     )
 
 
@@ -103,6 +108,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add(
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
     )
+    add("--small", action="store_true", help="take little memory, and do less at a time")
     add("--log-level", default="INFO")
     return parser
 

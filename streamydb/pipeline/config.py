@@ -26,6 +26,7 @@ class PipelineConfig:
     ``store``: the URL of a checkpoint in an object store, of which ``checkpoint`` is then a local
     copy. ``poll_records``: how many records of the log Kafka's client unpacks at once;
     None: as many as usual. ``gears``: a real-time gear runs beside the micro-batch gear, if it can.
+    ``small``: its JVM takes little memory.
     """
 
     settings: Settings
@@ -42,6 +43,7 @@ class PipelineConfig:
     store: str | None = None
     poll_records: int | None = None
     gears: bool = False
+    small: bool = False
 
     @property
     def gears_asked(self) -> bool:

@@ -28,10 +28,12 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
 from streamydb.local.open_files import take_file_handles
+from streamydb.local.renewal import compiles, renew
 
 __all__ = ["EarlyDaemon", "main"]
 
@@ -83,7 +85,16 @@ class EarlyDaemon:
         return told is not None and told.read(1) == _DONE
 
 
-def _load() -> None:
+class _Loading(Enum):
+    """The ways in which loading may end."""
+
+    FAILED = auto()
+    COMPILED = auto()
+    """Everything is loaded; kernels were compiled for it, and are in the cache now."""
+    CACHED = auto()
+
+
+def _load() -> _Loading:
     """Load what workers need; keep Python's collector away from it, also for the pages' sake."""
     import pandas as pd  # noqa: F401 - Spark's side of a worker imports these four
     import pyarrow.compute as pc  # noqa: F401
@@ -94,21 +105,21 @@ def _load() -> None:
     from streamydb.pipeline.realtime import host  # noqa: F401
     from streamydb.pipeline.warmup import warm_up
 
-    warm_up()
+    compiled = compiles(warm_up)
     gc.collect()
     gc.freeze()
+    return _Loading.COMPILED if compiled else _Loading.CACHED
 
 
-def _loads() -> bool:
+def _loads() -> _Loading:
     try:
-        _load()
+        return _load()
     except Exception as error:  # noqa: BLE001 - a worker that needs it fails with the whole story
         sys.stderr.write(f"the Python workers load for themselves: {error}\n")
-        return False
-    return True
+        return _Loading.FAILED
 
 
-def _loads_aside() -> bool:
+def _loads_aside() -> _Loading:
     """Load with what others leave of the processors: Spark's JVM is what a start waits for.
 
     In a thread, because no process may raise its own priority again, nor that of its workers. It
@@ -116,7 +127,7 @@ def _loads_aside() -> bool:
     """
     if sys.platform != "linux":  # elsewhere a thread has no priority of its own
         return _loads()
-    loaded: list[bool] = []
+    loaded: list[_Loading] = []
 
     def run() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
@@ -128,7 +139,7 @@ def _loads_aside() -> bool:
     task = Path(f"/proc/self/task/{thread.native_id}")
     while task.exists():  # a moment longer than Python knows
         time.sleep(_LOOK_S)
-    return loaded == [True]
+    return loaded[0] if loaded else _Loading.FAILED
 
 
 def _manage() -> None:
@@ -142,11 +153,16 @@ def _manage() -> None:
 
 
 def _serve_early(listener: socket.socket, folder: Path) -> None:
-    """Load, then take the place of the daemon that Spark starts; end if either ends before."""
+    """Load, then take the place of the daemon that Spark starts; end if either ends before.
+
+    If it has compiled kernels, it begins anew, as what a compiler keeps would be in each worker.
+    """
     try:
         loaded = _loads_aside()
+        if loaded is _Loading.COMPILED:
+            renew()
         try:
-            os.write(sys.stdout.fileno(), _DONE if loaded else _FAILED)
+            os.write(sys.stdout.fileno(), _FAILED if loaded is _Loading.FAILED else _DONE)
         except BrokenPipeError:
             return  # who has started us was killed
         with selectors.DefaultSelector() as selector:
@@ -192,9 +208,22 @@ def _hand_over(address: str) -> bool:
             taken = channel.recv(len(_DONE)) == _DONE
         except OSError:
             return False
-        with suppress(OSError):
-            channel.recv(len(_DONE))  # nothing comes any more but its end
+        if taken:
+            _wait_for_end(channel)
         return taken
+
+
+def _wait_for_end(channel: socket.socket) -> None:
+    """Wait until the daemon that was started early has ended: nothing else comes.
+
+    A program that copies its input to its output does that as well, with a tenth of the memory.
+    """
+    copies = shutil.which("cat")
+    if copies is not None:
+        os.dup2(channel.fileno(), sys.stdin.fileno())
+        os.execv(copies, [copies])  # noqa: S606 - a tool of the system
+    with suppress(OSError):
+        channel.recv(len(_DONE))
 
 
 def main() -> None:

@@ -35,6 +35,7 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.state import Emitted
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
+from streamydb.local.trimming import trim_when_idle
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
 from streamydb.pipeline.exchange import Exchange, Given, task_number
@@ -97,6 +98,7 @@ class _Settling:
     @classmethod
     def begin(cls) -> None:
         """Called at the start of every task."""
+        trim_when_idle()
         if cls.tasks_left:
             cls.tasks_left -= 1
             gc.freeze()

@@ -15,14 +15,17 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm, Jvm
 from streamydb.pipeline.session import (
+    DRIVER_OPTIONS,
     GEAR_SLOTS,
     PIPELINED,
     STORE_SETTINGS,
+    driver_options,
     forget_defaults,
     session,
     start_processes,
     with_slots,
 )
+from streamydb.pipeline.small import SMALL_JAVA
 
 __all__ = ["SparkLaunch", "launched"]
 
@@ -123,5 +126,7 @@ def _what(config: PipelineConfig) -> tuple[str, str | None, dict[str, str]]:
     if config.may_have_gears:
         added[PIPELINED] = "true"
         master = None if master is None else with_slots(master, GEAR_SLOTS)
+    if config.small and master is not None:
+        added[DRIVER_OPTIONS] = driver_options(SMALL_JAVA)
     name = f"streamydb {config.settings.database}"
     return name, master, {**added, **config.spark_conf}

@@ -30,6 +30,7 @@ from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.local.exposition import serve
 from streamydb.local.logs import keep_short
 from streamydb.local.shard_files import own_caches
+from streamydb.local.trimming import trim_when_idle
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.checkpoint import Checkpoint, opened
@@ -39,6 +40,7 @@ from streamydb.pipeline.failures import explain
 from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.foundation import founded
 from streamydb.pipeline.growth import GrowthWatch
+from streamydb.pipeline.idle_heap import IdleHeap, spark_heap
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.launch import SparkLaunch
 from streamydb.pipeline.lease import CheckpointTakenError
@@ -107,6 +109,7 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     """
     status = StatusWriter(config.status_file, config.settings.database)
     keep_short()
+    trim_when_idle()
     jvm = Jvm()
     with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
         patience = Patience(
@@ -161,10 +164,11 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     checkpoint.push()
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
     announcer = _announcer(found)
+    heap = IdleHeap(spark_heap())
     spark.streams.addListener(
         ProgressListener(
             parts.status, parts.metrics, coordinator.note, announcer.announce,
-            parts.adaptive.note,
+            (parts.adaptive.note, heap.note),
         )
     )
     _go_on(ending)
@@ -189,6 +193,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
                 config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
             ),
             _growth(found, coordinator) as growth,
+            heap,
         ):
             code = wait(
                 queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure

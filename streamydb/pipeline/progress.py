@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -170,18 +170,18 @@ class ProgressListener(StreamingQueryListener):
         self, status: StatusWriter, metrics: PipelineMetrics,
         note_position: Callable[[PipelinePosition], None] = lambda _: None,
         announce: Callable[[str | None], None] = lambda _: None,
-        note_size: Callable[[BatchSize], None] = lambda _: None,
+        note_sizes: Iterable[Callable[[BatchSize], None]] = (),
     ) -> None:
         """Report to ``status`` and ``metrics``, and how far the query is to ``note_position``.
 
         ``announce``: is told first what a batch has resolved; see `Announcer.announce`.
-        ``note_size``: how large a batch was.
+        ``note_sizes``: each is told how large a batch was.
         """
         self._status = status
         self._metrics = metrics
         self._note_position = note_position
         self._announce = announce
-        self._note_size = note_size
+        self._note_sizes = tuple(note_sizes)
 
     @property
     def _jlistener(self) -> Any:
@@ -212,7 +212,9 @@ class ProgressListener(StreamingQueryListener):
         seq, resolved = seen.get("seq") or 0, seen.get("resolved") or 0
         rows = progress["sources"][0]["numInputRows"]
         executing_us = observed.get("executing", {}).get("cpu_us") or 0
-        self._note_size(BatchSize(progress.get("numInputRows", 0), rows, executing_us))
+        size = BatchSize(progress.get("numInputRows", 0), rows, executing_us)
+        for note_size in self._note_sizes:
+            note_size(size)
         read = sum(_offsets(progress["sources"][0].get("endOffset")).values())
         lag = _lag(progress["sources"][0])
         status = self._status.status

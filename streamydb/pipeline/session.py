@@ -23,13 +23,14 @@ from streamydb.local.java import java_home
 from streamydb.local.resources import shipped_file, spark_defaults
 from streamydb.local.scratch import scratch_folder, sweep
 from streamydb.local.spark_home import spark_home
+from streamydb.local.trimming import few_arenas
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
 
 __all__ = [
-    "GEAR_SLOTS", "LOCAL_DIR", "LOCAL_DIRS", "PIPELINED", "STORE_SETTINGS", "SparkProcesses",
-    "forget_defaults", "on_one_machine", "session", "start_processes", "task_slots",
-    "with_retries", "with_slots",
+    "DRIVER_OPTIONS", "GEAR_SLOTS", "LOCAL_DIR", "LOCAL_DIRS", "PIPELINED", "STORE_SETTINGS",
+    "SparkProcesses", "driver_options", "forget_defaults", "on_one_machine", "session",
+    "start_processes", "task_slots", "with_retries", "with_slots",
 ]
 
 log = logging.getLogger("streamydb.pipeline")
@@ -47,12 +48,14 @@ once. Without it an output of the real-time gear takes hundreds of milliseconds.
 GEAR_SLOTS: Final = 1
 """So many tasks the real-time gear has, which run all the time."""
 
+DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+"""Spark's setting: options of its JVM."""
+
 _LOCAL = re.compile(r"local(?:\[([^\],]+)(,[^\]]+)?\])?")
 """A master on this machine: its number of cores, and that of a failed task's attempts."""
 
 _TASK_FAILURES_MAX = 4
 _HADOOP = "spark.hadoop."
-_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _DAEMON = "spark.python.daemon.module"
 _OUR_DAEMON: Final = "streamydb.pipeline.daemon"
 _OTHER_WORKERS: Final = frozenset({"spark.pyspark.python", "spark.python.use.daemon"})
@@ -80,11 +83,6 @@ _HASH_SEED: Final = "PYTHONHASHSEED"
 """Seeds Python's hashes of texts in all workers, which Spark wants to be the same.
 
 Spark takes 0 by default. Then clients could choose texts that a dict finds one behind the other.
-"""
-
-_ARENAS = ("MALLOC_ARENA_MAX", "2")
-"""Of glibc, for the JVM and the workers it starts: by default each thread that allocates gets an
-arena of its own, whose freed blocks nobody else uses, and hundreds of megabytes lie idle.
 """
 
 
@@ -128,16 +126,24 @@ def _defaults(master: str) -> dict[str, str]:
     """
     jars = resolve("pipeline")
     settings = spark_defaults()
-    log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
-    options = [settings.get(_DRIVER_OPTIONS, ""), *java_options("pipeline", jars), log]
     here = {_DAEMON: _OUR_DAEMON} if on_one_machine(master) else {}
     return {
         **settings,
         **here,
-        _DRIVER_OPTIONS: " ".join(options),
+        DRIVER_OPTIONS: driver_options(settings.get(DRIVER_OPTIONS, "")),
         "spark.driver.extraClassPath": class_path(jars),
         "spark.executor.extraClassPath": class_path(jars),
     }
+
+
+def driver_options(collector: str) -> str:
+    """Return the options of Spark's JVM on this machine.
+
+    Args:
+        collector: those of its garbage collector and its compilers.
+    """
+    log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
+    return " ".join([collector, *java_options("pipeline", resolve("pipeline")), log])
 
 
 def forget_defaults(spark: SparkSession) -> None:
@@ -212,17 +218,17 @@ def _in_scratch(settings: dict[str, str]) -> dict[str, str]:
         return settings
     os.environ[LOCAL_DIRS] = folder
     os.environ.setdefault(_LIBRARY, folder)
-    options = settings.get(_DRIVER_OPTIONS, "")
+    options = settings.get(DRIVER_OPTIONS, "")
     path_bytes = len(os.fsencode(folder)) + 1 + _SOCKET_BYTES
     if _JAVA_TEMPORARY in options or path_bytes > _SOCKET_PATH_BYTES_MAX:
         return settings
-    return {**settings, _DRIVER_OPTIONS: f'{options} "{_JAVA_TEMPORARY}{folder}"'.strip()}
+    return {**settings, DRIVER_OPTIONS: f'{options} "{_JAVA_TEMPORARY}{folder}"'.strip()}
 
 
 def _prepare_environment(master: str | None) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault(*_ARENAS)
+    os.environ.update(few_arenas())  # for the JVM and the workers that it starts
     if master is not None:
         os.environ.setdefault("JAVA_HOME", java_home())
         os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))

@@ -10,7 +10,9 @@ from streamydb.kafka.connection import is_transient, listens
 from streamydb.kafka.names import TopicNames
 from streamydb.local.collector import keep_all
 from streamydb.local.exposition import serve
+from streamydb.local.renewal import compiles, renew
 from streamydb.local.signals import stop_event
+from streamydb.local.trimming import trim_when_idle
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import Retention
 from streamydb.read_model.errors import StoreMismatchError
@@ -53,7 +55,8 @@ def run(
         raise ConfigurationError(str(fault)) from fault
     if not folder.exists() or not any(folder.iterdir()):
         _begin(settings, folder, copy_from, from_snapshot)
-    warm_up()  # takes twenty seconds the first time on a machine
+    if compiles(warm_up):  # takes twenty seconds, the first time on a machine
+        renew()
     with ReadModel.open(folder, settings.database, write=True) as model:
         follower = Follower(
             model, settings, retention_s=retention_s, retention_seqs=retention_seqs
@@ -61,6 +64,7 @@ def run(
         end_metrics = serve(registry_of(model), settings)
         try:
             keep_all()
+            trim_when_idle()
             with stop_event() as stop:
                 follower.run(stop)
         finally:

@@ -7,6 +7,7 @@ finds the same one.
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,6 @@ from streamydb.records import CONSTRAINTS_KEY
 __all__ = ["declares", "reading_constraints"]
 
 _KEY: Final = CONSTRAINTS_KEY.encode()
-_HASH: Final = hash_ragged(Ragged.of([_KEY]), KEY_SEED)[0]
 
 
 def declares(records: TimedRecords) -> bool:
@@ -45,7 +45,7 @@ def reading_constraints(records: TimedRecords, *, all_of_them: bool) -> TimedRec
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return records
-    more = RecordKeys(np.zeros(1, np.uint8), np.array([_HASH], np.uint64), Ragged.of([_KEY]))
+    more = RecordKeys(np.zeros(1, np.uint8), np.array([_hash()], np.uint64), Ragged.of([_KEY]))
     order = np.insert(np.arange(len(keys)), np.cumsum(counts)[rows], len(keys))
     both = RecordKeys.concat([keys, more]).take(order)
     return replace(records, keys=ChildRows(counts + wanted, both))
@@ -63,5 +63,15 @@ def _first(records: TimedRecords) -> int | None:
 
 def _rows(keys: RecordKeys) -> Array:
     """Return where the key stands among others."""
-    found = np.flatnonzero(keys.hash == _HASH)
+    found = np.flatnonzero(keys.hash == _hash())
     return found[[keys.key[row] == _KEY for row in found.tolist()]]
+
+
+@functools.cache
+def _hash() -> np.uint64:
+    """Return the hash of the key.
+
+    Not at the import: a kernel computes it, and the compiler that loads kernels takes 30 MB of each
+    process that only imports this.
+    """
+    return np.uint64(hash_ragged(Ragged.of([_KEY]), KEY_SEED)[0])

@@ -21,6 +21,7 @@ from streamydb.local.broker.ports import accepts, authority, free_port, is_free
 from streamydb.local.broker.record import BrokerRecord
 from streamydb.local.java import find_java
 from streamydb.local.launcher import LocalProcess, wait_until
+from streamydb.local.trimming import few_arenas
 
 __all__ = ["BrokerError", "EmbeddedBroker", "answers"]
 
@@ -263,7 +264,9 @@ class EmbeddedBroker:
         self._temporary.mkdir(exist_ok=True)
         command = self._java(_MAIN, str(self._folder / "server.properties"))
         console = self._folder / "console.log"
-        self._process = LocalProcess("broker", command, console, folder=self._folder)
+        self._process = LocalProcess(
+            "broker", command, console, folder=self._folder, environment=few_arenas()
+        )
 
     def _tell(self, launched: Callable[[BrokerRecord], None]) -> None:
         if self.alive:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.local.trimming import trim_when_idle
 from streamydb.pipeline.arrow_batches import arrow_records
 from streamydb.pipeline.realtime.confirmations import group_hashes
 from streamydb.pipeline.realtime.core import (
@@ -87,6 +88,7 @@ class RealTimeHost:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Execute until the driver goes away, or something is not for this gear."""
+        trim_when_idle()
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connected.connect(self.socket_path)
         channel = Channel(connected)

@@ -62,6 +62,18 @@ def test_which_kind_of_archive_a_java_has(
     assert options[0] == f"-XX:{MADE[kind]}=/somewhere/broker{kind}"
 
 
+@pytest.mark.parametrize(("version", "in_place"), [(17, True), (25, True), (26, False)])
+def test_an_archive_is_mapped_in_place_by_a_java_that_is_known_to_do_so(
+    jars: list[Path], monkeypatch: pytest.MonkeyPatch, version: int, *, in_place: bool
+) -> None:
+    java = Java(find_java().path, version)
+    monkeypatch.setattr("streamydb.local.class_data.find_java", lambda: java)
+    file = archive("broker", jars)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"classes")
+    assert ("-XX:ArchiveRelocationMode=0" in java_options("broker", jars, {})) is in_place
+
+
 def test_while_it_is_made_the_machines_write_it(jars: list[Path]) -> None:
     options = java_options("pipeline", jars, {"STREAMYDB_CLASS_DATA_TRAINING": "/somewhere"})
     kind = archive("pipeline", jars).suffix

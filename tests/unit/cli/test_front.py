@@ -341,3 +341,21 @@ def test_where_a_facade_serves_is_known_from_its_first_moment(
     with pytest.raises(KeyboardInterrupt):
         front._served(target, front.Front(port, 1.0), {})
     assert target.place.facade_url() == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_small_facade_keeps_little_unless_its_settings_say_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, small: bool
+) -> None:
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(processes, "start", lambda *words: given.append(words[3]))
+    monkeypatch.setattr(processes, "find", lambda *_: None)
+    monkeypatch.setattr(front, "_comes_up", lambda *_: True)
+    monkeypatch.setenv("STREAMYDB_SERVE_RESULTS_BYTES_MAX", "7")
+    target = find_target(Named(home=tmp_path, bootstrap="127.0.0.1:1"))
+    front.start_front(target, Front(8080, 1, small=small), Phases())
+    reader, facade = given
+    assert reader == facade
+    assert "STREAMYDB_SERVE_RESULTS_BYTES_MAX" not in facade
+    found = facade.get("STREAMYDB_SERVE_STREAM_BYTES_MAX")
+    assert found == (str(4 << 20) if small else None)

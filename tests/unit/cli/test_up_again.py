@@ -14,9 +14,12 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app
 from streamydb.cli.options import Founding, Named
-from streamydb.cli.up import up
-from streamydb.local import processes
+from streamydb.cli.phases import Phases
+from streamydb.cli.target import find_target
+from streamydb.cli.up import start_broker, takes_little, up
+from streamydb.local import memory, processes
 from streamydb.local.broker import detached
+from streamydb.local.broker.config import HEAP_MB_DEFAULT, SMALL_HEAP_MB
 from streamydb.local.broker.record import BrokerRecord
 from streamydb.local.file_lock import file_lock
 from streamydb.local.folder import FACADE, DatabaseFolder, DatabaseRecord
@@ -87,6 +90,7 @@ class Running:
         ("--master local[1]", "pipeline of bank runs with --master local[2], not local[1]"),
         ("--procedures q", "pipeline of bank runs with --procedures p, not q"),
         ("--bootstrap c:3", "pipeline of bank runs with --bootstrap a:1,b:2, not c:3"),
+        ("--small", "pipeline of bank runs without --small"),
         ("--http-port 81", "facade of bank runs at http://127.0.0.1:8080, not on port 81"),
     ],
 )
@@ -103,7 +107,7 @@ def test_a_database_that_runs_as_it_is_asked_for_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ("--master", "local[2]", "--procedures", "p", "--http-port", "8080")
-    for words in ((), given):
+    for words in ((), given, ("--no-small",)):
         code, said = Running(tmp_path, monkeypatch).up("--bootstrap", "b:2,a:1", *words)
         assert (code, said) == (0, "")
 
@@ -120,3 +124,28 @@ def test_another_port_of_a_broker_that_runs_is_refused(
     code, said = running_there.up("--port", "8", "--bootstrap", "a:1")
     assert code == 2
     assert "--port is that of the embedded broker, and bank is at a:1" in said
+
+
+@pytest.mark.parametrize(
+    ("there_gb", "wish", "small"),
+    [(2.9, None, True), (3, None, False), (2, False, False), (64, True, True)],
+)
+def test_a_database_is_as_small_as_is_wished_or_as_the_machine_is(
+    there_gb: float, monkeypatch: pytest.MonkeyPatch, *, wish: bool | None, small: bool
+) -> None:
+    monkeypatch.setattr(memory, "memory_bytes", lambda: there_gb * (1 << 30))
+    assert takes_little(wish) is small
+
+
+def test_a_small_broker_has_a_small_heap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    heaps: list[int] = []
+
+    def start(_home: Path, *, heap_mb: int, **_given: object) -> BrokerRecord:
+        heaps.append(heap_mb)
+        return BrokerRecord(1, 0.0, "127.0.0.1:9", "log")
+
+    monkeypatch.setattr("streamydb.local.broker.start_detached", start)
+    target = find_target(Named(home=tmp_path))
+    for small in (True, False):
+        start_broker(target, None, Phases(), small=small)
+    assert heaps == [SMALL_HEAP_MB, HEAP_MB_DEFAULT]

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamydb.local.broker.config import (
+    SMALL_HEAP_MB,
     cluster_id,
     jvm_options,
     parse_properties,
@@ -102,8 +103,16 @@ def test_properties_are_read_as_java_reads_them() -> None:
 
 
 def test_the_first_heap_is_not_larger_than_the_largest() -> None:
-    assert jvm_options(128, Path("log"))[:2] == ["-Xms128m", "-Xmx128m"]
-    assert jvm_options(1024, Path("log"))[:2] == ["-Xms256m", "-Xmx1024m"]
+    for heap_mb, first_mb in ((48, 48), (1024, 64)):
+        sizes = [f"-XX:InitialHeapSize={first_mb}m", f"-XX:MaxHeapSize={heap_mb}m"]
+        assert jvm_options(heap_mb, Path("log"))[:2] == sizes
+
+
+def test_a_broker_gives_its_heap_back_and_a_small_one_is_small_in_all() -> None:
+    usual, small = (set(jvm_options(mb, Path("log"))) for mb in (SMALL_HEAP_MB + 1, SMALL_HEAP_MB))
+    assert {"-XX:+UseSerialGC", "-XX:MaxHeapFreeRatio=30", "-XX:MinHeapSize=24m"} <= usual & small
+    assert "-XX:TieredStopAtLevel=1" in small
+    assert not any("Tier4" in option for option in small)
 
 
 def test_a_free_port_is_free_and_below_the_range_of_outgoing_connections() -> None:

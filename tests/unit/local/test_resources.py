@@ -81,4 +81,4 @@ def test_the_log_of_the_jvm_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "java_options", lambda *_: [])
     options = session._defaults("local[2]")["spark.driver.extraJavaOptions"]
     assert f'"-Dlog4j2.configurationFile={TOP / "log4j2.properties"}"' in options
-    assert "-XX:+UseParallelGC" in options
+    assert "-XX:+UseG1GC" in options

@@ -24,8 +24,8 @@ LOADED = """
 import os, sys
 usual = os.getpriority(os.PRIO_PROCESS, 0)
 from pathlib import Path
-from streamydb.pipeline.daemon import _loads_aside
-assert _loads_aside()
+from streamydb.pipeline.daemon import _loads_aside, _Loading
+assert _loads_aside() is not _Loading.FAILED
 assert os.getpriority(os.PRIO_PROCESS, 0) == usual  # of what is forked, too
 threads = {path.parent.name: path.read_text() for path in Path("/proc/self/task").glob("*/comm")}
 threads.pop(str(os.getpid()), None)

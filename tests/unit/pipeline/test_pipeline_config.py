@@ -14,8 +14,10 @@ from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.pipeline import __main__ as command
 from streamydb.pipeline.__main__ import main, parse
-from streamydb.pipeline.launch import SparkLaunch
+from streamydb.pipeline.launch import SparkLaunch, _what
 from streamydb.pipeline.record import recorded_config, require_same_log
+from streamydb.pipeline.session import DRIVER_OPTIONS
+from streamydb.pipeline.small import SMALL_JAVA, SMALL_MAX_OFFSETS, SMALL_SPARK
 from streamydb.settings import Settings
 from streamydb.txn_processor.parser import parse_feedback
 
@@ -52,6 +54,24 @@ def test_a_checkpoint_is_a_folder_or_lies_in_a_store_and_has_a_copy_here(
     with pytest.raises(SystemExit):
         parse([*given, "file:///here"])
     assert "name a folder by its path" in capsys.readouterr().err
+
+
+def test_a_small_pipeline_has_small_sizes_and_what_is_given_wins() -> None:
+    given = ["--checkpoint", "here", "--small"]
+    small, usual = parse(given), parse(given[:-1])
+    assert (small.small, usual.small, usual.spark_conf) == (True, False, {})
+    assert small.spark_conf == SMALL_SPARK
+    assert small.settings.max_offsets_per_trigger == SMALL_MAX_OFFSETS
+    heap = "spark.driver.memory"
+    own = parse([*given, "--max-offsets", "7", "--conf", f"{heap}=1g"])
+    assert own.settings.max_offsets_per_trigger == 7
+    assert own.spark_conf == {**SMALL_SPARK, heap: "1g"}
+    (_, _, settings), (_, _, others) = _what(small), _what(usual)
+    assert DRIVER_OPTIONS not in others
+    options = settings[DRIVER_OPTIONS]
+    assert options.startswith(SMALL_JAVA)
+    assert "-Dlog4j2.configurationFile=" in options
+    assert sum(f"-XX:+Use{name}GC" in options for name in ("G1", "Parallel", "Serial")) == 1
 
 
 def test_a_setting_that_contradicts_the_checkpoint_is_refused_with_what_can_be_done(

@@ -108,7 +108,7 @@ def test_what_a_batch_reports_is_told_alike_everywhere(seed: int) -> None:
     positions: list[PipelinePosition] = []
     announced: list[str | None] = []
     sizes: list[BatchSize] = []
-    listener = ProgressListener(status, metrics, positions.append, announced.append, sizes.append)
+    listener = ProgressListener(status, metrics, positions.append, announced.append, [sizes.append])
     rows = 0
     for number in range(1, 30):
         report = reports.next()
