@@ -9,14 +9,15 @@ import argparse
 import gc
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from bench.literature import tpcc_inputs as inputs
 from bench.literature.driver import module_file
+from bench.literature.tpcc_inputs import FULL_MIX, TWO, Inputs
+from bench.literature.tpcc_rows import Population, Scale
 from streamydb.columns.plans import Life
 from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
@@ -47,7 +48,7 @@ def move(db, source, target, amount):
     db.put(source, left - amount)
     db.put(target, right + amount)
 """
-_SCALE = inputs.Scale(warehouses=1, items=10_000, customers=300)
+_SCALE = Scale(warehouses=1, items=10_000, customers=300)
 
 
 class Bench:
@@ -64,21 +65,27 @@ class Bench:
         puts = [{"op": "put", "key": f"a{i}", "value": 10**6} for i in range(997)]
         self.run([{"updates": [put]} for put in puts])
 
-    def load_tpcc(self) -> Make:
-        """Deploy TPC-C and put its rows; return how its new-orders and payments are made."""
+    def load_tpcc(self) -> tuple[Make, Make]:
+        """Deploy TPC-C and put its rows; return how new-orders and payments are made, and how all
+        five transactions. Each is to be executed in the order in which it was made.
+        """
         self._deploy("tpcc", module_file("tpcc").read_bytes())
-        population = inputs.Population(_SCALE, 1)
+        population = Population(_SCALE, 1)
         rows = [json.loads(raw)["updates"] for raw in population.transactions(0)]
         for first in range(0, len(rows), BATCH):
             self.run([{"updates": updates} for updates in rows[first : first + BATCH]])
-        drawn = inputs.Inputs(population, 1)
         number = count()
 
-        def make(_: int) -> dict[str, Any]:
-            (raw,) = drawn.payloads(next(number), 1)
-            return {"call": json.loads(raw)["call"]}
+        def maker(mix: Mapping[str, int]) -> Make:
+            drawn = Inputs(population, 1, mix)
 
-        return make
+            def make(_: int) -> dict[str, Any]:
+                (raw,) = drawn.payloads(next(number), 1)
+                return {"call": json.loads(raw)["call"]}
+
+            return make
+
+        return maker(TWO), maker(FULL_MIX)
 
     def _deploy(self, name: str, text: bytes) -> None:
         digest, procedures = self.modules.put(text), compile_module(name, text).procedures
@@ -136,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=BATCH, help="transactions of a plan")
     parser.add_argument("--batches", type=int, default=5, help="plans of which it is the median")
-    parser.add_argument("--tpcc", action="store_true", help="TPC-C's new-order and payment, too")
+    parser.add_argument("--tpcc", action="store_true", help="TPC-C's transactions, too")
     given = parser.parse_args()
     warm_up()
     bench = Bench()
@@ -145,7 +152,7 @@ def main() -> None:
         "updates in Python": updated(0.5), "updates": updated(1),
     }  # fmt: skip
     if given.tpcc:
-        kinds["TPC-C"] = bench.load_tpcc()
+        kinds["TPC-C, two"], kinds["TPC-C, all five"] = bench.load_tpcc()
     print(f"{'us per transaction':<26}parse  shard  execute  format    all")
     for name, make in kinds.items():
         batches = [[make(i) for i in range(given.batch)] for _ in range(given.batches)]

@@ -264,7 +264,7 @@ def tpcc(
     output: c.Output = None,
     json: c.Json = False,
 ) -> None:
-    """TPC-C's new-order and payment, with the specification's consistency conditions."""
+    """TPC-C: its five transactions, judged by the specification's consistency conditions."""
     _run(
         tpcc_runs.tpcc, tpcc_runs.TpccOptions, quick=quick, output=output, json=json,
         warehouses=warehouses, items=items, customers=customers, shards=shards,

@@ -1,199 +1,157 @@
-"""The population and the inputs of TPC-C's new-order and payment, seeded (clauses 2.1.6, 2.4, 4.3).
-
-Text columns that no transaction looks at are left out, and so are the orders that the specification
-loads before the run; see docs/benchmarks.md.
-"""
+"""The inputs of TPC-C's transactions, seeded (clauses 2.1.6, 2.4 to 2.8, 5.2.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+import random
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
-__all__ = ["DISTRICTS", "Inputs", "Population", "Scale", "last_name", "nurand"]
+from bench.literature import tpcc_keys as k
+from bench.literature.tpcc_rows import DISTRICTS, Population, last_name, nurand
 
-DISTRICTS: Final = 10
-"""Of a warehouse."""
+__all__ = ["FULL_MIX", "TWO", "Draws", "Inputs", "call_record"]
 
-WAREHOUSE_YTD: Final = 30_000_000
-DISTRICT_YTD: Final = 3_000_000
-BALANCE: Final = -1_000
-PAID: Final = 1_000
-"""Cents at the beginning (4.3.3)."""
+Args = dict[str, Any]
 
-_SYLLABLES: Final = (
-    "BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING",
-)  # fmt: skip
-_NAMES: Final = 1_000
-_PUTS_A_LOAD: Final = 50
-_DATA: Final = "c" * 300
+FULL_MIX: Final[Mapping[str, int]] = {
+    "new_order": 45, "payment": 43, "order_status": 4, "delivery": 4, "stock_level": 4,
+}  # fmt: skip
+"""The share of each transaction, in percent (5.2.3)."""
 
-Puts = Iterator[tuple[str, Any]]
+TWO: Final[Mapping[str, int]] = {name: FULL_MIX[name] for name in ("new_order", "payment")}
+"""The two that write most, as systems without the other three measure them."""
 
+class Draws:
+    """What people at terminals choose."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """How large it is; the specification has 100,000 items, and 3,000 customers of a district."""
+    def __init__(self, population: Population, rng: random.Random) -> None:
+        """Draw for a population."""
+        self.population, self.scale, self._rng = population, population.scale, rng
+        constants = random.Random(f"tpcc constants {population.seed}")  # noqa: S311
+        self._c_last, self._c_id, self._c_item = (
+            constants.randrange(top) for top in (256, 1024, 8192)
+        )
 
-    warehouses: int
-    items: int
-    customers: int
+    def below(self, low: int, high: int) -> int:
+        """A number of low to high."""
+        return self._rng.randint(low, high)
 
-    @property
-    def names(self) -> int:
-        """How many last names there are: each is somebody's."""
-        return min(_NAMES, self.customers)
+    def warehouse(self) -> int:
+        """Any warehouse."""
+        return self.below(1, self.scale.warehouses)
 
+    def customer(self) -> int:
+        """A customer's number."""
+        return nurand(self._rng, 1023, self._c_id, 1, self.scale.customers)
 
-def last_name(number: int) -> str:
-    """The last name of a number of three digits (4.3.2.3)."""
-    return "".join(_SYLLABLES[int(digit)] for digit in f"{number:03d}")
+    def named(self, w: int, d: int) -> tuple[int, str | None]:
+        """A customer of a district, in 60 % by last name (2.5.1.2)."""
+        if self.below(1, 100) > 60:
+            return self.customer(), None
+        last = last_name(nurand(self._rng, 255, self._c_last, 0, self.scale.names - 1))
+        same = self.population.names[w, d, last]
+        return same[(len(same) - 1) // 2], last
 
+    def lines(self, w: int) -> list[list[int]]:
+        """The lines of an order; in 1 % of all orders, the last item does not exist (2.4.1.4)."""
+        lines = [self._line(w) for _ in range(self.below(5, 15))]
+        if self.below(1, 100) == 1:
+            lines[-1][0] = self.scale.items + 1
+        return lines
 
-def nurand(rng: np.random.Generator, a: int, c: int, low: int, high: int) -> int:
-    """A number that is not drawn uniformly (2.1.6)."""
-    drawn = int(rng.integers(0, a + 1)) | int(rng.integers(low, high + 1))
-    return (drawn + c) % (high - low + 1) + low
+    def payment(self, w: int, number: int) -> Args:
+        """The arguments of a payment at a warehouse (2.5.1)."""
+        d = cd = self.below(1, DISTRICTS)
+        cw = w
+        if self.below(1, 100) > 85:
+            cw, cd = self._other(w), self.below(1, DISTRICTS)
+        c, last = self.named(cw, cd)
+        return {
+            "w": w, "d": d, "cw": cw, "cd": cd, "c": c, "last": last, "number": number,
+            "amount": self.below(100, 500_000),
+        }  # fmt: skip
 
-
-@dataclass(slots=True)
-class Population:
-    """All rows, and who has which last name."""
-
-    scale: Scale
-    seed: int
-    names: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Give everybody a name: each name once, then as drawn."""
-        rng, scale = np.random.default_rng([self.seed, 1]), self.scale
-        for w in range(1, scale.warehouses + 1):
-            for d in range(1, DISTRICTS + 1):
-                firsts = rng.random(scale.customers)
-                for c in (np.argsort(firsts) + 1).tolist():
-                    number = c - 1 if c <= scale.names else nurand(rng, 255, 0, 0, scale.names - 1)
-                    self.names.setdefault((w, d, last_name(number)), []).append(c)
-
-    def transactions(self, first: int) -> Iterator[bytes]:
-        """Transactions that put all rows, numbered from `first`."""
-        rows = self._rows()
-        number = first
-        while part := list(islice(rows, _PUTS_A_LOAD)):
-            puts = [{"op": "put", "key": key, "value": value} for key, value in part]
-            yield msgspec.json.encode({"id": f"t{number}", "updates": puts})
-            number += 1
-
-    def _rows(self) -> Puts:
-        rng = np.random.default_rng([self.seed, 2])
-        for item, price in enumerate(rng.integers(100, 10_001, self.scale.items).tolist(), 1):
-            yield f"i/{item}", {"name": f"item {item}", "price": price}
-        for w in range(1, self.scale.warehouses + 1):
-            yield from self._warehouse(rng, w)
-        for (w, d, last), customers in self.names.items():
-            yield f"n/{w}/{d}/{last}", customers
-
-    def _warehouse(self, rng: np.random.Generator, w: int) -> Puts:
-        yield f"w/{w}", {"name": f"warehouse {w}", "tax": int(rng.integers(0, 2_001))}
-        yield f"w/{w}/ytd", WAREHOUSE_YTD
-        for item, quantity in enumerate(rng.integers(10, 101, self.scale.items).tolist(), 1):
-            yield f"s/{w}/{item}", {"quantity": quantity, "ytd": 0, "orders": 0, "remote": 0}
-        for d in range(1, DISTRICTS + 1):
-            yield f"d/{w}/{d}", {"tax": int(rng.integers(0, 2_001))}
-            yield f"d/{w}/{d}/ytd", DISTRICT_YTD
-            yield f"d/{w}/{d}/next", 1
-            yield from self._customers(rng, w, d)
-
-    def _customers(self, rng: np.random.Generator, w: int, d: int) -> Puts:
-        count = self.scale.customers
-        discounts, bad = rng.integers(0, 5_001, count).tolist(), (rng.random(count) < 0.1).tolist()
-        for c, (discount, is_bad) in enumerate(zip(discounts, bad, strict=True), 1):
-            row = {"balance": BALANCE, "paid": PAID, "payments": 1}
-            yield f"c/{w}/{d}/{c}", {**row, "discount": discount, "bad": is_bad}
-            if is_bad:
-                yield f"c/{w}/{d}/{c}/data", _DATA
-
-
-class Inputs:
-    """Transactions in the proportion of the specification's mix, 45 new-orders to 43 payments."""
-
-    changes_each = 13.0
-    """Of new-orders 14 on average (ten stocks), of payments 4 or 5."""
-
-    _NEW_ORDERS: Final = 45 / 88
-
-    def __init__(self, population: Population, seed: int) -> None:
-        """Draw inputs for a population."""
-        self._population, self._scale = population, population.scale
-        self._rng = np.random.default_rng([seed, 3])
-        constants = self._rng.integers(0, (256, 1024, 8192)).tolist()
-        self._c_last, self._c_id, self._c_item = (int(constant) for constant in constants)
-
-    def payloads(self, first: int, count: int) -> list[bytes]:
-        """Make transactions; see `Workload.payloads`."""
-        new_orders = (self._rng.random(count) < self._NEW_ORDERS).tolist()
-        return [
-            self._new_order(number) if is_new_order else self._payment(number)
-            for number, is_new_order in enumerate(new_orders, first)
-        ]
-
-    def _below(self, low: int, high: int) -> int:
-        return int(self._rng.integers(low, high + 1))
-
-    def _customer(self) -> int:
-        return nurand(self._rng, 1023, self._c_id, 1, self._scale.customers)
+    def _line(self, w: int) -> list[int]:
+        item = nurand(self._rng, 8191, self._c_item, 1, self.scale.items)
+        supply = self._other(w) if self.below(1, 100) == 1 else w
+        return [item, supply, self.below(1, 10)]
 
     def _other(self, w: int) -> int:
         """A warehouse that is another one, if there is one."""
-        count = self._scale.warehouses
-        return (w - 1 + self._below(1, count - 1)) % count + 1 if count > 1 else w
+        count = self.scale.warehouses
+        return (w - 1 + self.below(1, count - 1)) % count + 1 if count > 1 else w
 
-    def _new_order(self, number: int) -> bytes:
-        w, d, c = self._below(1, self._scale.warehouses), self._below(1, DISTRICTS), 0
-        c = self._customer()
-        lines = [self._line(w) for _ in range(self._below(5, 15))]
-        if self._below(1, 100) == 1:
-            lines[-1][0] = self._scale.items + 1
+
+class Inputs:
+    """Transactions in the proportions of a mix, for a log that executes them in this order.
+
+    All terminals write into one log, and know what they have written: so each knows the keys of the
+    orders that it is about. The procedures find out by themselves, and would abort else.
+    """
+
+    changes_each = 13.0
+    """Of new-orders 16 on average (ten stocks), of payments 4 or 5, of deliveries 50."""
+
+    def __init__(
+        self, population: Population, seed: int, mix: Mapping[str, int] = FULL_MIX
+    ) -> None:
+        """Draw inputs for a population; several may, one after the other."""
+        self._books, self._mix = population.books, mix
+        self._rng = random.Random(f"tpcc inputs {seed} {sorted(mix)}")  # noqa: S311
+        self._draw = Draws(population, self._rng)
+
+    def payloads(self, first: int, count: int) -> list[bytes]:
+        """Make transactions; see `Workload.payloads`."""
+        names = self._rng.choices(list(self._mix), list(self._mix.values()), k=count)
+        return [self._call(name, number) for number, name in enumerate(names, first)]
+
+    def _call(self, name: str, number: int) -> bytes:
+        args, declared = getattr(self, f"_{name}")(number)
+        return call_record(name, number, args, declared)
+
+    def _new_order(self, number: int) -> tuple[Args, k.Keys]:
+        draw = self._draw
+        w, d, c = draw.warehouse(), draw.below(1, DISTRICTS), draw.customer()
+        lines, book = draw.lines(w), self._books[w, d]
         args = {"w": w, "d": d, "c": c, "number": number, "lines": lines}
-        items = {item for item, _, _ in lines}
-        stock = {(supply, item) for item, supply, _ in lines}
-        keys = [f"d/{w}/{d}/next", *(f"{table}/{w}/{d}/{number}" for table in ("o", "no", "ol"))]
-        keys += [f"s/{supply}/{item}" for supply, item in sorted(stock)]
-        reads = [f"w/{w}", f"d/{w}/{d}", f"c/{w}/{d}/{c}", *(f"i/{item}" for item in sorted(items))]
-        return _call(number, "tpcc.new_order", args, keys, reads)
+        declared = k.new_order(args, book.following)
+        if lines[-1][0] <= draw.scale.items:
+            book.enter(number, c, tuple(item for item, _, _ in lines))
+        return args, declared
 
-    def _line(self, w: int) -> list[int]:
-        item = nurand(self._rng, 8191, self._c_item, 1, self._scale.items)
-        supply = self._other(w) if self._below(1, 100) == 1 else w
-        return [item, supply, self._below(1, 10)]
+    def _payment(self, number: int) -> tuple[Args, k.Keys]:
+        args = self._draw.payment(self._draw.warehouse(), number)
+        return args, k.payment(args)
 
-    def _payment(self, number: int) -> bytes:
-        w, d = self._below(1, self._scale.warehouses), self._below(1, DISTRICTS)
-        cw, cd, last = w, d, None
-        if self._below(1, 100) > 85:
-            cw, cd = self._other(w), self._below(1, DISTRICTS)
-        c = self._customer()
-        if self._below(1, 100) <= 60:
-            last = last_name(nurand(self._rng, 255, self._c_last, 0, self._scale.names - 1))
-            same = self._population.names[cw, cd, last]
-            c = same[(len(same) - 1) // 2]
-        args = {
-            "w": w, "d": d, "cw": cw, "cd": cd, "c": c, "last": last, "number": number,
-            "amount": self._below(100, 500_000),
-        }  # fmt: skip
-        keys = [
-            f"w/{w}/ytd", f"d/{w}/{d}/ytd", f"c/{cw}/{cd}/{c}", f"c/{cw}/{cd}/{c}/data",
-            f"h/{w}/{d}/{number}",
-        ]  # fmt: skip
-        reads = [] if last is None else [f"n/{cw}/{cd}/{last}"]
-        return _call(number, "tpcc.payment", args, keys, reads)
+    def _order_status(self, _number: int) -> tuple[Args, k.Keys]:
+        w, d = self._draw.warehouse(), self._draw.below(1, DISTRICTS)
+        c, last = self._draw.named(w, d)
+        args = {"w": w, "d": d, "c": c, "last": last}
+        return args, k.order_status(args, self._books[w, d].last[c])
+
+    def _delivery(self, _number: int) -> tuple[Args, k.Keys]:
+        w, orders = self._draw.warehouse(), []
+        args = {"w": w, "carrier": self._draw.below(1, 10)}
+        for d in range(1, DISTRICTS + 1):
+            taken = self._books[w, d].deliver()
+            if taken is not None:
+                orders.append((d, *taken))
+        return args, k.delivery(args, orders)
+
+    def _stock_level(self, _number: int) -> tuple[Args, k.Keys]:
+        w, d = self._draw.warehouse(), self._draw.below(1, DISTRICTS)
+        args = {"w": w, "d": d, "threshold": self._draw.below(10, 20)}
+        book = self._books[w, d]
+        numbers = [number for number, _ in book.recent]
+        items = [item for _, items in book.recent for item in items]
+        return args, k.stock_level(args, numbers, items, book.parts())
 
 
-def _call(
-    number: int, procedure: str, args: dict[str, Any], keys: Iterable[str], reads: Iterable[str]
-) -> bytes:
-    call = {"procedure": procedure, "args": args, "keys": list(keys), "reads": list(reads)}
+def call_record(name: str, number: int, args: Args, declared: k.Keys) -> bytes:
+    """The transaction that calls a procedure."""
+    call = {
+        "procedure": f"tpcc.{name}", "args": args, "keys": declared.keys, "reads": declared.reads,
+    }  # fmt: skip
     return msgspec.json.encode({"id": f"t{number}", "call": call})

@@ -64,7 +64,8 @@ class LastOf:
     """A mutation: change what the last change of a key says, whatever else there is."""
 
     def __init__(self, serial: Serial, key: str, change: Callable[[Any], Any]) -> None:
-        places = [i for i, output in enumerate(serial.outputs)
+        told = (output for output in serial.outputs if output.value is not None)  # as `mutated`
+        places = [i for i, output in enumerate(told)
                   if output.topic == "changes" and output.key == key.encode()]  # fmt: skip
         assert places, f"{key} was never changed"
         self._wanted, self._at, self._change = places[-1], -1, change

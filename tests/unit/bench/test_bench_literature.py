@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -20,7 +21,8 @@ from bench.literature import commands, tpcc, tspoon, voter, voter_workflow, ycsb
 from bench.literature.driver import hold
 from bench.literature.judging import Invariant, Judge, invariant
 from bench.literature.report import show
-from bench.literature.tpcc_inputs import Inputs, last_name
+from bench.literature.tpcc_inputs import FULL_MIX, Draws, Inputs
+from bench.literature.tpcc_rows import last_name
 from bench.main import app
 from bench.workload import Workload
 from streamydb.errors import ConfigurationError
@@ -79,7 +81,7 @@ def judge_of(name: str) -> Judge:
         "voter": lambda: voter.VoterJudge(VOTER),
         "voterflow": lambda: voter_workflow.FlowJudge(VOTER),
         "ycsb": ycsb.YcsbJudge,
-        "tpcc": lambda: tpcc.TpccJudge(TPCC),
+        "tpcc": lambda: tpcc.TpccJudge(TPCC.scale()),
     }
     return judges[name]()
 
@@ -92,11 +94,16 @@ def studies() -> dict[str, Study]:
     return {name: Study(name) for name in NAMES}
 
 
-def first_of(serial: Serial, prefix: str) -> str:
-    """A key that was changed."""
-    keys = ((output.key or b"").decode() for output in serial.outputs
-            if output.topic == "changes")  # fmt: skip
-    return next(key for key in keys if key.startswith(prefix))
+def last_of(serial: Serial, prefix: str) -> str:
+    """The key that was changed last, of those that are still there."""
+    there: dict[str, None] = {}
+    for output in serial.outputs:
+        key = (output.key or b"").decode()
+        if output.topic == "changes" and key.startswith(prefix):
+            there.pop(key, None)
+            if output.value is not None and json.loads(output.value)["after"] is not None:
+                there[key] = None
+    return list(there)[-1]
 
 
 def with_result(change: Callable[[dict[str, Any]], dict[str, Any] | None], number: int) -> Mutation:
@@ -160,8 +167,14 @@ TABLE: list[tuple[str, str, Callable[[Any], Any], str]] = [
     ("tpcc", "o/", more(1, "lines"), "condition 4"),
     ("tpcc", "ol/", lambda v: {**v, "lines": v["lines"][1:]}, "condition 6"),
     ("tpcc", "h/", more(1, "amount"), "conditions 8, 9"),
-    ("tpcc", "c/1/1/", more(1, "balance"), "condition 10"),
-    ("tpcc", "s/", more(1, "ytd"), "S_YTD"),
+    ("tpcc", "c/1/1/2", more(1, "balance"), "condition 10"),
+    ("tpcc", "c/1/1/2", more(1, "paid"), "condition 12"),
+    ("tpcc", "o/", lambda v: {**v, "carrier": 1 if v["carrier"] is None else None}, "condition 5"),
+    ("tpcc", "ol/", lambda v: {**v, "delivered": None if v["delivered"] else 1}, "condition 7"),
+    ("tpcc", "ol/", lambda v: {**v, "delivered": 1, "lines": [[1, 1, 1, 7]]}, "condition 10"),
+    ("tpcc", "d/1/1/first", more(1), "condition 11"),
+    ("tpcc", "x/", lambda v: [0, *v[1:]], "the index has each order"),
+    ("tpcc", "s/", lambda v: [v[0], v[1] + 1, *v[2:]], "S_YTD"),
     ("tpcc", "o/", lose, "each committed order is there"),
 ]
 
@@ -171,7 +184,7 @@ def test_a_wrong_value_breaks_its_invariant(
     studies: dict[str, Study], name: str, prefix: str, change: Callable[[Any], Any], expected: str
 ) -> None:
     serial = studies[name].serial
-    found = serial.judged(judge_of(name), LastOf(serial, first_of(serial, prefix), change))
+    found = serial.judged(judge_of(name), LastOf(serial, last_of(serial, prefix), change))
     assert not hold(found)
     assert any(what.startswith(expected) for what in broken(found)), broken(found)
     assert all(each.problems for each in found if not each.ok)
@@ -257,16 +270,54 @@ def test_the_show_ends_with_one_contestant_and_votes_go_back(studies: dict[str, 
     assert max(map(len, judge.show.phones.values())) > 1
 
 
+def tpcc_calls(studies: dict[str, Study]) -> dict[str, list[dict[str, Any]]]:
+    """The arguments of the calls of each procedure, in order."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in FULL_MIX}
+    for payload in studies["tpcc"].serial.log:
+        call = json.loads(payload).get("call")
+        if call is not None:
+            found[call["procedure"].removeprefix("tpcc.")].append(call["args"])
+    return found
+
+
 def test_tpcc_has_the_inputs_of_the_specification(studies: dict[str, Study]) -> None:
-    calls = [json.loads(payload).get("call", {}) for payload in studies["tpcc"].serial.log]
-    orders = [call["args"] for call in calls if call.get("procedure") == "tpcc.new_order"]
-    payments = [call["args"] for call in calls if call.get("procedure") == "tpcc.payment"]
-    assert abs(len(orders) / (len(orders) + len(payments)) - 45 / 88) < 0.1
+    calls = tpcc_calls(studies)
+    whole = sum(map(len, calls.values()))
+    for name, percent in FULL_MIX.items():
+        assert abs(100 * len(calls[name]) / whole - percent) < 8
+        assert calls[name]
+    orders, payments = calls["new_order"], calls["payment"]
     assert {len(args["lines"]) for args in orders} <= set(range(5, 16))
     remote = sum((args["cw"] != args["w"]) for args in payments) / len(payments)
     assert 0.05 < remote < 0.3
     assert 0.45 < sum(args["last"] is not None for args in payments) / len(payments) < 0.75
+    assert {args["threshold"] for args in calls["stock_level"]} <= set(range(10, 21))
     assert (last_name(371), last_name(0)) == ("PRICALLYOUGHT", "BARBARBAR")
+
+
+def test_tpcc_rolls_back_one_order_in_a_hundred() -> None:
+    draws = Draws(TPCC.population(), random.Random("rolled back"))
+    wrong = sum(draws.lines(1)[-1][0] > TPCC.items for _ in range(4_000))
+    assert 20 < wrong < 60
+
+
+def test_tpcc_terminals_know_what_their_transactions_are_about(studies: dict[str, Study]) -> None:
+    judge = tpcc.TpccJudge(TPCC.scale())
+    studies["tpcc"].serial.judged(judge)
+    assert judge.stale == 0
+    assert judge.committed.total() + judge.rolled_back == sum(
+        map(len, tpcc_calls(studies).values())
+    )
+
+
+def test_tpcc_with_a_terminal_that_knows_too_little_aborts_and_breaks_nothing() -> None:
+    """Two terminals that do not hear of each other: the second one's keys are wrong."""
+    study = Study("tpcc")
+    stale = Inputs(TPCC.population(), TPCC.seed)
+    study.serial.run(stale.payloads(study.serial.appended, 200))
+    judge = tpcc.TpccJudge(TPCC.scale())
+    assert broken(study.serial.judged(judge)) == set()
+    assert judge.stale > 0
 
 
 def test_ycsb_transactions_stay_in_their_partitions() -> None:
