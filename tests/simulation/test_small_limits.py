@@ -24,7 +24,7 @@ def made_small() -> set[str]:
 
 def copies(source: str, names: set[str]) -> Iterator[str]:
     """The limits of those names that a module looks at as it is imported."""
-    outside = [ast.parse(source)]
+    outside: list[ast.AST] = [ast.parse(source)]
     while outside:
         node = outside.pop()
         if isinstance(node, ast.ImportFrom) and node.module == "streamydb.limits":
