@@ -95,7 +95,7 @@ def remove_too_late() -> Any:
 
 def untold_removals() -> Any:
     """Expiry: nobody tells of what ends and is not touched."""
-    return mock.patch.object(Removals, "blocks", return_value=())
+    return mock.patch.object(Removals, "told", return_value=())
 
 
 def tell_it_twice() -> Any:

@@ -42,7 +42,8 @@ class GrantedTransactions(ColumnTable, frozen=True):
 
     ``seq``, ``ts_ms``, ``partition``, ``offset``: the place of each. ``kind``, ``code``: as
     compiled (see `program`). ``duplicate``: NOT_A_DUPLICATE, or which kind of duplicate it is, and
-    ``original``: of which seq. ``id``; ``raw``: the record, if Python executes it.
+    ``original``: of which seq. ``id``; ``raw``: the record, if
+    Python executes it. ``keys``; ``steps``: that it was compiled to.
     """
 
     seq: Ints
@@ -96,7 +97,7 @@ class PlanTransactions(GrantedTransactions, frozen=True):
 
 
 class SlotRows(ColumnTable, frozen=True):
-    """The values of slots of a plan before it, with their keys; ``tag``, ...: as in `ValueRows`.
+    """The values of slots of a plan before it, with their keys; as `WrittenValues`.
 
     ``slot``: which one each is. ``covered``: 1 if the plan may write it, and it is in a range that
     somebody names; None if nobody names a range. ``written``: 1 if the plan may write it; None if
@@ -122,7 +123,7 @@ class SlotRows(ColumnTable, frozen=True):
 
 
 class RangeEntries(ColumnTable, frozen=True):
-    """Keys in a range and their values; ``tag``, ...: as in `ValueRows`."""
+    """Keys in a range and their values; as `WrittenValues`."""
 
     tag: Bytes
     number: Ints

@@ -157,7 +157,8 @@ class FinishedParts(Message, frozen=True, kw_only=True):
 class Swept(Message, frozen=True):
     """A shard tells all shards up to which seq it has told the removals of what has ended.
 
-    ``life``, ``step``: of the shard. ``at``: as in `columns.messages.Role`.
+    ``swept``: that seq. ``shard``: it tells this. ``life``, ``step``: as in `Locks`.
+    ``incarnation``, ``at``: as in `columns.messages.Role`.
     """
 
     KIND: ClassVar[str] = "swept"

@@ -52,9 +52,10 @@ __all__ = [
 class Role(Message, frozen=True):
     """The driver tells the shards of a pipeline whether they lead or follow.
 
-    ``covered``: everything up to this seq has been written by some pipeline. One that follows
-    executes that far, silently; one that leads does, too, and writes what comes after. ``at``: the
-    offset of the message in the feedback topic; -1: it was not read from there.
+    ``incarnation``: of the pipeline. ``leads``: it does. ``covered``: everything up to this seq has
+    been written by some pipeline. One that follows executes that far, silently; one that leads
+    does, too, and writes what comes after. ``at``: the offset of the message in the feedback topic;
+    -1: it was not read from there.
     """
 
     KIND: ClassVar[str] = "role"
@@ -69,7 +70,7 @@ class Role(Message, frozen=True):
 class Audit(Message, frozen=True):
     """The driver has all shards of a pipeline hold their states against their digests.
 
-    ``reason``: a sentence for people. ``at``: as in `Role`.
+    ``reason``: a sentence for people. ``incarnation``, ``at``: as in `Role`.
     """
 
     KIND: ClassVar[str] = "audit"
@@ -83,8 +84,8 @@ class Audit(Message, frozen=True):
 class ValueSizes(Message, frozen=True):
     """A shard tells all shards the sizes of a part of its values; see `columns.sizes`.
 
-    ``chunk``: the number of the part, of ``chunks``. ``sizes``: see `columns.sizes.tells`. ``at``:
-    as in `Role`.
+    ``chunk``: the number of the part, of ``chunks``. ``sizes``: see `columns.sizes.tells`.
+    ``incarnation``, ``at``: as in `Role`.
     """
 
     KIND: ClassVar[str] = "sizes"
@@ -105,7 +106,7 @@ class Notice(Message, frozen=True):
 
 
 class ByteColumn(ColumnTable, frozen=True):
-    """One text: its bytes."""
+    """One text: its bytes are the rows of ``value``."""
 
     value: Bytes
 
@@ -141,14 +142,14 @@ def resolved_value(seq: int, ts_ms: int, offsets: Mapping[int, int]) -> bytes:
 
 
 class RecordTexts(ColumnTable, frozen=True):
-    """Keys and values of records that are to be written."""
+    """Records that are to be written: ``key`` and ``value`` of each."""
 
     key: Ragged
     value: Ragged
 
 
 class DigestRecords(Message, frozen=True):
-    """A shard gives digests of its state to be written."""
+    """A shard gives digests of its state to be written, as ``records``."""
 
     KIND: ClassVar[str] = "digests"
 
@@ -162,7 +163,10 @@ class DigestRecords(Message, frozen=True):
 
 
 class KnownResults(Message, frozen=True):
-    """A shard gives results of transactions that are not executed, to be written; by their ids."""
+    """A shard gives results of transactions that are not executed, to be written.
+
+    ``records``: the results, by the ids.
+    """
 
     KIND: ClassVar[str] = "results"
 

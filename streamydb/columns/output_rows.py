@@ -13,7 +13,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class PlaceRows(ColumnTable, frozen=True):
-    """The places of writes, in order: seq, commit time (ms), partition, offset, and the id."""
+    """The places of writes, in order.
+
+    ``seq``, ``ts_ms`` (commit time), ``partition``, ``offset``: each place. ``id``: of the
+    transaction.
+    """
 
     seq: Ints
     ts_ms: Ints
@@ -23,7 +27,7 @@ class PlaceRows(ColumnTable, frozen=True):
 
 
 class ReadValues(ColumnTable, frozen=True):
-    """Values that transactions have read, with their keys; ``tag``, ...: as in `ValueRows`."""
+    """Values that transactions have read; as `ValueRows`, with the ``key`` of each."""
 
     tag: Bytes
     number: Ints
@@ -32,7 +36,7 @@ class ReadValues(ColumnTable, frozen=True):
 
 
 class ResultRows(ColumnTable, frozen=True):
-    """Results of transactions: the place of each, and its id.
+    """Results of transactions; the place and the id of each are as in `PlaceRows`.
 
     ``special``: the finished record, where it is not that of a plain commit; else empty.
     ``reads``: what the transaction has read.
@@ -48,10 +52,11 @@ class ResultRows(ColumnTable, frozen=True):
 
 
 class ChangeRows(ColumnTable, frozen=True):
-    """Writes: the place of each, and the id of its transaction.
+    """Writes; the place of each and the id of its transaction are as in `PlaceRows`.
 
-    ``index``: the number of the write in its transaction, from 1. ``before_tag``, ``after_tag``,
-    ...: the values before and after it, as in `ValueRows`; ``before``, ``after``: their texts.
+    ``index``: the number of the write in its transaction, from 1. ``key``: what it writes.
+    ``before_tag``, ``before_number`` and the text ``before``: the value before it, as in
+    `ValueRows`. ``after_tag``, ``after_number`` and ``after``: the value after it.
     """
 
     seq: Ints

@@ -80,7 +80,8 @@ class HomeRows(ColumnTable, frozen=True):
 
     ``code``: of a rejected record the index in REJECT_CODES. ``deadline``: ms, 0: none.
     ``payload``: hash of the payload without the deadline. ``id``; ``raw``: the record, if Python
-    executes it, or what `txn_processor.fault` keeps of a refused one; else empty.
+    executes it, or what `txn_processor.fault` keeps of a refused one; else empty. ``steps``: that
+    it was compiled to.
     """
 
     code: Bytes
@@ -96,7 +97,8 @@ class SharedRows(ColumnTable, frozen=True):
 
     ``kind``: SIMPLE, GENERIC, REJECTED or MARKER (see `program`). ``id0``: a half of the hash of
     the id, 0 if it has none; it names the home shard. ``partition``, ``offset``: the place in the
-    log. ``size``: bytes of the record. ``append_ms``: its LogAppendTime.
+    log. ``size``: bytes of the record. ``append_ms``: its LogAppendTime. ``keys``; ``ranges`` that
+    it names, None if no record names one; ``marker``: what it says, if it is an epoch marker.
     """
 
     kind: Bytes
@@ -113,7 +115,8 @@ class SharedRows(ColumnTable, frozen=True):
 class CompiledRecords(ColumnTable, frozen=True):
     """Compiled records as one shard knows them; as `SharedRows`.
 
-    ``id1``: the other half of the hash of the id; 0 where the home is elsewhere.
+    ``id1``: the other half of the hash of the id; 0 where the home is elsewhere. ``home``: the rest
+    of those whose home is here.
     """
 
     kind: Bytes

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, get_args, get
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import astuple
 
 from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.errors import RecordError
@@ -179,12 +180,32 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
     def take(self, index: Array) -> Self:
         """The rows at ``index``, in that order, with their children."""
         index = np.ascontiguousarray(index, np.int64)
-        return type(self)(*[_taken(getattr(self, name), index) for name in self.__struct_fields__])
+        taken: list[Any] = []
+        for value in astuple(self):
+            if isinstance(value, Ragged):
+                taken.append(value.take(index))
+            elif isinstance(value, ChildRows):
+                counts, rows = value
+                starts = starts_of(counts)
+                chosen = _expand(starts, counts.astype(np.int64, copy=False), index)
+                taken.append(ChildRows(counts[index], rows.take(chosen)))
+            else:
+                taken.append(None if value is None else value[index])
+        return type(self)(*taken)
 
     def part(self, start: int, end: int) -> Self:
         """The rows from ``start`` up to ``end``, with their children; shares the arrays."""
-        names = self.__struct_fields__
-        return type(self)(*[_cut(getattr(self, name), start, end) for name in names])
+        cut: list[Any] = []
+        for value in astuple(self):
+            if isinstance(value, Ragged):
+                cut.append(value.part(start, end))
+            elif isinstance(value, ChildRows):
+                counts, rows = value
+                first, last = int(counts[:start].sum()), int(counts[:end].sum())
+                cut.append(ChildRows(counts[start:end], rows.part(first, last)))
+            else:
+                cut.append(None if value is None else value[start:end])
+        return type(self)(*cut)
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
@@ -195,13 +216,23 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
         """
         if len(parts) == 1:
             return parts[0]
-        return cls(*[_joined(parts, field) for field in cls.__struct_fields__])
+        joined: list[Any] = []
+        for values in zip(*map(astuple, parts), strict=True):
+            first = values[0]
+            if isinstance(first, Ragged):
+                joined.append(Ragged.concat(values))
+            elif isinstance(first, np.ndarray):
+                joined.append(np.concatenate(values))
+            else:
+                joined.append(_joined_children(parts, values))
+        return cls(*joined)
 
     def flatten(self, prefix: str = "") -> dict[str, Array]:
         """All arrays by path, as `encoding.pack` takes them."""
         arrays: dict[str, Array] = {}
-        for field in _fields(type(self)):
-            value, path = getattr(self, field.name), prefix + field.stored
+        values = astuple(self)
+        for at, stored in _order(type(self)):
+            value, path = values[at], prefix + stored
             if isinstance(value, Ragged):
                 base = value.offsets[0]
                 arrays[f"{path}$"] = value.data[base : value.offsets[-1]]
@@ -220,40 +251,24 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
         Raises:
             RecordError: one of them is missing.
         """
-        return cls(**{field.name: _found(field, arrays, prefix) for field in _fields(cls)})
+        values: list[Any] = []
+        for first, path, rows, optional in _stored(cls, prefix):
+            array = arrays.get(first)
+            if array is None:
+                if not optional:
+                    raise RecordError(f"a table lacks the array {first}")
+                values.append(None)
+            elif first is path:
+                values.append(array)
+            elif rows is None:
+                values.append(Ragged(array, arrays[f"{path}#"]))
+            else:
+                values.append(ChildRows(array, rows.unflatten(arrays, f"{path}.")))
+        return cls(*values)
 
 
-def _taken(value: Any, index: Offsets) -> Any:
-    if isinstance(value, np.ndarray):
-        return value[index]
-    if isinstance(value, Ragged):
-        return value.take(index)
-    if value is None:
-        return None
-    counts, rows = value
-    chosen = _expand(starts_of(counts), counts.astype(np.int64, copy=False), index)
-    return ChildRows(counts[index], rows.take(chosen))
-
-
-def _cut(value: Any, start: int, end: int) -> Any:
-    if isinstance(value, np.ndarray):
-        return value[start:end]
-    if isinstance(value, Ragged):
-        return value.part(start, end)
-    if value is None:
-        return None
-    counts, rows = value
-    first = int(counts[:start].sum())
-    return ChildRows(counts[start:end], rows.part(first, first + int(counts[start:end].sum())))
-
-
-def _joined(parts: Sequence[ColumnTable], name: str) -> Any:
-    values = [getattr(part, name) for part in parts]
-    first = values[0]
-    if isinstance(first, np.ndarray):
-        return np.concatenate(values)
-    if isinstance(first, Ragged):
-        return Ragged.concat(values)
+def _joined_children(parts: Sequence[ColumnTable], values: Sequence[Any]) -> Any:
+    """Join children of tables, some of which may lack theirs."""
     there = [value for value in values if value is not None]
     if not there:
         return None
@@ -266,46 +281,55 @@ def _joined(parts: Sequence[ColumnTable], name: str) -> Any:
 
 
 class _Field(NamedTuple):
-    """A field of a table: its name there and in blocks, and how it is stored.
+    """A field of a table: its name in blocks, and how it is stored.
 
-    ``kind``: an array, `Ragged` or `ChildRows`; ``rows``: the table of a child.
+    ``kind``: an array, `Ragged` or `ChildRows`; ``rows``: the table of children.
     """
 
-    name: str
     stored: str
     kind: type
-    rows: type[ColumnTable]
+    rows: type[ColumnTable] | None
     optional: bool
 
 
 @cache
 def _fields(table: type[ColumnTable]) -> list[_Field]:
-    """Return the fields in the order in which they are stored: columns, texts, children."""
+    """Return the fields of a table, in their order."""
     found = []
     for each in msgspec.structs.fields(table):
         named = [kind for kind in get_args(each.type) if kind is not type(None)]
         optional = type(None) in get_args(each.type)
         kind = named[0] if optional else each.type
-        of, rows = get_origin(kind) or kind, ColumnTable
-        if of is ChildRows:
-            (rows,) = get_args(kind)
-        found.append(_Field(each.name, each.encode_name, of, rows, optional))
-    return sorted(found, key=lambda field: (field.kind is Ragged) + 2 * (field.kind is ChildRows))
+        of = get_origin(kind) or kind
+        rows = get_args(kind)[0] if of is ChildRows else None
+        found.append(_Field(each.encode_name, of, rows, optional))
+    return found
 
 
-def _found(field: _Field, arrays: Mapping[str, Array], prefix: str) -> Any:
-    """Return a field of a table from its arrays."""
-    path = prefix + field.stored
-    first = path + _MARKS.get(field.kind, "")
-    if first not in arrays:
-        if field.optional:
-            return None
-        raise RecordError(f"a table lacks the array {first}")
-    if field.kind is Ragged:
-        return Ragged(arrays[first], arrays[f"{path}#"])
-    if field.kind is ChildRows:
-        return ChildRows(arrays[first], field.rows.unflatten(arrays, f"{path}."))
-    return arrays[first]
+@cache
+def _order(table: type[ColumnTable]) -> list[tuple[int, str]]:
+    """Return the fields in the order in which they are stored: columns, texts, children."""
+    fields = _fields(table)
+
+    def rank(at: int) -> int:
+        return (fields[at].kind is Ragged) + 2 * (fields[at].kind is ChildRows)
+
+    return [(at, fields[at].stored) for at in sorted(range(len(fields)), key=rank)]
+
+
+@cache
+def _stored(
+    table: type[ColumnTable], prefix: str
+) -> list[tuple[str, str, type[ColumnTable] | None, bool]]:
+    """Return of each field the path of its first array, its own path (the same one if it is a
+    column), the table of its children, and whether it may be missing.
+    """
+    found = []
+    for stored, kind, rows, optional in _fields(table):
+        path = prefix + stored
+        mark = _MARKS.get(kind)
+        found.append((path if mark is None else path + mark, path, rows, optional))
+    return found
 
 
 _MARKS: Final = {Ragged: "$", ChildRows: "*"}

@@ -45,7 +45,7 @@ class ValueRows(ColumnTable, frozen=True):
 
 
 class WrittenValues(ColumnTable, frozen=True):
-    """Keys and their values; as `ValueRows`. A delete is an absent value."""
+    """Values; as `ValueRows`, with the ``key`` of each. A delete is an absent value."""
 
     tag: Bytes
     number: Ints

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -283,7 +283,8 @@ class KeyTransactionProcessor:
         meta.open = OpenPlan(
             meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
             self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
-            may_be_too_much(released), **self._facts(released),
+            may_be_too_much(released), times=self._digest_times(released),
+            position=self._position(released),
         )
         meta.fits, meta.made, meta.turn, meta.ends = 0, 0, 0, False
         timeline, most = self._timeline(released), shape.turn_bytes_max(meta.config.shards)
@@ -375,13 +376,10 @@ class KeyTransactionProcessor:
                 yield Emitted(self._shard, told, meta.seq, meta.ignored, resolves)
         meta.turn += 1
 
-    def _facts(self, released: ReleasedRecords) -> dict[str, Any]:
-        """Return the times of the digests in a plan, and where the log goes on behind it, if that
-        has one partition.
-        """
+    def _position(self, released: ReleasedRecords) -> int:
+        """Return where the log goes on behind a plan; -1: it has several partitions."""
         alone = self._meta.config.partitions == 1 and not released.partition.any()
-        position = int(released.offset[-1]) + 1 if alone else -1
-        return {"times": self._digest_times(released), "position": position}
+        return int(released.offset[-1]) + 1 if alone else -1
 
     def _digest_times(self, released: ReleasedRecords) -> list[int]:
         """Return the commit timestamps of the records after which there is a digest."""

@@ -231,7 +231,7 @@ class Granter:
         hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
         suspects = np.union1d(hit, _repeated(earlier, at_home))
         if len(suspects):
-            self._resolve(suspects, own, last, found)
+            self._resolve(suspects, own, refused, last, found)
         fresh = valid & (found.kind == NOT_A_DUPLICATE)
         found.kind[fresh] = refused[fresh]
         self.used = own.used(np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE)))
@@ -239,10 +239,12 @@ class Granter:
         self.repeats = own.repeats(again, found.of, home.id)
         return found
 
-    def _resolve(self, suspects: Ints, ids: HomeIds, last: Ints, found: _Duplicates) -> None:
+    def _resolve(
+        self, suspects: Ints, ids: HomeIds, refused: npt.NDArray[np.uint8], last: Ints,
+        found: _Duplicates,
+    ) -> None:
         """Decide in seq order which suspects are duplicates, and of which transaction."""
         in_plan: dict[tuple[int, int], IdUse] = {}
-        refused = untimely(ids.deadline, ids.ts_ms)
         for i in suspects.tolist():
             key = (int(ids.id0[i]), int(ids.id1[i]))
             own = ids.use(i)

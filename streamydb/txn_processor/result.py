@@ -113,9 +113,9 @@ def verdict_bytes(txns: PlanTransactions, i: int, verdict: Verdict) -> bytes:
 
 
 def _position(txns: PlanTransactions, i: int) -> Position:
-    place = txns.seq, txns.ts_ms, txns.partition, txns.offset
-    seq, ts_ms, partition, offset = (column.item(i) for column in place)
-    return seq, ts_ms, partition, offset
+    return (
+        int(txns.seq[i]), int(txns.ts_ms[i]), int(txns.partition[i]), int(txns.offset[i])
+    )
 
 
 def as_duplicate(txns: PlanTransactions, i: int, original: bytes) -> bytes:

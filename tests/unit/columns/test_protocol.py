@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
@@ -193,3 +195,37 @@ def test_a_block_that_lacks_something_is_refused() -> None:
     arrays = {path: array for path, array in told.arrays().items() if path != "value$"}
     with pytest.raises(RecordError, match="value"):
         BlockReader(DigestRecords).read(pack(arrays, **told.header()))
+
+
+def classes(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """All public classes of production below one."""
+    for each in kind.__subclasses__():
+        if each.__module__.startswith("streamydb.") and not each.__name__.startswith("_"):
+            yield each
+        yield from classes(each)
+
+
+def said_of(kind: type[msgspec.Struct]) -> str:
+    """The docstrings of a class, of its bases, and of the classes to which these refer."""
+    known = {each.__name__: each for root in (Message, ColumnTable) for each in classes(root)}
+    said, asked = dict[type, str](), [kind]
+    while asked:
+        each = asked.pop()
+        if each not in said:
+            said[each] = each.__doc__ or ""
+            referred = re.findall(r"`(?:[\w.]+\.)?(\w+)`", said[each])
+            asked += [known[name] for name in referred if name in known]
+            asked += [base for base in each.__mro__ if base in known.values()]
+    return " ".join(said.values())
+
+
+@pytest.mark.parametrize("kind", [*classes(Message), *classes(ColumnTable)])
+def test_every_field_is_explained(kind: type[msgspec.Struct]) -> None:
+    said = said_of(kind)
+    unsaid = [field for field in kind.__struct_fields__ if not re.search(rf"\b{field}\b", said)]
+    assert not unsaid, f"{kind.__name__} does not say what these are"
+
+
+def test_each_kind_of_message_has_its_own_name() -> None:
+    kinds = [getattr(kind, "KIND", "") for kind in classes(Message)]
+    assert len(set(kinds)) == len(kinds) >= 14
