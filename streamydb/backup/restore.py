@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
 from streamydb.backup.copy import Progress, config_of, state_at
 from streamydb.backup.errors import BackupError
@@ -37,7 +36,8 @@ from streamydb.kafka import (
     record,
     renew,
 )
-from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.appender import Placed, TopicAppender
+from streamydb.kafka.errors import KafkaError
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.topic_plans import LOADING, STAMPS
@@ -291,15 +291,15 @@ class _LogAppender(TopicAppender):
     def append_line(self, partition: int, line: Line) -> None:
         """Append a record; waits while too many are on their way."""
 
-        def delivered(fault: KafkaError | None, record: Message) -> None:
+        def delivered(fault: KafkaError | None, placed: Placed) -> None:
             if fault is not None:
                 self.fault = self.fault or fault.str()
-            elif record.offset() != line.offset:
+            elif placed.offset != line.offset:
                 self._misplaced(
-                    f"offset {line.offset} of the backup went to {record.offset()}; does somebody "
+                    f"offset {line.offset} of the backup went to {placed.offset}; does somebody "
                     "else write to the log?"
                 )
-            elif record.timestamp()[0] != TIMESTAMP_CREATE_TIME:
+            elif not placed.has_own_time:
                 self._misplaced(f"offset {line.offset} of the backup got the broker's time")
 
         self.append(

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.clients import BULK, appender
 
-__all__ = ["Delivered", "TopicAppender"]
+__all__ = ["Delivered", "Placed", "TopicAppender"]
 
-Delivered = Callable[[KafkaError | None, Message], None]
+
+class Placed(NamedTuple):
+    """The place of a record that was appended.
+
+    Attributes:
+        offset: None if it was not appended.
+        has_own_time: True if it has the time that its appender gave it, not the broker's.
+    """
+
+    offset: int | None
+    has_own_time: bool
+
+
+Delivered = Callable[[KafkaError | None, Placed], None]
 
 _FLUSH_S: Final = 120.0
 
@@ -59,7 +72,7 @@ class TopicAppender:
             delivered: is told what came of it; by default a fault is kept.
             placed: its key, partition and timestamp, if they are given, as confluent-kafka has it.
         """
-        tell = delivered or self._delivered
+        tell = self._delivered if delivered is None else _placed(delivered)
         while self.fault is None:
             try:
                 self._producer.produce(self._topic, value, on_delivery=tell, **placed)
@@ -80,3 +93,13 @@ class TopicAppender:
             f"{self._topic}: Kafka did not take all records ({self.fault or 'no answer'}); "
             f"{self.advice}"
         )
+
+
+def _placed(delivered: Delivered) -> Callable[[KafkaError | None, Message], None]:
+    """Return the callback for the client library that tells `delivered` where a record lies."""
+
+    def told(fault: KafkaError | None, message: Message) -> None:
+        kind, _ = message.timestamp()
+        delivered(fault, Placed(message.offset(), kind == TIMESTAMP_CREATE_TIME))
+
+    return told
