@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
 from streamydb.facade.feed_ports import ChangeBatch
@@ -22,8 +20,18 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.threads import ThreadsEndedError, run_in
 from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
+from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import REQUEST_S, assign, offsets_at, receive, spans
+from streamydb.kafka.receiving import (
+    REQUEST_S,
+    assign,
+    offsets_at,
+    pause,
+    receive,
+    resume,
+    seek,
+    spans,
+)
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress
 from streamydb.records import Resolved
@@ -161,7 +169,7 @@ class ChangeReader:
             return False
         self._unsure.discard(number)
         del self._first[number]
-        self._consumer.seek(TopicPartition(self._topic, number, self._lows[number]))
+        seek(self._consumer, self._topic, number, self._lows[number])
         return True
 
     def _check_partitions(self) -> None:
@@ -184,12 +192,11 @@ class ChangeReader:
         """Stop reading partitions that are far ahead, until the others have come after them."""
         for number in self._lows:
             ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
-            place = [TopicPartition(self._topic, number)]
             if ahead and number not in self._paused:
-                self._consumer.pause(place)
+                pause(self._consumer, self._topic, number)
                 self._paused.add(number)
             elif not ahead and number in self._paused:
-                self._consumer.resume(place)
+                resume(self._consumer, self._topic, number)
                 self._paused.discard(number)
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -15,7 +15,8 @@ from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.kafka.errors import KafkaUnavailableError
 
 __all__ = [
-    "REQUEST_S", "Message", "SpanReader", "assign", "at_end", "offsets_at", "receive", "spans",
+    "REQUEST_S", "Message", "SpanReader", "assign", "assign_ends", "at_end", "offsets_at", "pause",
+    "receive", "resume", "seek", "spans",
 ]  # fmt: skip
 
 REQUEST_S: Final = 5.0
@@ -28,6 +29,34 @@ _POLL_S: Final = 0.25
 def assign(consumer: Any, topic: str, positions: Mapping[int, int]) -> None:
     """Have a consumer read each of these partitions of a topic from its position on."""
     consumer.assign([TopicPartition(topic, number, at) for number, at in positions.items()])
+
+
+def assign_ends(consumer: Any, topics: Iterable[str], timeout_s: float) -> None:
+    """Have a consumer read all partitions of some topics, each from its present end on.
+
+    Raises:
+        KafkaException: no answer within `timeout_s` seconds, or there is no such topic.
+    """
+    consumer.assign([
+        TopicPartition(topic, number, end)
+        for topic in topics
+        for number, (_, end) in _spans(consumer, topic, timeout_s).items()
+    ])
+
+
+def seek(consumer: Any, topic: str, number: int, at: int) -> None:
+    """Have a consumer go on at another offset of a partition that it reads."""
+    consumer.seek(TopicPartition(topic, number, at))
+
+
+def pause(consumer: Any, topic: str, number: int) -> None:
+    """Have a consumer read no more of a partition for now."""
+    consumer.pause([TopicPartition(topic, number)])
+
+
+def resume(consumer: Any, topic: str, number: int) -> None:
+    """Have a consumer go on with a partition that was paused."""
+    consumer.resume([TopicPartition(topic, number)])
 
 
 def receive(consumer: Any, count_max: int, timeout_s: float) -> list[Any]:
@@ -55,18 +84,22 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
         KafkaUnavailableError: Kafka does not answer or has no such topic.
     """
     try:
-        found = metadata(consumer, topic, REQUEST_S).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)  # noqa: TRY301 - as list_topics itself does
-        return {
-            number: watermarks(consumer, topic, number, REQUEST_S)
-            for number in sorted(found.partitions)
-        }
+        return _spans(consumer, topic, REQUEST_S)
     except RefusedError as error:
         raise KafkaUnavailableError(str(error)) from error
     except KafkaException as error:
         said = consumer.contact.told(error)
         raise KafkaUnavailableError(f"{topic}: {said}") from error
+
+
+def _spans(consumer: Any, topic: str, timeout_s: float) -> dict[int, tuple[int, int]]:
+    found = metadata(consumer, topic, timeout_s).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return {
+        number: watermarks(consumer, topic, number, timeout_s)
+        for number in sorted(found.partitions)
+    }
 
 
 def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:

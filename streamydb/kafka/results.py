@@ -12,9 +12,9 @@ from confluent_kafka import KafkaException
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.kafka.clients import FOLLOWING, reader
-from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import assign, receive
+from streamydb.kafka.receiving import assign_ends, receive
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
 
@@ -132,16 +132,7 @@ class ResultReader:
     def _assign_ends(self, patience_s: float) -> None:
         """Be assigned all partitions, each from its present end on."""
         try:
-            consumer = self._consumer
-            found = metadata(consumer, self._topic, patience_s)
-            topic = found.topics[self._topic]
-            if topic.error is not None:
-                raise KafkaException(topic.error)  # noqa: TRY301 - as list_topics itself does
-            ends = {
-                number: watermarks(consumer, self._topic, number, patience_s)[1]
-                for number in sorted(topic.partitions)
-            }
-            assign(consumer, self._topic, ends)
+            assign_ends(self._consumer, [self._topic], patience_s)
         except RefusedError:
             self._consumer.close()
             raise

@@ -6,11 +6,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import TopicPartition
-
 from streamydb.kafka.clients import SHARED, reader
-from streamydb.kafka.connection import watermarks
-from streamydb.kafka.receiving import receive
+from streamydb.kafka.receiving import assign_ends, receive
 from streamydb.pipeline.realtime.confirmations import SeenOutputs
 
 __all__ = ["OutputReader"]
@@ -42,11 +39,7 @@ class OutputReader:
         self._see = see
         self._seen = SeenOutputs()
         self._consumer = reader({**connection, "fetch.wait.max.ms": "100"}, SHARED)
-        self._consumer.assign([
-            TopicPartition(name, q, watermarks(self._consumer, name, q, _REQUEST_S)[1])
-            for name in topics
-            for q in self._consumer.list_topics(name, _REQUEST_S).topics[name].partitions
-        ])
+        assign_ends(self._consumer, topics, _REQUEST_S)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-readback", daemon=True)
 
