@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
-
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.commit_columns import hash_of
@@ -23,16 +20,16 @@ from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.threads import run_in
 from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
-from streamydb.kafka.clients import FOLLOWING, UNKNOWN_PARTITION, ContactedConsumer, reader
+from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.connection import passes
 from streamydb.kafka.creation import changes_begun
+from streamydb.kafka.ends import TopicEnds
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.next_records import NextRecord, NextRecords
 from streamydb.kafka.producer import Producer
-from streamydb.kafka.receiving import REQUEST_S, spans
+from streamydb.kafka.receiving import spans
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.records import Result
 from streamydb.settings import Settings
@@ -44,7 +41,6 @@ _PRELOAD: Final = 10_000
 _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
-_RETRY_S: Final = 0.05
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -70,7 +66,7 @@ class KafkaLog:
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
-        self._ends: ContactedConsumer | None = None
+        self._ends: TopicEnds | None = None
         self._tail: TopicFollower[ResultBatch] | None = None
         self._starts: dict[int, int] = {}
         self._newest = 0  # ahead of what the index has, which takes in a batch later
@@ -90,7 +86,7 @@ class KafkaLog:
         # Their kernels are loaded, or compiled.
         await run_in(self._executor, batch_of, RecordColumns.of(()))
         await run_in(self._executor, hash_of, b"")
-        self._ends = reader(self._settings.client_config(), FOLLOWING)
+        self._ends = TopicEnds(self._settings.client_config())
         self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
         self._tail = TopicFollower(
             self._settings, self._names.results, self._starts, self._batch, self._index.take
@@ -247,19 +243,10 @@ class KafkaLog:
         return await run_in(self._looks, self._look, self._names.results, known)
 
     def _look(self, topic: str, known: Sequence[int] = ()) -> dict[int, int]:
-        """The ends of these partitions of a topic; of all, if none are given.
-
-        One without a leader is waited for. A reader needs half of the processor time for this that
-        a client for administration does.
-        """
+        """The ends of these partitions of a topic; of all, if none are given."""
         if self._ends is None:
             raise KafkaUnavailableError("not started")
-        until_s = time.monotonic() + REQUEST_S
-        while (found := _ends_of(self._ends, topic, known)) is None:
-            if time.monotonic() > until_s:
-                raise KafkaUnavailableError(f"{topic}: a partition has no leader")
-            time.sleep(_RETRY_S)
-        return found
+        return self._ends.look(topic, known)
 
     def _batch(self, records: RecordColumns) -> ResultBatch:
         """The results in records; note how far they go.
@@ -284,42 +271,6 @@ class KafkaLog:
                 "write to it?", self._names.results,
             )  # fmt: skip
         self._skipped += skipped
-
-
-def _ends_of(
-    asked_of: ContactedConsumer, topic: str, known: Sequence[int]
-) -> dict[int, int] | None:
-    """Ask for the ends; None if the same question may be answered a moment later."""
-    try:
-        numbers = known or _numbers_of(asked_of, topic)
-        places = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
-        told = asked_of.offsets_for_times(places, timeout=REQUEST_S)
-    except KafkaException as error:
-        if _may_pass(error.args[0]):
-            return None
-        raise KafkaUnavailableError(f"{topic}: its ends cannot be had") from error
-    faults = [each.error for each in told if each.error is not None]
-    if any(error.code() == UNKNOWN_PARTITION for error in faults):
-        with suppress(KafkaException):  # it asks about the topic anew: it has grown
-            asked_of.list_topics(topic, timeout=REQUEST_S)
-    if any(map(_may_pass, faults)):
-        return None
-    if faults or any(each.offset < 0 for each in told):
-        raise KafkaUnavailableError(f"{topic}: its ends were not told")
-    return {each.partition: each.offset for each in told}
-
-
-def _may_pass(error: KafkaError) -> bool:
-    """Return True for what a leader answers that changes or comes back, or is not known yet."""
-    return error.code() == UNKNOWN_PARTITION or passes(KafkaException(error))
-
-
-def _numbers_of(asked_of: ContactedConsumer, topic: str) -> tuple[int, ...]:
-    """The partitions of a topic."""
-    found = asked_of.list_topics(topic, timeout=REQUEST_S).topics[topic]
-    if found.error is not None or not found.partitions:
-        raise KafkaException(found.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-    return tuple(found.partitions)
 
 
 def _settle(

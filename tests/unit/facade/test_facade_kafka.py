@@ -15,10 +15,11 @@ from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import LogPosition, Missing
-from streamydb.kafka import TopicsError
+from streamydb.kafka import TopicsError, ends
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import UNKNOWN_PARTITION
+from streamydb.kafka.ends import TopicEnds
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.read_model import StoreMismatchError
 from streamydb.read_model.progress import TopicProgress
@@ -303,14 +304,15 @@ def test_a_read_model_of_an_earlier_database_is_not_served(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("partitions", "offset"), [(1, OFFSET_INVALID), (0, 7)])
-def test_ends_that_were_not_told_are_no_ends(partitions: int, offset: int) -> None:
+def test_ends_that_were_not_told_are_no_ends(
+    partitions: int, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A strong read that took them for ends would not wait for anything."""
-    log = kafka.KafkaLog(Settings(database="bank", bootstrap="127.0.0.1:1"), FacadeSettings())
-    log._ends = Broken(partitions, offset)  # type: ignore[assignment]
+    monkeypatch.setattr(ends, "reader", lambda *_: Broken(partitions, offset))
     with pytest.raises(KafkaUnavailableError):
-        log._look("t")
-    log._ends = Broken(2, 7)  # type: ignore[assignment]
-    assert log._look("t") == {0: 7, 1: 7}
+        TopicEnds({}).look("t")
+    monkeypatch.setattr(ends, "reader", lambda *_: Broken(2, 7))
+    assert TopicEnds({}).look("t") == {0: 7, 1: 7}
 
 
 def test_no_offset_is_taken_for_one_elsewhere_either() -> None:
@@ -371,7 +373,9 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = log_of(None)
-    log._ends = asked = FakeEnds({0: 5})
+    asked = FakeEnds({0: 5})
+    monkeypatch.setattr(ends, "reader", lambda *_: asked)
+    log._ends = TopicEnds({})
     assert await log.ends() == {0: 5}
     asked.ends = {0: 6, 1: 1}
     assert await log.ends() == {0: 6, 1: 1}
@@ -386,7 +390,7 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
     asked.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
     with pytest.raises(KafkaUnavailableError):
         await log.ends()
-    monkeypatch.setattr(kafka, "REQUEST_S", 0.01)
+    monkeypatch.setattr(ends, "REQUEST_S", 0.01)
     asked.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 100
     with pytest.raises(KafkaUnavailableError, match="no leader"):
         await log.ends()
