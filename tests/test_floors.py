@@ -56,23 +56,36 @@ PUBLIC = (
 """What layers may import; docs/layers.md lists the same."""
 
 
-@pytest.mark.parametrize(
-    ("text", "broken"), [("", 0), ("import streamydb.records\n", 1), ("import streamydb\n", 1)]
-)
-def test_layers_may_import_public_modules_only(tmp_path: Path, text: str, broken: int) -> None:
+def lint_layer(tmp_path: Path, text: str, name: str) -> str:
+    """What a contract of pyproject.toml says of a layer; ``name``: how the contract's begins."""
     layers = tmp_path / "streamydb_layers" / "made"
     layers.mkdir(parents=True)
     (layers.parent / "__init__.py").touch()
     public = "".join(f"import streamydb.{module}\n" for module in PUBLIC)
     (layers / "__init__.py").write_text(public + text)
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-    contract = next(each for each in settings["contracts"] if each["name"].startswith("Layers "))
-    lines = [f"{name} = {json.dumps(value)}" for name, value in contract.items()]
-    head = f"root_packages = {json.dumps(settings['root_packages'])}"
-    config = ["[tool.importlinter]", head, "[[tool.importlinter.contracts]]", *lines]
+    contract = next(each for each in settings["contracts"] if each["name"].startswith(name))
+    lines = [f"{key} = {json.dumps(value)}" for key, value in contract.items()]
+    head = [f"{key} = {json.dumps(settings[key])}" for key in settings if key != "contracts"]
+    config = ["[tool.importlinter]", *head, "[[tool.importlinter.contracts]]", *lines]
     (tmp_path / "pyproject.toml").write_text("\n".join(config) + "\n")
     done = lint(tmp_path, ROOT)
-    assert f" {broken} broken" in done.stdout, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"), [("", 0), ("import streamydb.records\n", 1), ("import streamydb\n", 1)]
+)
+def test_layers_may_import_public_modules_only(tmp_path: Path, text: str, broken: int) -> None:
+    said = lint_layer(tmp_path, text, "Layers ")
+    assert f" {broken} broken" in said, said
+
+
+@pytest.mark.parametrize("client", ["confluent_kafka", "kafka"])
+def test_no_other_room_imports_a_client_of_kafka(tmp_path: Path, client: str) -> None:
+    text = f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {client}\n"
+    said = lint_layer(tmp_path, text, "One room knows")
+    assert f"streamydb_layers.made -> {client}" in said, said
 
 
 def test_no_room_hides_a_public_name() -> None:

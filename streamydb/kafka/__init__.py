@@ -1,8 +1,10 @@
 """Kafka: every client of it, the topics of a database, and the readers and appenders.
 
 In: names, settings, records. Out: topics that exist as the database relies on (`creation`,
-`checks`), records read (`reader`, `changes`, `streams`) and appended (`appender`, `producer`).
-`clients` makes every raw client, `connection` says what is wrong with one and how to mend it.
+`checks`), records read (`reader`, `follower`, `changes`, `streams`, all by the one loop of
+`receiving`, or in columns by `librdkafka`) and appended (`appender`, `producer`). `clients` makes
+every raw client, `connection` says what is wrong with one and how to mend it, `errors` has what
+other rooms catch: no other room imports a client of Kafka.
 
 Invariants: every reader reads uncommitted; whatever differs from what is relied on is named, with
 the command that mends it; nothing waits for a broker without a bound.
