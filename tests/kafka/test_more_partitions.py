@@ -53,7 +53,7 @@ async def test_a_facade_reads_results_in_partitions_that_came_later(
         await asyncio.to_thread(answer, settings, topic, 0, 1)
         assert (await log.result("t1", LogPosition(0, 1))).seq == 1
         present = await log.published()
-        new = len(log._tail.partitions()) if log._tail else 0
+        new = len(log._results.partitions())
         admin = administrator(connection)
         grown = admin.create_partitions([NewPartitions(topic, new + 1)])
         await asyncio.to_thread(grown[topic].result, 30)
