@@ -95,11 +95,11 @@ def test_what_was_said_is_heard_though_a_message_before_it_failed(refused: int) 
             found._turn()
     wire.coming = [Audited(log="log", pipeline="other")]
     found._turn()
-    assert "you" in found._sound
+    assert "you" in found._digests.sound
     assert member.covered == 9
     assert open_block(wire.told[-1])[0]["covered"] == 9
     found._turn()
-    assert found._sound == {"you", "other"}
+    assert found._digests.sound == {"you", "other"}
 
 
 class Echo(Wire):
