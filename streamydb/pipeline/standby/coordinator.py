@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -26,11 +25,12 @@ from streamydb.pipeline.standby.actions import Action, Play, Say
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.digest_watch import DigestWatch
 from streamydb.pipeline.standby.position import PipelinePosition
+from streamydb.pipeline.standby.report import StandbyReport, StandbyReporter
 from streamydb.records.control import Audited, Beat, Message
 from streamydb.records.gears import GearStatus
 from streamydb.records.rulings import Rulings
 
-__all__ = ["Coordinator", "StandbyReport"]
+__all__ = ["Coordinator"]
 
 log = logging.getLogger("streamydb.standby")
 
@@ -43,20 +43,6 @@ _HISTORY_S_MAX: Final = 60.0
 """The start is given up when no record of the history has come for so long."""
 _WRITES_ON_MS: Final = 30_000
 """For so long, one that led before is thought to write what it has begun."""
-_SHOWN_MS: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class StandbyReport:
-    """The state of a standby, for people."""
-
-    role: str
-    epoch: int
-    leader: str
-    ready: bool
-    lag_ms: int
-    behind: int | None
-    alarm: str | None
 
 
 class Coordinator:
@@ -87,7 +73,7 @@ class Coordinator:
         self._config = config
         self._member = member
         self._is_alive: Callable[[], bool] = lambda: False
-        self._show = show
+        self._reporter = StandbyReporter(member, show)
         self._rulings = rulings
         self._given: int | None = None
         self._fenced = self._fenced_ms = 0
@@ -95,8 +81,6 @@ class Coordinator:
         self.written: int | None = None
         self._feedback = TopicNames(config.database).feedback_of(config.name)
         self._digests = DigestWatch(topics, config, member)
-        self._shown: StandbyReport | None = None
-        self._show_ms = 0
         self._appeared_ms = 0
         self._role_at: int | None = None
         self._untold: Play | None = None
@@ -259,7 +243,7 @@ class Coordinator:
         if alone and member.role == "leading" and _now_ms() - self._appeared_ms >= _ALONE_BEAT_MS:
             self._appeared_ms = _now_ms()
             self._act([member.beat(self._appeared_ms)])
-        self._tell()
+        self._reporter.tell(self._digests.alarm, _now_ms())
 
     def _is_known(self, position: PipelinePosition) -> bool:
         """Return True if a batch of this life has said what is resolved.
@@ -302,28 +286,6 @@ class Coordinator:
         elif self._came_back >= self._overtaken:
             member.led = self._rulings.epoch
             self._act(member.claim(now_ms))
-
-    def _tell(self) -> None:
-        member, now_ms = self._member, _now_ms()
-        lag_ms, behind = member.lag_ms(now_ms) // 1000 * 1000, member.behind
-        view = StandbyReport(
-            member.role, member.epoch, member.leader.name or member.leader.pipeline,
-            member.is_ready(now_ms), lag_ms, behind, self._digests.alarm,
-        )
-        if view == self._shown or (now_ms < self._show_ms and self._is_alike(view)):
-            return
-        self._show_ms = now_ms + _SHOWN_MS
-        if self._shown is None or view.role != self._shown.role:
-            log.info("%s, epoch %d, covered %d", member.role, member.epoch, member.covered)
-        self._shown = view
-        self._show(view)
-
-    def _is_alike(self, view: StandbyReport) -> bool:
-        """Return True if nothing but how far behind it is has changed; that changes with every
-        batch.
-        """
-        shown = self._shown
-        return shown is not None and replace(view, behind=shown.behind) == shown
 
 
 def _now_ms() -> int:
