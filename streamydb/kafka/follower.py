@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from time import monotonic, perf_counter
-from typing import Any, Final, Generic, TypeVar
+from time import monotonic
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
@@ -26,6 +24,7 @@ from streamydb.kafka.clients import (
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import Failure
+from streamydb.kafka.loop_taker import LoopTaker
 from streamydb.settings import Settings
 
 __all__ = ["TopicFollower"]
@@ -36,44 +35,11 @@ _GROWTH_S: Final = 30.0
 """How often the number of partitions is looked at."""
 _BATCH: Final = 20_000
 """Few large batches: the thread gets the interpreter's lock slowly beside a busy event loop."""
-_HANDED_MAX: Final = 4
-"""Batches that wait until the event loop takes them."""
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
 _NO_RIGHT: Final = "; grant the facade the rights of its role (`streamydb acls`)"
 _LOG: Final = logging.getLogger(__name__)
 
 _Rows = TypeVar("_Rows")
-
-
-class _Pace:
-    """Gives steps, with the tasks that they schedule, as much time as other work took.
-
-    So nothing waits for all the steps, and nothing starves them. The tasks that the steps schedule
-    run between the mark and the next turn, because all three are in the loop's queue in this order.
-    """
-
-    def __init__(self) -> None:
-        """Nothing is known, so the first turn is one step."""
-        self._count = 1
-        self._begun = self._marked = self._ended = 0.0
-
-    def begin(self) -> int:
-        """Begin a turn; return how many steps it may take."""
-        now = perf_counter()
-        if self._ended:
-            spent = self._ended - self._begun + now - self._marked
-            others = self._marked - self._ended
-            self._count = max(1, int(others * self._count / max(spent, 1e-9)))
-        self._begun = now
-        return self._count
-
-    def mark(self) -> None:
-        """Note that the tasks which the steps of the turn have scheduled begin to run."""
-        self._marked = perf_counter()
-
-    def end(self) -> None:
-        """End the turn."""
-        self._ended = perf_counter()
 
 
 class TopicFollower(Generic[_Rows]):
@@ -89,7 +55,7 @@ class TopicFollower(Generic[_Rows]):
         starts: where to begin in each partition.
         prepare: makes of records what `take` gets; called in the thread. `passed` waits for it.
         take: called in the event loop, a few batches later at most. If it makes a generator, the
-            loop goes through it step by step and does other work between: see `_Pace`.
+            loop goes through it step by step and does other work between.
     """
 
     def __init__(
@@ -102,18 +68,11 @@ class TopicFollower(Generic[_Rows]):
     ) -> None:
         """Begin to read; call it in the event loop."""
         self._topic = topic
-        self._loop = asyncio.get_running_loop()
         self._prepare = prepare
-        self._take = take
+        self._taker = LoopTaker(starts, take)
         self._stop = threading.Event()
-        self._handed: deque[_Rows] = deque()
-        self._room = threading.Semaphore(_HANDED_MAX)
-        self._taking = False
-        self._failed: BaseException | None = None
-        self._positions = dict(starts)  # up to where the event loop knows that records were read
         self._reached = dict(starts)  # up to where the thread has read
         self._counted_s = self._asked_s = monotonic()
-        self._moved = asyncio.Event()
         self._unreadable: dict[int, KafkaError] = {}
         self._refusal: str | None = None
         self.fault: str | None = None
@@ -130,22 +89,20 @@ class TopicFollower(Generic[_Rows]):
         Raises:
             LogFaultError: nothing is read any more, or not now.
         """
-        while any(self._positions[number] < end for number, end in ends.items()):
-            if (obstacle := self.obstacle()) is not None:
-                raise LogFaultError(obstacle)
-            await self._moved.wait()
+        await self._taker.passed(ends, self.obstacle)
 
     def obstacle(self) -> str | None:
         """Return why no records come, if that is not only because Kafka does not answer."""
-        return self._refusal if self._failed is None else self._told(self._failed)
+        failed = self._taker.failed
+        return self._refusal if failed is None else self._told(failed)
 
     def failed(self) -> bool:
         """Return True if nothing is read any more, whatever Kafka does."""
-        return self._failed is not None
+        return self._taker.failed is not None
 
     def partitions(self) -> tuple[int, ...]:
         """The partitions that are read; call it in the event loop."""
-        return tuple(self._positions)
+        return tuple(self._taker.positions)
 
     def close(self) -> None:
         """End, and wait for the end; not to be called in the event loop."""
@@ -156,13 +113,13 @@ class TopicFollower(Generic[_Rows]):
     def _run(self) -> None:
         """Read until closed; a fault that is not Kafka's ends the reading and stays visible."""
         try:
-            while self._failed is None and not self._stop.is_set():
+            while not (self.failed() or self._stop.is_set()):
                 self._read_some()
         except BaseException as error:  # noqa: BLE001 - the fault tells, whatever ends the thread
-            self._failed = error
-        if self._failed is not None:
-            self.fault = self._told(self._failed)
-            self._call(self._reach, {})  # nobody waits on for what is not read
+            self._taker.failed = error
+        if self.failed():
+            self.fault = self.obstacle()
+            self._taker.reach({})  # nobody waits on for what is not read
 
     def _read_some(self) -> None:
         """Read what is there, or wait for it, and hand it over."""
@@ -178,9 +135,9 @@ class TopicFollower(Generic[_Rows]):
             self._probe()
         self._reached |= reached
         if len(records):
-            self._hand_over(self._prepare(records), reached)
+            self._taker.hand_over(self._prepare(records), reached, self._stop.is_set)
         elif reached:
-            self._call(self._reach, reached)
+            self._taker.reach(reached)
         if self._refusal is not None:
             self._ask_again()
         elif monotonic() - self._counted_s > _GROWTH_S:
@@ -211,7 +168,7 @@ class TopicFollower(Generic[_Rows]):
         if refusal != self._refusal:
             _LOG.warning("%s", refusal or f"{self._topic} can be read again")
             self._refusal = self.fault = refusal
-            self._call(self._reach, {})  # nobody waits on for what is not read
+            self._taker.reach({})  # nobody waits on for what is not read
 
     def _refused(self, error: KafkaError) -> str:
         """The fault that an error is: in the library's own words, which name no address."""
@@ -232,51 +189,6 @@ class TopicFollower(Generic[_Rows]):
         told = f": {failed}" if is_for_all else f" ({type(failed).__name__})"
         return f"{self._topic} cannot be followed{told}"
 
-    def _reach(self, positions: Mapping[int, int]) -> None:
-        """Note how far was read and prepared; called in the event loop."""
-        self._positions.update(positions)
-        self._moved.set()
-        self._moved = asyncio.Event()
-
-    def _call(self, function: Callable[..., object], *args: Any) -> None:
-        """Have the event loop call a function."""
-        with suppress(RuntimeError):  # the loop is closed: nobody needs it
-            self._loop.call_soon_threadsafe(function, *args)
-
-    def _hand_over(self, rows: _Rows, reached: Mapping[int, int]) -> None:
-        """Have the event loop take rows; wait while much of what came before is not taken."""
-        while not self._room.acquire(timeout=_POLL_S):
-            if self._stop.is_set():
-                return
-        self._handed.append(rows)
-        self._call(self._reach, reached)
-        self._call(self._take_next)
-
-    def _take_next(self) -> None:
-        """Take what was handed over, unless that is under way; called in the event loop."""
-        if self._handed and not self._taking:
-            self._taking = True
-            self._turn(_Pace(), self._handed.popleft(), None)
-
-    def _turn(self, pace: _Pace, rows: _Rows, steps: Iterator[None] | None) -> None:
-        """Take some steps through the rows."""
-        try:
-            if steps is None:
-                steps = self._take(rows) or iter(())
-            count = pace.begin()
-            self._loop.call_soon(pace.mark)
-            for _ in range(count):
-                next(steps)
-            pace.end()
-            self._loop.call_soon(self._turn, pace, rows, steps)
-        except StopIteration:
-            self._taking = False
-            self._room.release()
-            self._loop.call_soon(self._take_next)
-        except Exception as error:  # noqa: BLE001 - the thread tells
-            self._failed = error
-            self._room.release()
-
     def _note(self, error: KafkaError) -> None:
         if error.code() == _ALL_BROKERS_DOWN:
             self.fault = "Kafka does not answer"
@@ -294,7 +206,7 @@ class TopicFollower(Generic[_Rows]):
             if new := self._partitions_now() - self._reached.keys():
                 self._reached |= dict.fromkeys(new, 0)
                 self._reader.assign(self._topic, self._reached)
-                self._call(self._reach, dict.fromkeys(new, 0))
+                self._taker.reach(dict.fromkeys(new, 0))
 
     def _partitions_now(self) -> set[int]:
         """The partitions that the topic has."""

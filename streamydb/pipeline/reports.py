@@ -10,7 +10,7 @@ from streamydb.records.gears import GEARS, REAL_TIME, GearStatus
 
 if TYPE_CHECKING:
     from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
-    from streamydb.pipeline.standby.coordinator import StandbyReport
+    from streamydb.pipeline.standby.report import StandbyReport
 
 __all__ = ["PartReports"]
 

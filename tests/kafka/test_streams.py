@@ -89,7 +89,7 @@ async def test_a_follower_that_has_failed_is_replaced(bootstrap: str, database: 
     _, place = await rest(feed, StreamPosition(STREAMS[0]))
     failed = source._tail
     assert failed is not None
-    failed._failed = MemoryError()
+    failed._taker.failed = MemoryError()
     write(settings, range(1, 4))
     found, place = await rest(feed, place)
     assert found == [1, 2, 3]

@@ -7,32 +7,30 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from streamydb.columns.messages import Audit, Role
+from streamydb.columns.messages import Role
 from streamydb.columns.shards import ShardConfig
-from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
 from streamydb.kafka.shared_topics import (
     MESSAGES_MAX,
-    DigestRecord,
     SharedTopics,
     SharedTopicsError,
 )
 from streamydb.pipeline.standby.actions import Action, Play, Say
-from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.digest_watch import DigestWatch
 from streamydb.pipeline.standby.position import PipelinePosition
+from streamydb.pipeline.standby.report import StandbyReport, StandbyReporter
 from streamydb.records.control import Audited, Beat, Message
 from streamydb.records.gears import GearStatus
 from streamydb.records.rulings import Rulings
 
-__all__ = ["Coordinator", "StandbyReport"]
+__all__ = ["Coordinator"]
 
 log = logging.getLogger("streamydb.standby")
 
@@ -43,26 +41,8 @@ _ALONE_TURN_S: Final = 0.5
 _ALONE_BEAT_MS: Final = 10_000
 _HISTORY_S_MAX: Final = 60.0
 """The start is given up when no record of the history has come for so long."""
-_DIGESTS_MAX: Final = 5 * PLACES_MAX
-"""A start reads so many of the last digests: each place is told by each pipeline, and again after a
-crash.
-"""
 _WRITES_ON_MS: Final = 30_000
 """For so long, one that led before is thought to write what it has begun."""
-_SHOWN_MS: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class StandbyReport:
-    """The state of a standby, for people."""
-
-    role: str
-    epoch: int
-    leader: str
-    ready: bool
-    lag_ms: int
-    behind: int | None
-    alarm: str | None
 
 
 class Coordinator:
@@ -93,22 +73,14 @@ class Coordinator:
         self._config = config
         self._member = member
         self._is_alive: Callable[[], bool] = lambda: False
-        self._show = show
+        self._reporter = StandbyReporter(member, show)
         self._rulings = rulings
         self._given: int | None = None
         self._fenced = self._fenced_ms = 0
         self.stale = False
         self.written: int | None = None
         self._feedback = TopicNames(config.database).feedback_of(config.name)
-        self._agreement = Agreement(config.digest_interval, config.shards)
-        self._live_from = 0
-        self._digest_at = -1
-        self._difference: Disagreement | None = None
-        self._audit_at: int | None = None
-        self._sound: set[str] = set()
-        self._alarm: str | None = None
-        self._shown: StandbyReport | None = None
-        self._show_ms = 0
+        self._digests = DigestWatch(topics, config, member)
         self._appeared_ms = 0
         self._role_at: int | None = None
         self._untold: Play | None = None
@@ -130,12 +102,12 @@ class Coordinator:
 
         """
         led = self._rulings.epoch  # its claim, if it is kept, lies before the end asked for here
-        end, self._live_from = self._topics.ends()
+        end, digests_end = self._topics.ends()
         self._replay(max(0, end - MESSAGES_MAX), end)
         if end > MESSAGES_MAX and not self._member.leader.pipeline:
             self._replay(0, end)
         self._member.led = led
-        self._topics.read_digests(max(0, self._live_from - _DIGESTS_MAX))
+        self._digests.begin(digests_end)
         self._act(self._member.begin(_now_ms()))
         while self._member.role not in ("leading", "following"):
             self._turn()
@@ -241,18 +213,16 @@ class Coordinator:
         """Hear what was said, do what is due."""
         member = self._member
         alone = member.role == "leading" and not member.followed
-        digests = self._topics.digests()
-        for record in digests:
-            self._take_digest(record)
+        digests_came = self._digests.read()
         if not self._heard:
             wait_s = _ALONE_TURN_S if alone else _TURN_S
-            self._heard.extend(self._topics.poll(0 if digests else wait_s))
+            self._heard.extend(self._topics.poll(0 if digests_came else wait_s))
         while self._heard:
             message = self._heard.popleft()
             if message.pipeline == self._config.incarnation:
                 self._came_back = message.said_ms
             if isinstance(message, Audited):
-                self._sound.add(message.pipeline)
+                self._digests.sound.add(message.pipeline)
             wrong = member.disagreement(message)
             if wrong is not None:
                 self.failure = f"{wrong}; start it with the same, on a new checkpoint folder"
@@ -265,7 +235,7 @@ class Coordinator:
         if fresh:
             known = self._is_known(position)
             self._act(member.progress(position.resolved, position.read, _now_ms(), known=known))
-        self._judge(position)
+        self.failure = self._digests.judge(position.feedback)
         self._rise()
         if self._topics.silent:
             member.excuse(_now_ms())
@@ -273,7 +243,7 @@ class Coordinator:
         if alone and member.role == "leading" and _now_ms() - self._appeared_ms >= _ALONE_BEAT_MS:
             self._appeared_ms = _now_ms()
             self._act([member.beat(self._appeared_ms)])
-        self._tell()
+        self._reporter.tell(self._digests.alarm, _now_ms())
 
     def _is_known(self, position: PipelinePosition) -> bool:
         """Return True if a batch of this life has said what is resolved.
@@ -298,56 +268,6 @@ class Coordinator:
             elif isinstance(action, Say) and (self._member.role != "leading" or self._is_alive()):
                 self._topics.say(action.message)
 
-    def _take_digest(self, record: DigestRecord) -> None:
-        if record.offset <= self._digest_at:
-            self._live_from = 0  # what comes there now was told just now
-            log.warning(
-                "%s goes on at offset %d, after offset %d: it was made anew, or has lost its end. "
-                "Digests that are gone are not compared any more (docs/operations.md, 'A topic was "
-                "deleted')", TopicNames(self._config.database).digests, record.offset,
-                self._digest_at,
-            )  # fmt: skip
-        self._digest_at = record.offset
-        live = record.offset >= self._live_from
-        try:
-            found = self._agreement.take(
-                record.key, record.value, live=live, told_ms=record.told_ms
-            )
-        except RecordError:
-            return
-        if found is None:
-            return
-        me = self._config.incarnation
-        known = None if self._difference is None else self._difference.other(me)
-        if found.other(me) is None or found.other(me) == known:
-            self._alarm = self._alarm or str(found)
-            return
-        self._difference, self._audit_at, self._alarm = found, None, str(found)
-        self._sound.discard(me)
-        log.error("%s", found)
-
-    def _judge(self, position: PipelinePosition) -> None:
-        """Have the own state audited when digests differ; if both pipelines are sound, one stops.
-
-        One whose state is damaged does not come out of the audit. The other one then goes on, and
-        leads if it did not. So a sound one stops only if it hears that the leader is sound, too.
-        """
-        difference, me = self._difference, self._config.incarnation
-        other = None if difference is None else difference.other(me)
-        if other is None:
-            return
-        if self._audit_at is None:
-            audit = Audit(me, str(difference))
-            self._audit_at = self._topics.tell(self._feedback, audit.block())
-        elif me not in self._sound and position.feedback > self._audit_at:
-            self._sound.add(me)
-            self._topics.say(self._member.audited())
-            self._alarm = f"{difference}; the state of this pipeline agrees with its digest"
-            log.error("%s; run `streamydb check`", self._alarm)
-        elif {me, other} <= self._sound and other == self._member.leader.pipeline:
-            advice = "it does not lead, so it stops; `streamydb check` tells which one is wrong"
-            self.failure = f"{self._alarm}, and so does the other's, but {advice}"
-
     def _rise(self) -> None:
         """Claim the lead again if somebody has led since of whom the topic says nothing any more.
 
@@ -364,28 +284,6 @@ class Coordinator:
         elif self._came_back >= self._overtaken:
             member.led = self._rulings.epoch
             self._act(member.claim(now_ms))
-
-    def _tell(self) -> None:
-        member, now_ms = self._member, _now_ms()
-        lag_ms, behind = member.lag_ms(now_ms) // 1000 * 1000, member.behind
-        view = StandbyReport(
-            member.role, member.epoch, member.leader.name or member.leader.pipeline,
-            member.is_ready(now_ms), lag_ms, behind, self._alarm,
-        )
-        if view == self._shown or (now_ms < self._show_ms and self._is_alike(view)):
-            return
-        self._show_ms = now_ms + _SHOWN_MS
-        if self._shown is None or view.role != self._shown.role:
-            log.info("%s, epoch %d, covered %d", member.role, member.epoch, member.covered)
-        self._shown = view
-        self._show(view)
-
-    def _is_alike(self, view: StandbyReport) -> bool:
-        """Return True if nothing but how far behind it is has changed; that changes with every
-        batch.
-        """
-        shown = self._shown
-        return shown is not None and replace(view, behind=shown.behind) == shown
 
 
 def _now_ms() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from streamydb.facade.result_batch import batch_of
 from streamydb.facade.threads import run_in
-from streamydb.kafka import follower
+from streamydb.kafka import follower, loop_taker
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.errors import LogFaultError
@@ -94,7 +95,7 @@ async def test_what_is_passed_has_been_prepared(monkeypatch: pytest.MonkeyPatch)
     later = asyncio.create_task(tail.passed({0: 4}))
     await asyncio.sleep(0.01)
     assert not later.done()
-    await asyncio.to_thread(tail._hand_over, [3], {0: 4})
+    await asyncio.to_thread(tail._taker.hand_over, [3], {0: 4}, tail._stop.is_set)
     await later
     await asyncio.to_thread(tail.close)
 
@@ -104,7 +105,7 @@ async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPat
     reader = Columns(9)
     monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
     monkeypatch.setattr(follower, "_BATCH", 1)
-    monkeypatch.setattr(follower, "_HANDED_MAX", 2)
+    monkeypatch.setattr(loop_taker, "_HANDED_MAX", 2)
     prepared: list[int] = []
 
     def take(_: int) -> Iterator[None]:
@@ -135,7 +136,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
         now[0] += 2
 
     monkeypatch.setattr(follower, "column_reader", lambda *_, **__: Columns(0))
-    monkeypatch.setattr(follower, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(loop_taker, "perf_counter", lambda: now[0])
     turns: list[list[int]] = [[]]
 
     def take(rows: range) -> Iterator[None]:
@@ -153,8 +154,9 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
             await asyncio.sleep(0)
 
     tail = follower.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
+    hand_over = functools.partial(tail._taker.hand_over, range(13), {}, tail._stop.is_set)
     async with asyncio.timeout(30):
-        await asyncio.gather(meanwhile(), asyncio.to_thread(tail._hand_over, range(13), {}))
+        await asyncio.gather(meanwhile(), asyncio.to_thread(hand_over))
     assert [each for turn in turns for each in turn] == [*range(13)]
     assert {len(turn) for turn in turns[2:-1]} == {at_a_turn}, turns
     await asyncio.to_thread(tail.close)

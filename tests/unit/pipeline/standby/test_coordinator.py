@@ -96,13 +96,13 @@ def test_what_was_said_is_heard_though_a_message_before_it_failed(refused: int) 
             found._turn()
     wire.coming = [Audited(log="log", pipeline="other")]
     found._turn()
-    assert "you" in found._sound
+    assert "you" in found._digests.sound
     assert member.covered == 9
     role = FEEDBACK.read(wire.told[-1])
     assert isinstance(role, Role)
     assert role.covered == 9
     found._turn()
-    assert found._sound == {"you", "other"}
+    assert found._digests.sound == {"you", "other"}
 
 
 class Echo(Wire):

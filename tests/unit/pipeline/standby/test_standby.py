@@ -14,9 +14,10 @@ from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.actions import Play, Say, Times
 from streamydb.pipeline.standby.agreement import Disagreement
-from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
+from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.position import PipelinePosition
+from streamydb.pipeline.standby.report import StandbyReport
 from streamydb.records.control import (
     Audited,
     Beat,
@@ -402,8 +403,8 @@ def test_a_standby_knows_how_far_it_is_when_a_batch_has_said_so() -> None:
     wire.coming = [Beat(log="log", pipeline="you", epoch=1, resolved=7, read=9, executed=7)]
     found._turn()
     assert after(PipelinePosition(4, 9, role_at + 1, seq=7)) == (3, True)
-    found._show_ms = 0
-    found._tell()
+    found._reporter._due_ms = 0
+    found._turn()
     assert shown[-1].behind == 3
 
 

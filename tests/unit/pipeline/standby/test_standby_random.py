@@ -248,7 +248,7 @@ def test_a_rebuilt_pipeline_is_compared_with_what_was_told_of_its_own_history(
     started.kafka.now_ms += 5_000
     started.tell([told("me", now_ms, "right")])
     started.look_at(2)
-    alarm = started.coordinator._alarm
+    alarm = started.coordinator._digests.alarm
     assert (alarm is None) == lost
     assert lost or "digests of shard 0 at seq 10 differ" in str(alarm)
 
