@@ -64,6 +64,11 @@ class Scout:
         stored = self.seen.get(key)
         return (None, 0) if stored is None else (stored.data, stored.version)
 
+    def fetch(self, key: str, write: bool) -> bytes | None:  # noqa: FBT001 - as in `view.Host`
+        """Note a key; return its value at the snapshot."""
+        self.may(key, write=write)
+        return self.look(key)[0]
+
     def around(self, bounds: Bounds) -> Bounds:
         """Note a range."""
         self.ranges[bounds] = None

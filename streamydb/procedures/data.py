@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
-from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.limits import DEPTH_MAX, INTEGER_MAX, INTEGER_MIN, PROCEDURE_DEPTH_MAX
 from streamydb.procedures.meter import TEXT_PER_STEP
+from streamydb.records.values import encode_normal
 
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
 
 __all__ = ["canonical_of", "decoded", "name_of", "plain_bytes", "unfit", "value_of"]
+
+_WALKED: Final = (dict, list, tuple)
+"""They have been charged for when their canonical form is made."""
 
 value_of = msgspec.json.Decoder().decode
 """Objects of a value's canonical bytes."""
@@ -41,9 +45,76 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
 def plain_bytes(machine: Machine, value: Any) -> bytes:
     """As `canonical_of`, where the bytes themselves are charged for elsewhere."""
     try:
-        return r.canonical(machine.walk(value))
+        kind = type(value)
+        if (kind is dict or kind is list or kind is tuple) and _is_normal(machine, value, 0):
+            return encode_normal(value)
+        return r.canonical(value if kind in _WALKED else machine.walk(value))
+    except UnicodeEncodeError:
+        return _refused(value)
     except ValueRejected as fault:
         raise unfit(fault) from None
+
+
+def _refused(value: Any) -> bytes:
+    """Refuse a text that is not Unicode, as `canonical` does."""
+    try:
+        return r.canonical(value)
+    except ValueRejected as fault:
+        raise unfit(fault) from None
+
+
+def _is_normal(machine: Machine, value: Any, depth: int) -> bool:
+    """Charge for a dict, list or tuple as `Meter.walk`; return True if its canonical form needs no
+    other look at it: false also if that is not found out here.
+
+    Raises:
+        TypeError: as `Meter.walk`.
+
+    """
+    kind = type(value)
+    if depth > PROCEDURE_DEPTH_MAX:
+        machine.exceed("depth")
+    normal = depth < DEPTH_MAX
+    if kind is dict:
+        machine.left -= len(value) // 2 + 1
+        if machine.left < 0:
+            machine.exceed("steps")
+        if machine.deleted:
+            machine.pass_gaps()
+        for name, item in value.items():
+            if type(name) is not str:
+                normal = False
+                machine.walk(name, depth + 1)
+                machine.search(len(value), name)
+            elif len(name) > TEXT_PER_STEP:
+                machine.text(len(name))
+            if not _is_plain(machine, item, depth):
+                normal = False
+        return normal
+    machine.left -= len(value) // 4 + 1
+    if machine.left < 0:
+        machine.exceed("steps")
+    for item in value:
+        if not _is_plain(machine, item, depth):
+            normal = False
+    return normal
+
+
+def _is_plain(machine: Machine, item: Any, depth: int) -> bool:
+    """As `_is_normal`, for what is in a dict, list or tuple."""
+    kind = type(item)
+    if kind is int:
+        return INTEGER_MIN <= item <= INTEGER_MAX  # type: ignore[no-any-return]
+    if kind is str:
+        if len(item) > TEXT_PER_STEP:
+            machine.text(len(item))
+        return True
+    if kind is bool or item is None:
+        return True
+    if kind is list or kind is dict or kind is tuple:
+        return _is_normal(machine, item, depth + 1)
+    machine.walk(item, depth + 1)
+    return False
 
 
 def unfit(fault: ValueRejected) -> Exception:

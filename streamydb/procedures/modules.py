@@ -21,6 +21,7 @@ from streamydb.procedures.checker import Refusal, check_text, is_workflow, liter
 from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
+from streamydb.procedures.quick import QUICK, bound_to
 from streamydb.procedures.weigher import LIST, instrument
 from streamydb.procedures.workspaces import Workspace, Workspaces, keeps_nothing
 from streamydb.records.decoder import module_key
@@ -101,7 +102,8 @@ class Module(NamedTuple):
         names.update(self.fixed)
         names["__builtins__"] = {}
         for name in own.helpers:
-            names[f"__{name}__"] = getattr(machine, name)
+            made = bound_to(machine, name) if name in QUICK else getattr(machine, name)
+            names[f"__{name}__"] = made
         for name in own.functions:
             names[name] = bound(machine, name)
         for name in own.imported:
@@ -193,7 +195,7 @@ def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Modu
     fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
     return Module(
         name, hash_of(text), code, procedures, keyed, fixed,
-        tuple(helper for helper in HELPERS if f"__{helper}__" in loaded),
+        tuple(helper for helper in (*HELPERS, *QUICK) if f"__{helper}__" in loaded),
         tuple(each for each in FUNCTIONS if each in loaded), imported, workspaces, graph, text,
     )
 

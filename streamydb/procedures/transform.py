@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
+from streamydb.procedures.bound_names import BoundNames
+
 __all__ = ["KEYS_OF", "Rewriter", "helper_call", "is_small", "statement"]
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
@@ -19,6 +21,10 @@ _OPERATORS: Final[dict[type[ast.operator], str]] = {
 _SMALL: Final = 1 << 64
 _METHOD_OF: Final = {1: "method1", 2: "method2"}
 """The helper that calls a method, by the number of its arguments."""
+_QUICK: Final = {("get", 1): "get1", ("get", 2): "get2", ("put", 2): "put2"}
+"""Helpers that call one method, see `quick`."""
+_FILLED: Final = {1: "filled1", 2: "filled2", 3: "filled3"}
+"""The helper that makes a text, by the number of values in it."""
 
 
 KEYS_OF: Final = "__keys_of_"
@@ -53,6 +59,12 @@ class _Rewriter(ast.NodeTransformer):
     """One rule for each kind of node; `weigher` adds to them."""
 
     operators = _OPERATORS
+    fills = False
+    """Texts are made by `quick`'s helpers; comprehensions have to tell `bound` of their names."""
+
+    def __init__(self) -> None:
+        """Rewrite one module."""
+        self.bound = BoundNames()
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
         return ast.copy_location(ast.Pass(), node)  # it may be all that a block has
@@ -74,7 +86,9 @@ class _Rewriter(ast.NodeTransformer):
         node.returns = None
         keys = _key_functions(node)
         node.decorator_list = []
-        self.generic_visit(node)
+        node.args = self._visited(node.args)
+        with self.bound.within(node):
+            node.body = self._each(node.body)
         body = [*node.body] or [ast.Pass()]
         guarded = ast.Try(body, [], [], [statement("leave", node)])
         node.body = [statement("enter", node), ast.copy_location(guarded, node)]
@@ -83,11 +97,16 @@ class _Rewriter(ast.NodeTransformer):
         return [node, *(ast.copy_location(assign, node) for assign in told)]
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        self.generic_visit(node)
+        node.args = self._visited(node.args)
+        with self.bound.within(node):
+            node.body = self._visited(node.body)
         return helper_call("wrapped", node, at=node)
 
     def visit_For(self, node: ast.For) -> ast.For:
-        self.generic_visit(node)
+        node.target, node.iter = self._visited(node.target), self._visited(node.iter)
+        with self.bound.repeated(node.target):
+            node.body = self._each(node.body)
+        node.orelse = self._each(node.orelse)
         node.body.insert(0, statement("tick", node))
         return node
 
@@ -208,6 +227,9 @@ class _Rewriter(ast.NodeTransformer):
             return node
         owner = self._visited(node.func.value)
         packed = node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args)
+        quick = None if packed else _QUICK.get((node.func.attr, len(node.args)))
+        if quick is not None:
+            return helper_call(quick, owner, *node.args, at=node)
         helper = "method" if packed else _METHOD_OF.get(len(node.args), "method")
         made = helper_call(helper, owner, ast.Constant(node.func.attr), at=node)
         made.args += node.args
@@ -215,6 +237,8 @@ class _Rewriter(ast.NodeTransformer):
         return made
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        if (filled := self._filled(node)) is not None:
+            return filled
         parts: list[ast.expr] = []
         for value in node.values:
             if isinstance(value, ast.FormattedValue):
@@ -227,6 +251,40 @@ class _Rewriter(ast.NodeTransformer):
             else:
                 parts.append(value)
         return helper_call("joined", *parts, at=node)
+
+    def _filled(self, node: ast.JoinedStr) -> ast.expr | None:
+        """Rewrite an f-string with few values, and no format; None: it is another one."""
+        if not self.fills:
+            return None
+        texts: list[str] = [""]
+        values: list[ast.expr] = []
+        for part in node.values:
+            if isinstance(part, ast.Constant):
+                texts[-1] += str(part.value)
+            elif (
+                not isinstance(part, ast.FormattedValue) or part.format_spec is not None
+                or part.conversion != -1 or (values and not self._is_at_hand(part.value))
+            ):  # fmt: skip
+                return None
+            else:
+                values.append(part.value)
+                texts.append("")
+        helper = _FILLED.get(len(values))
+        if helper is None:
+            return None
+        made: list[ast.expr] = [ast.Constant(texts[0])]
+        for value, text in zip(values, texts[1:], strict=True):
+            made += [self._visited(value), ast.Constant(text)]
+        return helper_call(helper, *made, at=node)
+
+    def _is_at_hand(self, node: ast.expr) -> bool:
+        """Return True if nothing happens when a value is read, so it may be read at once."""
+        return isinstance(node, ast.Name) and node.id in self.bound
+
+    def _each(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
+        """Rewrite statements."""
+        made = [self._visited(node) for node in nodes]
+        return [one for each in made for one in (each if isinstance(each, list) else [each])]
 
     def side(self, op: ast.cmpop, node: ast.expr, *, searched: bool = False) -> ast.expr:
         """Rewrite a side of a comparison; ``searched``: the one in which the other is looked for.

@@ -30,8 +30,10 @@ from streamydb.records.names import FLOWS_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["Declared", "Host", "ProcedureView", "Stamp"]
+__all__ = ["UNDECLARED", "Declared", "Host", "ProcedureView", "Stamp"]
 
+UNDECLARED: Final = object()
+"""Stands for the value of a key that the call has not declared."""
 
 _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
 _BEHIND_RESERVED: Final = chr(ord(RESERVED) + 1)
@@ -66,6 +68,9 @@ class Host(Protocol):
 
     def may(self, key: str, *, write: bool) -> bool:
         """Return True if the call has declared the key."""
+
+    def fetch(self, key: str, write: bool) -> Any:  # noqa: FBT001 - called for every key
+        """As `look`, the value alone; `UNDECLARED` where `may` says so."""
 
     def around(self, bounds: Bounds) -> Bounds | None:
         """Return a range that the call has declared, and that has all keys of another one."""
@@ -117,14 +122,17 @@ class ProcedureView:
         """The value of a declared key, own writes included."""
         if type(key) is not str:
             raise TypeError("a key is a text")
+        found: Any = self.writes.get(key, _NOT_WRITTEN)
+        return self.stored(key, write) if found is _NOT_WRITTEN else found
+
+    def stored(self, key: str, write: bool) -> bytes | None:  # noqa: FBT001 - called for every key
+        """The value, before the transaction, of a key that it has not written."""
         if key < _BEHIND_RESERVED and key.startswith(_PRIVATE):
             self.machine.end(errors.RESERVED_KEY, key)
-        if not self.host.may(key, write=write):
+        found: bytes | None = self.host.fetch(key, write)
+        if found is UNDECLARED:
             self.machine.end(errors.UNDECLARED_KEY, key)
-        found = self.writes.get(key, _NOT_WRITTEN)
-        if found is _NOT_WRITTEN:
-            return self.host.look(key)[0]
-        return found  # type: ignore[return-value]
+        return found
 
     def within(self, prefix: Any, start: Any, end: Any) -> list[tuple[str, bytes]]:
         """The keys and values of a declared range, own writes included, in the keys' order.
@@ -375,3 +383,11 @@ class Declared:
     def may(self, key: str, *, write: bool) -> bool:
         """Return True if the call has declared the key."""
         return key in self._keys or (not write and key in self._reads)
+
+    def look(self, key: str) -> tuple[bytes | None, int]:
+        """The value and the version of a key; whoever mixes this in has them."""
+        raise NotImplementedError
+
+    def fetch(self, key: str, write: bool) -> Any:  # noqa: FBT001 - called for every key
+        """The value of a key, or `UNDECLARED`."""
+        return self.look(key)[0] if self.may(key, write=write) else UNDECLARED

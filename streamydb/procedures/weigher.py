@@ -108,9 +108,11 @@ class _Weigher(Rewriter):
     """The rules that charge more than those of earlier releases."""
 
     operators = Rewriter.operators | {ast.FloorDiv: "floor"}
+    fills = True
 
     def __init__(self, tree: ast.Module) -> None:
         """Rewrite this module."""
+        super().__init__()
         self.handlers = _handlers(tree)
         self.deletes = any(map(_deletes, ast.walk(tree)))
         self.comprehensions: list[int] = []
@@ -264,7 +266,8 @@ class _Weigher(Rewriter):
 
     def _comprehended(self, node: Any, visit: Any) -> ast.expr:
         self.comprehensions.append(_steps_of_comprehension(node))
-        made: ast.expr = visit(node)
+        with self.bound.comprehended(node.generators):
+            made: ast.expr = visit(node)
         self.comprehensions.pop()
         return made
 

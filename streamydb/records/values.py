@@ -50,6 +50,15 @@ def canonical(value: Any) -> bytes:
         ) from None
 
 
+def encode_normal(value: Any) -> bytes:
+    """As `canonical`, of a list or map that has nothing in it which is written in another form.
+
+    Raises:
+        UnicodeEncodeError: a text has a lone surrogate.
+    """
+    return _encode_sorted(value)
+
+
 def decode_value(data: bytes) -> Any:
     """Python objects of a value's canonical bytes (anything else: msgspec's errors)."""
     return _decode(data)

@@ -10,8 +10,8 @@ asserts, locks or ranges, a follow-up, keys with an end, constraints, faults.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called
 from streamydb.procedures.follow_ups import NO_OUTPUTS
 from streamydb.procedures.modules import Module, Modules
-from streamydb.procedures.view import Stamp
+from streamydb.procedures.view import UNDECLARED, Stamp
 from streamydb.records.begins import EXPIRY_IN_CALLS, WORK_CHARGED, Begins
 from streamydb.records.names import MODULES_PREFIX
 from streamydb.records.ranges import Bounds
@@ -44,8 +44,6 @@ from streamydb.txn_processor.run import Run
 __all__ = ["PlainCalls"]
 
 _NOWHERE: Final = 1 << 63
-_FEW: Final = 8
-"""A key is found among so many as fast as in a set."""
 _MOSTLY: Final = 4
 """If a fourth of the transactions are Python's, lists of all columns cost less than looking."""
 
@@ -179,15 +177,12 @@ class PlainCalls:
         txn = _decode(raw)
         call = txn.call
         module_key, name = self._names.get(call.procedure) or self._named(call.procedure)
-        named: Collection[str] = (*txn.reads, module_key, *call.reads, *call.keys)
-        if len(named) != len(own):  # some are named twice; they have their slots as in `r.keys`
-            named = dict.fromkeys(named)
-        ids = dict(zip(named, own, strict=False))
-        if not len(ids) == len(own) == len(named) or self._rules in own:
+        slots = _slots(own, txn, module_key)
+        if slots is None or self._rules in own:
             return None
-        code = self._module(call.procedure, self.slot(ids[module_key])[0])
+        code = self._module(call.procedure, self.slot(slots.module)[0])
         seq, ts_ms, part, off = position
-        host = _Host(self, ids, call, ts_ms, self._holds(part, off))
+        host = _Host(self, slots, ts_ms, self._holds(part, off))
         stamp = Stamp(seq, ts_ms, id_.decode())
         if code is None:
             called = Called(errors.UNKNOWN_PROCEDURE, call.procedure)
@@ -197,8 +192,10 @@ class PlainCalls:
             return self._aborted(i, id_, position, Verdict(called.code, reason=called.reason))
         after = called.writes
         if txn.reads:
-            look = host.look
-            reads = {key: after[key] if key in after else look(key)[0] for key in txn.reads}
+            reads = {
+                key: after[key] if key in after else self.slot(slots.read[key])[0]
+                for key in txn.reads
+            }
             shown = Verdict(reads=reads, returned=called.returned)
             result = encode_verdict(id_, position, shown)
         else:
@@ -210,7 +207,7 @@ class PlainCalls:
         if called.outputs is not NO_OUTPUTS:
             run.workflow.append(called.outputs)
             made += called.outputs.size
-        return made + self._write(i, seq, ids, after)
+        return made + self._write(i, seq, slots.writable, after)
 
     def _aborted(self, i: int, id_: bytes, position: Position, verdict: Verdict) -> int:
         """Note an abort; return the bytes of its result."""
@@ -244,7 +241,7 @@ class PlainCalls:
         return off >= first[0], off >= first[1]
 
     def _write(
-        self, i: int, seq: int, ids: dict[str, int], writes: dict[str, bytes | None]
+        self, i: int, seq: int, ids: Mapping[str, int], writes: dict[str, bytes | None]
     ) -> int:
         """Write to the slots; return the bytes of all values, before and after."""
         made, ends = 0, []
@@ -270,6 +267,40 @@ class PlainCalls:
             for slot_id in ends:
                 self._ending.send(slot_id)
         return made
+
+
+class _Slots(NamedTuple):
+    """The slots of a call's keys: its module's, and by key those that it may write, that it only
+    reads, and that the result shows.
+    """
+
+    module: int
+    writable: Mapping[str, int]
+    readable: Mapping[str, int]
+    read: Mapping[str, int]
+
+
+def _slots(own: list[int], txn: _Record, module_key: str) -> _Slots | None:
+    """Give the keys of a record their slots; None: that is not plain.
+
+    ``own``: its slots in the order of `r.keys`, in which each key is once.
+    """
+    call, shown = txn.call, txn.reads
+    first = len(shown) + 1
+    end = first + len(call.reads)
+    if len(own) == end + len(call.keys) and not shown:
+        readable = dict(zip(call.reads, own[first:end], strict=True))
+        writable = dict(zip(call.keys, own[end:], strict=True))
+        if len(readable) + len(writable) + 1 == len(own) and module_key not in readable and (
+            readable.keys().isdisjoint(writable)
+        ):
+            return _Slots(own[0], writable, readable, readable)
+    named = dict.fromkeys((*shown, module_key, *call.reads, *call.keys))
+    if len(named) != len(own):
+        return None
+    ids = dict(zip(named, own, strict=True))
+    writable = {key: ids[key] for key in call.keys}
+    return _Slots(ids[module_key], writable, {key: ids[key] for key in call.reads}, ids)
 
 
 _Row = tuple[bytes, bytes, list[int], Position]
@@ -310,26 +341,31 @@ class _Rows:
 class _Host:
     """The keys of a call, with the slots behind them; see `procedures.view.Host`."""
 
-    __slots__ = ("_calls", "_held", "_ids", "_keys", "_reads", "_ts_ms", "expires", "weighs")
+    __slots__ = ("_calls", "_held", "_readable", "_ts_ms", "_writable", "expires", "weighs")
 
     def __init__(
-        self, calls: PlainCalls, ids: Mapping[str, int], call: _Call, ts_ms: int,
-        holds: tuple[bool, bool],
+        self, calls: PlainCalls, slots: _Slots, ts_ms: int, holds: tuple[bool, bool]
     ) -> None:
-        many = len(ids) > _FEW
-        self._keys: Collection[str] = frozenset(call.keys) if many else call.keys
-        self._reads: Collection[str] = frozenset(call.reads) if many else call.reads
-        self._calls, self._ids, self._ts_ms = calls, ids, ts_ms
+        self._writable, self._readable = slots.writable, slots.readable
+        self._calls, self._ts_ms = calls, ts_ms
         self._held = calls.held
         self.expires, self.weighs = holds
 
     def look(self, key: str) -> Value:
-        slot_id = self._ids[key]
-        known = self._held.get(slot_id)
-        return self._calls.slot(slot_id) if known is None else known
+        slot_id = self._writable.get(key)
+        return self._calls.slot(self._readable[key] if slot_id is None else slot_id)
 
     def may(self, key: str, *, write: bool) -> bool:
-        return key in self._keys or (not write and key in self._reads)
+        return key in self._writable or (not write and key in self._readable)
+
+    def fetch(self, key: str, write: bool) -> Any:  # noqa: FBT001 - as in `view.Host`
+        slot_id = self._writable.get(key)
+        if slot_id is None:
+            if write or key not in self._readable:
+                return UNDECLARED
+            slot_id = self._readable[key]
+        known = self._held.get(slot_id)
+        return (self._calls.slot(slot_id) if known is None else known)[0]
 
     def around(self, _bounds: Bounds) -> Bounds | None:
         return None  # it has declared none

@@ -143,6 +143,8 @@ def exact(text: bytes) -> Iterator[Module]:
     forms = {"get": _get, "put": _put, "add": _add}
     patches: list[Any] = [
         mock.patch.object(transform, "_METHOD_OF", {}),
+        mock.patch.object(transform, "_QUICK", {}),
+        mock.patch.object(transform, "_FILLED", {}),
         mock.patch.object(modules, "keeps_nothing", return_value=False),
         mock.patch.object(modules, "_compiled", _uncached),
         mock.patch.object(Meter, "walk", _walk),

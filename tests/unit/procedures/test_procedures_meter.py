@@ -25,6 +25,11 @@ WORDS = {words}
 def helped(db, key, more=PAIR, *rest):
     return [db.get(key, more[0]), *rest]
 
+def told(db, key, value, *rest):
+    db.put(f"{{key}}", f"{{key}}/{{value}}:{{rest}}")
+    four = f"{{key}}{{key}}{{key}}{{key}}"
+    return [f"{{db.get(key)}}{{key}}.{{value}}", f"{{value}}{{key}}", f"{{value}}", four]
+
 def f(db, **args):
     n, t, l, s, d = 3, 'b,a A', [3, 1, 2], {{1, 5}}, {{'b': 2, 'a': 1}}
 """
@@ -37,6 +42,11 @@ DB = [
     "n = db.add(<key>, <int>)", "n = db.add(<key>)", "db.add(<key>, 2 ** 62)", "db.add(<key>, 0.5)",
     "db.add(<key>, <int>, min=0)", "db.add(<key>, True)", "db.add(<key>, 2 ** 63)",
     "db.append(<key>, <int>)", "db.delete(<key>)", "n = db.next_id(<key>)", "db.exists(<key>)",
+    "l = told(db, <key>, <int>)", "l = told(db, <key>, <text> * 300)", "l = told(db, n, <bool>)",
+    "l = told(db, <key>, 2 ** 63)", "l = told(db, <key>, <text>, 1.5)", 't = f"{n}{db.get(<key>)}"',
+    "for k, v in ((<key>, <int>), ('b', <text>)): l = [f'{k}={v}', f'{k}{v}{k}', db.get(k)]",
+    "l = [f'{k}/{n}' for k in <list> for n in f'{k}']", "l = (lambda k, v: f'{k}{v}')(1, <list>)",
+    "l = [f'{y}{n}' for n in [1]]", "d = {'x': 1}.get('x')", "d = {'x': 1}.get('y', <int>)",
     "n = db.max(<key>, <int>)", "l = helped(db, <key>, PAIR, *l)", "raise Abort(<text>)",
 ]  # fmt: skip
 VALUES: list[Any] = [
@@ -100,6 +110,27 @@ def test_values_of_all_lengths_cost_as_step_by_step(length: int) -> None:
         expected = [ended(plain, host, limit) for limit in range(whole[-1] + 2)]
     assert whole[0] is None
     assert [ended(quick, host, limit) for limit in range(whole[-1] + 2)] == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        """return f"{n}{db.get('a')}{db.add('c')}" """, """return f"{helped}{missing}" """,
+        """return f"{n}{db.get('a', missing)}" """, """return f"{n}/{t}:{n}" """,
+        """return (lambda key: f"{key}{key}{key}")(n)""", """return told(db, 'c', n)""",
+        """return [f"{k}{v}" for k in t for v in f"{k}{v}"]""",
+        """for k in t: db.put('c', f"{k}{k}{n}")""",
+        """return (lambda k, v=lambda k: f"{n}{k}": f"{k}{v(k)}")(t)""",
+    ],
+)
+def test_texts_with_values_cost_as_step_by_step(line: str) -> None:
+    text = (_HEAD.format(words="'w'") + f"    {line}\n").encode()
+    host = Host({"a": 5, "c": 1}, ["a", "b", "c"])
+    quick = compile_module("m", text)
+    with exact(text) as plain:
+        total = ended(plain, host, 1_000)[-1]
+        expected = [ended(plain, host, limit) for limit in (*range(total + 2), 1_000)]
+    assert [ended(quick, host, limit) for limit in (*range(total + 2), 1_000)] == expected
 
 
 def test_a_module_that_keeps_nothing_is_loaded_once_and_charged_each_time() -> None:
