@@ -65,7 +65,7 @@ FIXED: Final[dict[str, Reason]] = {
         f"bench {name}": Reason("asked", _BENCH)
         for name in (
             "tspoon", "voter", "ycsb", "sss", "tpcc", "literature", "bank", "latency", "floor",
-            "recovery", "scale", "shifting", "sql", "soak", "serving", "rest",
+            "recovery", "scale", "shifting", "sql", "soak", "serving", "rest", "memory",
         )
     },
 }  # fmt: skip
