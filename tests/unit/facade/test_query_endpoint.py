@@ -93,7 +93,7 @@ async def test_scopes_hide_keys_from_every_query() -> None:
 
 @scenario
 async def test_the_past_and_sessions() -> None:
-    async with facade(loaded(), read_timeout_s=0.01) as client:
+    async with facade(loaded()) as client:
         sql = "select value->>'balance' from kv where key = 'acct/0'"
         assert (await ask(client, sql=sql)).json()["rows"] == [["7"]]
         past = (await ask(client, sql=sql, at=1)).json()
