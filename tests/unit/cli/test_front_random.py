@@ -129,19 +129,20 @@ MOVED: Final = Answer(
 def test_a_start_ends_with_success_or_says_why_not(
     answer: Answer, ends_after: int | None, name: str | None
 ) -> None:
-    said, ready = "", None
+    """What is ready is given all the time that a busy machine takes; nothing waits for it."""
+    said, ready, wait_s = "", None, 60 if answer.ready else 0.15
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(front, "ASK_S", 0.1)
+        patched.setattr(front, "ASK_S", 60 if answer.ready else 0.1)
         patched.setattr(processes, "find", _found(ends_after))
         target: Any = SimpleNamespace(place=DatabaseFolder(Path(home), "bank"))
         with served(answer) as port:
-            asked = Front(port, 0.15, name=name)
+            asked = Front(port, wait_s, name=name)
             try:
                 ready = front._comes_up(target, f"http://127.0.0.1:{port}", asked)
             except Failure as failure:
                 said = str(failure)
     if ready is None:
-        assert "the facade is not ready after 0.15 s (--timeout" in said
+        assert f"the facade is not ready after {wait_s} s (--timeout" in said
     if ends_after == 0:
         assert ready is False
     elif ends_after is None and answer.ready is not None:
