@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from streamydb import errors
 from streamydb.limits import VALUE_BYTES_MAX
-from streamydb.procedures.data import canonical_of, value_of
+from streamydb.procedures.data import canonical_of, decoded
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.view import ProcedureView
@@ -37,12 +37,7 @@ def get1(machine: Machine, owner: Any, key: Any) -> Any:
     data: Any = owner.writes.get(key, _NOT_WRITTEN) if owner.writes else _NOT_WRITTEN
     if data is _NOT_WRITTEN:
         data = owner.stored(key, False)
-    if data is None:
-        return None
-    machine.left -= len(data) // 32 + 1
-    if machine.left < 0:
-        machine.exceed("steps")
-    return value_of(data)
+    return decoded(machine, data)
 
 
 def get2(machine: Machine, owner: Any, key: Any, default: Any) -> Any:

@@ -176,13 +176,7 @@ class ProcedureView:
 
 
 def _get(machine: Machine, view: ProcedureView, key: str, default: Any = None) -> Any:
-    data = view.current(key)
-    if data is None:
-        return default
-    machine.left -= len(data) // 32 + 1
-    if machine.left < 0:
-        machine.exceed("steps")
-    return value_of(data)
+    return decoded(machine, view.current(key), default)
 
 
 def _exists(machine: Machine, view: ProcedureView, key: str) -> bool:
