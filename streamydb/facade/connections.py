@@ -153,8 +153,8 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Refuse what is ambiguous; begin to answer the request."""
         self._incomplete, self._in_head, self._begun = 0, False, False
-        version = self.parser.get_http_version().encode()
-        check_frame(version, self.headers)
+        version = self.parser.get_http_version()
+        check_frame(version.encode(), self.headers)
         method, url = self.parser.get_method(), self.url
         if self._tunnel is not None:
             method, url = b"CONNECT", self._tunnel
@@ -165,19 +165,18 @@ class Connection(HttpToolsProtocol):
         if authority is not None:
             self.headers[:] = with_host(self.headers, authority)
         self._tunnel = None
-        cast("dict[str, Any]", self.scope).update(target, http_version=version.decode())
+        cast("dict[str, Any]", self.scope).update(target, http_version=version)
         self._serve()
 
     def _serve(self) -> None:
         """Begin to answer a request, now or behind those before it."""
-        before, version = self.cycle, self.scope["http_version"]
+        before, is_old = self.cycle, self.scope["http_version"] == "1.0"
         self.cycle = exchange = Exchange(
             self.scope, self.transport, self.flow, self.logger, self.access_logger, self.access_log,
             self.server_state.default_headers, asyncio.Event(), self.expect_100_continue,
-            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            keep_alive=not is_old and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )  # fmt: skip
-        exchange.sized = version == "1.1"
         if before is None or before.response_complete:
             self._start_asgi_task(exchange, self.app)
         else:

@@ -15,8 +15,7 @@ from streamydb.facade.asgi import Headers, Message
 __all__ = ["Exchange"]
 
 _LENGTH: Final = b"content-length"
-_CONNECTION: Final = b"connection"
-_CLOSING: Final = (_CONNECTION, b"close")
+_CLOSING: Final = (b"connection", b"close")
 _CHUNKED: Final = (b"transfer-encoding", b"chunked")
 _BODILESS: Final = frozenset({204, 304})
 _CONTROLS: Final = bytes({*range(0x20), 0x7F} - {ord("\t")})
@@ -26,12 +25,10 @@ _CONTROLS: Final = bytes({*range(0x20), 0x7F} - {ord("\t")})
 class Exchange(RequestResponseCycle):
     """A request and its answer, of which nothing is written before the first message of the body.
 
-    Attributes:
-        sized: the answer must say how long it is, or come in chunks; without it, as in HTTP/1.0,
-            the end of the connection is its end.
+    An answer says how long it is, or comes in chunks. HTTP/1.0 has no chunks: there the end of the
+    connection is the end of an answer that does not say it.
     """
 
-    sized = True
     _head = b""
     _left: int | None = None
     """The bytes that the body still has; None: nothing says how many."""
@@ -61,12 +58,13 @@ class Exchange(RequestResponseCycle):
         for name, value in headers:
             if name == _LENGTH:
                 self._left = int(value)
-            elif name == _CONNECTION:
-                self.keep_alive = False
-        if not self.keep_alive and _CLOSING not in headers:
+        if _CLOSING in headers:
+            self.keep_alive = False
+        elif not self.keep_alive:
             headers.append(_CLOSING)
         is_bodiless = status in _BODILESS or self.scope["method"] == "HEAD"
-        self.chunked_encoding = self._left is None and self.sized and not is_bodiless
+        has_chunks = self.scope["http_version"] != "1.0"
+        self.chunked_encoding = self._left is None and has_chunks and not is_bodiless
         if self.chunked_encoding:
             headers.append(_CHUNKED)
         if is_bodiless:

@@ -144,9 +144,7 @@ class Gate:
     def _sender(self, told: _Told, send: Send, present: str, *, without_body: bool) -> Sender:
         """Return what sends the answer to a request."""
         settings = self._settings
-        more = [(_GENERATION, said_as(present).encode())]
-        if told.request:
-            more += told.repeated()
+        more = [(_GENERATION, said_as(present).encode()), *told.repeated()]
         if self._is_guest(told.origin):
             more += shared(told.origin)
         return Sender(

@@ -222,7 +222,7 @@ def listen(settings: FacadeSettings) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Each connection inherits it. asyncio sets it only where a socket says that it is TCP, as
-        # Python's do not by themselves; it sends head and body of an answer one after the other.
+        # Python's do not by themselves; a stream's events go out one after the other.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             timeout_ms = round(1000 * settings.send_timeout_s)

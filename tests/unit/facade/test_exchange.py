@@ -36,12 +36,10 @@ class Wire(asyncio.Transport):
 def exchange_of(wire: Wire, method: str = "GET", version: str = "1.1") -> Exchange:
     log = logging.getLogger("test")
     scope: Any = {"type": "http", "method": method, "http_version": version}
-    made = Exchange(
+    return Exchange(
         scope, wire, FlowControl(wire), log, log, False, [(b"date", b"now")], asyncio.Event(),
         False, version == "1.1", lambda: None,
     )  # fmt: skip
-    made.sized = version == "1.1"
-    return made
 
 
 async def send(exchange: Exchange, status: int, headers: Any, parts: list[bytes]) -> None:
