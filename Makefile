@@ -166,8 +166,9 @@ figures: venv jars ## Measure docs/figures.md again, beside PostgreSQL, in 20 mi
 	$(BIN)/python -m bench.figures
 
 .PHONY: lint
-lint: $(READY_DEV) ## Check style, types, imports and sizes: ruff, mypy, import-linter, tests/test_tidy.py
+lint: $(READY_DEV) ## Check style, format, types, imports and sizes: ruff, mypy, import-linter, tests/test_tidy.py
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) -q tests/test_tidy.py

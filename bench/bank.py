@@ -106,9 +106,7 @@ def keys_series(
             "aborted": proof.get("aborted", 0),
             "distribution": distribution,
             "series": series,
-            "largest_to_smallest": round(
-                series[-1]["txn_per_s"] / series[0]["txn_per_s"], 4
-            ),
+            "largest_to_smallest": round(series[-1]["txn_per_s"] / series[0]["txn_per_s"], 4),
             **({} if found is None else {"sustained": found}),
             "proof": proof,
         }

@@ -1,6 +1,6 @@
 """What a call of a stored procedure costs in the pure classes, beside plain updates; no Spark.
 
-    python -m bench.calls [--batch TRANSACTIONS] [--tpcc]
+python -m bench.calls [--batch TRANSACTIONS] [--tpcc]
 """
 
 from __future__ import annotations

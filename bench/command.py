@@ -34,9 +34,7 @@ Accounts = Annotated[int, typer.Option("--accounts", min=2, help="Accounts of th
 Distribution = Annotated[
     str, typer.Option("--distribution", help=f"{', '.join(DISTRIBUTIONS)}, a,b or all.")
 ]
-Plan = Annotated[
-    int | None, typer.Option("--plan", min=1, help="Most transactions in one plan.")
-]
+Plan = Annotated[int | None, typer.Option("--plan", min=1, help="Most transactions in one plan.")]
 MaxOffsets = Annotated[
     int | None,
     typer.Option("--max-offsets", min=1, help="Most transactions read in one micro-batch."),
@@ -81,9 +79,7 @@ BesidePeer = Annotated[
     str | None,
     typer.Option("--beside", help=f"Then the same transfers in {POSTGRESQL}, on this machine."),
 ]
-Connections = Annotated[
-    str, typer.Option("--connections", help="Clients of both, with --beside.")
-]
+Connections = Annotated[str, typer.Option("--connections", help="Clients of both, with --beside.")]
 BesideSeconds = Annotated[
     float, typer.Option("--beside-seconds", min=0.5, help="Of each number of clients.")
 ]
@@ -91,7 +87,10 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the transactio
 Folder = Annotated[
     Path | None,
     typer.Option(
-        "--folder", exists=True, file_okay=False, writable=True,
+        "--folder",
+        exists=True,
+        file_okay=False,
+        writable=True,
         help="Where to put the run's folder (default: temporary)",
     ),
 ]

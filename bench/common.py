@@ -154,8 +154,13 @@ class Run:
         return found
 
     def long_run(
-        self, workload: w.Workload, capacity: float, factor: float, seconds: float,
-        interval_s: float, keep: Callable[[list[Interval]], object],
+        self,
+        workload: w.Workload,
+        capacity: float,
+        factor: float,
+        seconds: float,
+        interval_s: float,
+        keep: Callable[[list[Interval]], object],
     ) -> dict[str, Any]:
         """Offer `factor` x `capacity` for `seconds`, then wait until the backlog has drained."""
         engine, rate = self.engine, factor * capacity

@@ -1,6 +1,6 @@
 """What constraints cost a transfer of two updates in the pure classes; no Spark.
 
-    python -m bench.constraints
+python -m bench.constraints
 """
 
 from __future__ import annotations

@@ -62,9 +62,7 @@ def bank(
     accounts: Annotated[int, typer.Option("--accounts", min=2, help="Accounts.")] = 100_000,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 20.0,
     rate: Annotated[float, typer.Option("--rate", min=1, help="Transfers a second.")] = 5000.0,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="1,000 accounts and 5 seconds.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="1,000 accounts and 5 seconds.")] = False,
     json: Json = False,
 ) -> None:
     """Load accounts, move money between them, and prove that none was made or lost.
@@ -130,9 +128,7 @@ class _Demo:
             with _display(self._phases.console) as live:
                 begun = time.monotonic() + 0.1
                 self._send(appender, payloads, arrivals, begun, live)
-                self._await(
-                    arrivals, lambda: self._frame(arrivals, begun, self._count, live)
-                )
+                self._await(arrivals, lambda: self._frame(arrivals, begun, self._count, live))
             took = float(np.max(arrivals.at)) - begun
             self._latencies = arrivals.at - self._due(begun)
         with self._phases.phase(f"{self._count:,} transfers, {self._rate:,.0f}/s offered") as phase:

@@ -312,9 +312,7 @@ def _fresh_folder(parent: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def fresh_engine(
-    options: EngineOptions, parent: Path | None, phases: Phases
-) -> Iterator[Engine]:
+def fresh_engine(options: EngineOptions, parent: Path | None, phases: Phases) -> Iterator[Engine]:
     """Run a broker and a pipeline in a new folder (under `parent`); both end with the block.
 
     Raises:

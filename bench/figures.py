@@ -73,9 +73,7 @@ def _options(copies: TopicCopies) -> tuple[str, ...]:
     return (*sync, "--replication", str(copies.replication))
 
 
-def measure(
-    wanted: Sequence[Part], folder: Path, run: Callable[[Sequence[str]], int]
-) -> list[str]:
+def measure(wanted: Sequence[Part], folder: Path, run: Callable[[Sequence[str]], int]) -> list[str]:
     """Measure the parts that are not in `folder`; return the names of those that failed.
 
     ``run``: runs a command and returns its exit code.
@@ -98,8 +96,7 @@ def measure(
 
 
 def main(
-    arguments: Sequence[str] | None = None,
-    run: Callable[[Sequence[str]], int] = subprocess.call,
+    arguments: Sequence[str] | None = None, run: Callable[[Sequence[str]], int] = subprocess.call
 ) -> int:
     """Measure, keep and write; the exit code. ``run``: as of `measure`."""
     parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__)

@@ -122,9 +122,7 @@ def floor(options: FloorOptions, phases: Phases) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measured(
-    form: str, engine: Engine, options: FloorOptions, phases: Phases
-) -> dict[str, Any]:
+def _measured(form: str, engine: Engine, options: FloorOptions, phases: Phases) -> dict[str, Any]:
     """The latencies of a form, and the processor time that its processes took meanwhile."""
     with phases.phase(_TITLES[form]) as phase:
         appender = Appender(engine.connection, engine.names.transactions)

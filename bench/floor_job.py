@@ -37,9 +37,7 @@ __all__ = ["FORMS", "REAL_TIME_FORMS", "main"]
 _RECORD: Final = "key BINARY, value BINARY"
 _NAME: Final = StructType().add("name", StringType())
 _COUNT: Final = StructType().add("count", LongType())
-_HDFS_BACKED: Final = (
-    "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-)
+_HDFS_BACKED: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -75,7 +73,10 @@ class _Counter(StatefulProcessor):
         self._state = handle.getMapState("blobs", _NAME, _COUNT)
 
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
+        self,
+        key: Any,  # noqa: ARG002
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803, ARG002
     ) -> Iterator[Row]:
         """Read the entry, hand on, write the entry."""
         found = self._state.getValue(("count",))

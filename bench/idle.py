@@ -118,9 +118,10 @@ def idle(options: IdleOptions, phases: Phases) -> dict[str, Any]:
 
 
 def _run(options: IdleOptions, phases: Phases) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(
-        prefix="streamydb-bench-", dir=options.parent
-    ) as folder, running_database(Path(folder), phases, options.options) as facts:
+    with (
+        tempfile.TemporaryDirectory(prefix="streamydb-bench-", dir=options.parent) as folder,
+        running_database(Path(folder), phases, options.options) as facts,
+    ):
         home = Path(folder)
         started = by_part(_parts(home))
         sampler = Sampler(home)

@@ -1,4 +1,5 @@
-"""The stages of the query in one thread, without Kafka and Spark, and what each task of them takes.
+"""The stages of the query in one thread, without Kafka and Spark,
+and what each task of them takes.
 """
 
 from __future__ import annotations
@@ -103,8 +104,12 @@ class InMemory:
                 for start, end in chunk_bounds(values.lengths(), _RUN_BYTES, len(values)):
                     offsets = self.offset + part[start:end]
                     found = parse_transactions(
-                        np.zeros(len(offsets), np.int32), offsets, offsets // 100,
-                        _own(values, start, end), shards, hashes=True,
+                        np.zeros(len(offsets), np.int32),
+                        offsets,
+                        offsets // 100,
+                        _own(values, start, end),
+                        shards,
+                        hashes=True,
                     )
                     _route(found, blocks)
         self.offset += len(payloads)

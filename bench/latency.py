@@ -124,8 +124,7 @@ def open_loop(
             time.sleep(_TICK_S)
         appender.flush()
         wait_until(
-            lambda: arrivals.missing == 0, "all results were there", _LATE_S_MAX,
-            check=engine.check,
+            lambda: arrivals.missing == 0, "all results were there", _LATE_S_MAX, check=engine.check
         )
     latencies = arrivals.at - (begun + np.arange(count) / rate)
     return latencies[warm:], count

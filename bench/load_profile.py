@@ -30,7 +30,11 @@ class LoadProfile:
 
     @classmethod
     def cycles(
-        cls, levels: Sequence[float], plateau_s: float, count: int, forms: Sequence[str],
+        cls,
+        levels: Sequence[float],
+        plateau_s: float,
+        count: int,
+        forms: Sequence[str],
         rest_s: float,
     ) -> Self:
         """Return a profile that goes up through ``levels`` and down again, ``count`` times.

@@ -186,7 +186,9 @@ def latency(
     beside: Annotated[
         int | None,
         typer.Option(
-            "--beside", min=1, max=64,
+            "--beside",
+            min=1,
+            max=64,
             help="Also with so many shards, by turns; how much longer --shards takes. No backlog.",
         ),
     ] = None,

@@ -26,9 +26,7 @@ RESOLVED: Final = -1
 _SEQ_BITS: Final = 40
 """A seq has so many at most here; the number of a key has the rest."""
 
-_SEQ: Final = re.compile(
-    rb'^(?:\{"resolved":(\d+),|.*?"seq":(\d+)\},"transaction":)', re.MULTILINE
-)
+_SEQ: Final = re.compile(rb'^(?:\{"resolved":(\d+),|.*?"seq":(\d+)\},"transaction":)', re.MULTILINE)
 
 
 @dataclass(slots=True)

@@ -120,9 +120,7 @@ def _streamy(options: PeerOptions, phases: Phases) -> dict[str, Any]:
         }
 
 
-def _closed_row(
-    run: Run, options: PeerOptions, distribution: str, clients: int
-) -> dict[str, Any]:
+def _closed_row(run: Run, options: PeerOptions, distribution: str, clients: int) -> dict[str, Any]:
     title = f"streamy-db, {distribution}, {clients} clients"
     with run.phases.phase(title) as phase:
         found = closed_loop(

@@ -112,9 +112,7 @@ def read_results(
         statuses.update(part_statuses)
         note(statuses.total())
     answered = int(np.unpackbits(seen, count=expected).sum())
-    return Verdicts(
-        expected, answered, statuses.total() - answered, dict(sorted(statuses.items()))
-    )
+    return Verdicts(expected, answered, statuses.total() - answered, dict(sorted(statuses.items())))
 
 
 def _count(
@@ -192,8 +190,11 @@ def _sum(left: Ledger, right: Ledger) -> Ledger:
     """The ledger of two ledgers of different accounts."""
     least = [ledger.least for ledger in (left, right) if ledger.least is not None]
     return Ledger(
-        left.changes + right.changes, left.accounts + right.accounts, left.total + right.total,
-        min(least, default=None), (left.unreadable + right.unreadable)[:_EXAMPLES],
+        left.changes + right.changes,
+        left.accounts + right.accounts,
+        left.total + right.total,
+        min(least, default=None),
+        (left.unreadable + right.unreadable)[:_EXAMPLES],
     )
 
 

@@ -39,7 +39,8 @@ KINDS: Final = ("cold", "standby", "hand-over")
 
 _FIGURES: Final = {
     "cold": (
-        ("runs_s", "until its query runs"), ("first_batch_s", "its first batch"),
+        ("runs_s", "until its query runs"),
+        ("first_batch_s", "its first batch"),
         ("verdict_s", "until the next verdict"),
     ),
     "standby": (("verdict_s", "until the next verdict"),),
@@ -47,8 +48,10 @@ _FIGURES: Final = {
     **GEAR_FIGURES,
 }
 _TITLES: Final = {
-    "cold": "killed, started again", "standby": "killed, a standby takes over",
-    "hand-over": "handed over", **GEAR_TITLES,
+    "cold": "killed, started again",
+    "standby": "killed, a standby takes over",
+    "hand-over": "handed over",
+    **GEAR_TITLES,
 }
 
 
@@ -88,7 +91,9 @@ def _row(kind: str, options: RecoveryOptions, phases: Phases) -> dict[str, Any]:
             phase.note(f"{len(runs)} of {options.turns}")
         phase.outcome = f"{options.turns} turns"
     return {
-        "kind": kind, "runs": runs, "stolen_s": round(stolen_s()[0] - stolen_before, 1),
+        "kind": kind,
+        "runs": runs,
+        "stolen_s": round(stolen_s()[0] - stolen_before, 1),
         **{name: _spread([run[name] for run in runs]) for name, _ in _FIGURES[kind]},
     }
 

@@ -38,7 +38,9 @@ GEAR_TITLES: Final = {
 _VERDICT: Final = ("verdict_s", "until the next verdict")
 _PAUSE: Final = ("pause_s", "longest pause between two verdicts")
 _COLD: Final = (
-    ("runs_s", "until its query runs"), ("first_batch_s", "then its first verdict"), _VERDICT,
+    ("runs_s", "until its query runs"),
+    ("first_batch_s", "then its first verdict"),
+    _VERDICT,
 )
 
 GEAR_FIGURES: Final = {
@@ -75,7 +77,10 @@ def gear_turns(kind: str) -> Turns:
 
 
 def _harmed(
-    harm: Callable[[Database], object], database: Database, load: RecoveryLoad, turns: int,
+    harm: Callable[[Database], object],
+    database: Database,
+    load: RecoveryLoad,
+    turns: int,
     settle_s: float,
 ) -> Iterator[dict[str, float]]:
     for _ in range(turns):
@@ -101,8 +106,11 @@ def _batch_ends(
 
 
 def _cold(
-    kill: Callable[[Database], tuple[float, dict[str, float]]], database: Database,
-    load: RecoveryLoad, turns: int, settle_s: float,
+    kill: Callable[[Database], tuple[float, dict[str, float]]],
+    database: Database,
+    load: RecoveryLoad,
+    turns: int,
+    settle_s: float,
 ) -> Iterator[dict[str, float]]:
     for _ in range(turns):
         _await_lead(database, REAL_TIME)
@@ -171,7 +179,9 @@ def _kill_all(database: Database) -> tuple[float, dict[str, float]]:
 
 
 _HARMS: Final[dict[str, Callable[[Database], object]]] = {
-    "worker": _kill_worker, "workers": _kill_workers, "other-workers": _kill_other_workers,
+    "worker": _kill_worker,
+    "workers": _kill_workers,
+    "other-workers": _kill_other_workers,
     "base": Database.delete_local_files,
 }
 _KILLS: Final = {"jvm": _kill_jvm, "pipeline": _kill_all}

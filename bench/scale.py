@@ -149,9 +149,7 @@ def _row(name: str, totals: Figures, longest: Figures | None) -> dict[str, Any]:
 
 
 def _answer(options: ScaleOptions, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    sums = {
-        str(n): round(sum(row["total_us"][str(n)] for row in rows), 3) for n in options.shards
-    }
+    sums = {str(n): round(sum(row["total_us"][str(n)] for row in rows), 3) for n in options.shards}
     least, most = str(min(options.shards)), str(max(options.shards))
     ours = [row for row in rows if row["ours"]]
     return {

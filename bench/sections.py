@@ -14,8 +14,17 @@ from bench.recovery import figures_of
 from bench.shifting import parts_of
 
 __all__ = [
-    "bank_lines", "bank_rows", "floor_lines", "keys_lines", "latency_lines", "markdown",
-    "memory_lines", "recovery_lines", "scale_lines", "serving_lines", "shifting_lines",
+    "bank_lines",
+    "bank_rows",
+    "floor_lines",
+    "keys_lines",
+    "latency_lines",
+    "markdown",
+    "memory_lines",
+    "recovery_lines",
+    "scale_lines",
+    "serving_lines",
+    "shifting_lines",
 ]
 
 
@@ -181,8 +190,10 @@ def scale_lines(answer: dict[str, Any]) -> list[str]:
     shards = [str(number) for number in answer["shards"]]
     rows = [
         [
-            row["stage"], *(f"{row['total_us'][number]:.2f}" for number in shards),
-            f"{row['divided_us']:.2f}", f"{row['repeated_us']:.2f}",
+            row["stage"],
+            *(f"{row['total_us'][number]:.2f}" for number in shards),
+            f"{row['divided_us']:.2f}",
+            f"{row['repeated_us']:.2f}",
             f"{row['serial_us']:.2f}" if row["ours"] else "-",
         ]
         for row in answer["rows"]

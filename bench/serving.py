@@ -160,7 +160,9 @@ def _beside(
 
 
 def _reads(
-    options: ServingOptions, server: Server, seconds: float,
+    options: ServingOptions,
+    server: Server,
+    seconds: float,
     began: Callable[[subprocess.Popen[bytes]], None] = lambda _: None,
 ) -> Figures:
     """Strong reads at the fixed rate; `began` is given the process that reads."""

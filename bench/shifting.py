@@ -61,9 +61,7 @@ class ShiftingOptions(BankOptions):
 
     def profile(self) -> LoadProfile:
         """Return the load that is offered."""
-        return LoadProfile.cycles(
-            self.levels, self.plateau_s, self.cycles, self.forms, self.rest_s
-        )
+        return LoadProfile.cycles(self.levels, self.plateau_s, self.cycles, self.forms, self.rest_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +109,11 @@ def shifting(options: ShiftingOptions, phases: Phases) -> dict[str, Any]:
                 engine.connection, engine.names.changes, lambda n: phase.note(f"{n:,}")
             )
         proof = {
-            **run.answered(), **run.balances(), "changes_again": order.again,
-            "resolved_records": order.resolved, "resolved_late": order.late,
+            **run.answered(),
+            **run.balances(),
+            "changes_again": order.again,
+            "resolved_records": order.resolved,
+            "resolved_late": order.late,
         }
         return {
             "benchmark": "shifting", "streamydb": __version__, "cycles": options.cycles,
@@ -145,7 +146,9 @@ def _offered(run: Run, options: ShiftingOptions) -> _Load:
 
             sent_s = offer(appender, payloads, due_s, begun_s, note)
             wait_until(
-                lambda: arrivals.missing == 0, "all results were there", _DRAIN_S_MAX,
+                lambda: arrivals.missing == 0,
+                "all results were there",
+                _DRAIN_S_MAX,
                 check=engine.check,
             )
             read_s = arrivals.at - begun_s
@@ -156,7 +159,10 @@ def _offered(run: Run, options: ShiftingOptions) -> _Load:
 
 
 def offer(
-    appender: Appender, payloads: list[bytes], due_s: Floats, begun_s: float,
+    appender: Appender,
+    payloads: list[bytes],
+    due_s: Floats,
+    begun_s: float,
     note: Callable[[int], object],
 ) -> Floats:
     """Send each transaction when it is due, or later if this process is too slow.
@@ -276,7 +282,8 @@ def _points(profile: LoadProfile, load: _Load, leads: list[Lead]) -> list[dict[s
 
 
 def parts_of(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the latencies of an answer, by the gear that led, by the rate, and of all, by title.
+    """Return the latencies of an answer, by the gear that led, by the rate, and of all,
+    by title.
     """
     return {
         **{f"{gear} gear leads": late for gear, late in answer["by_gear"].items()},

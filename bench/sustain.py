@@ -98,8 +98,13 @@ class Load:
     """
 
     def __init__(
-        self, engine: Engine, appender: Appender, workload: Workload, rate: float,
-        interval_s: float, keep: Callable[[list[Interval]], object] = lambda _: None,
+        self,
+        engine: Engine,
+        appender: Appender,
+        workload: Workload,
+        rate: float,
+        interval_s: float,
+        keep: Callable[[list[Interval]], object] = lambda _: None,
     ) -> None:
         """Prepare; every transaction before has its result. `keep` gets the intervals so far."""
         self._engine, self._appender, self._workload = engine, appender, workload

@@ -317,7 +317,7 @@ def operations_sections() -> dict[tuple[str, str], str]:
 
 
 def _marked(
-    of: Mapping[str, tuple[tuple[str, ...], Callable[..., list[str]]]]
+    of: Mapping[str, tuple[tuple[str, ...], Callable[..., list[str]]]],
 ) -> dict[tuple[str, str], str]:
     """Sections that stand between marks of their names."""
     found = {}

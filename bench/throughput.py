@@ -52,7 +52,11 @@ class Rate:
 
 
 def backlog(
-    engine: Engine, appender: Appender, workload: Workload, count: int, note: Note,
+    engine: Engine,
+    appender: Appender,
+    workload: Workload,
+    count: int,
+    note: Note,
     poll_s: float = POLL_S,
 ) -> Rate:
     """Write `count` transactions while the pipeline is halted, release it, time it.
@@ -84,7 +88,9 @@ def _batches(engine: Engine, before: int, count: int) -> tuple[Batch, ...]:
     with suppress(BenchError):
         wait_until(
             lambda: sum(batch.records for batch in engine.batches()[before:]) >= count,
-            "the pipeline told of its batches", _TOLD_S_MAX, poll_s=0.1,
+            "the pipeline told of its batches",
+            _TOLD_S_MAX,
+            poll_s=0.1,
         )
     return tuple(engine.batches()[before:])
 
@@ -96,7 +102,10 @@ def drain(engine: Engine, appender: Appender, note: Note, poll_s: float = POLL_S
         last = done
         wait_until(
             lambda: engine.results.count() > last,  # noqa: B023 - called at once
-            "there was another result", _STALL_S_MAX, check=engine.check, poll_s=poll_s,
+            "there was another result",
+            _STALL_S_MAX,
+            check=engine.check,
+            poll_s=poll_s,
         )
         done = engine.results.count()
         note(f"{done:,} of {total:,} results")

@@ -40,7 +40,8 @@ def folder() -> Path:
 
 
 def deploy(db: Client, file: Path) -> str:
-    """Do what `streamydb procedures deploy FILE` does: the file, then the record; return its hash.
+    """Do what `streamydb procedures deploy FILE` does: the file,
+    then the record; return its hash.
     """
     module = publish(file, folder())
     db.transaction(deploy=module.record)

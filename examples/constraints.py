@@ -27,11 +27,7 @@ from contextlib import suppress
 from typing import Any
 
 from common import MODULES, clear, connect, deploy, folder
-from streamydb.client import (
-    Client,
-    ConstraintRefusedError,
-    ConstraintViolatedError,
-)
+from streamydb.client import Client, ConstraintRefusedError, ConstraintViolatedError
 
 CONSTRAINTS: list[dict[str, Any]] = [
     {"name": "till", "prefix": "hotel/till", "type": "integer", "min": 0},

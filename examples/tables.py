@@ -43,9 +43,7 @@ def buy(shop: Tables, number: int) -> str | None:
 
     def transaction(view: TablesView) -> None:
         item = 1 + number % 2
-        taken = view.sql(
-            "update items set stock = stock - 1 where id = ? returning price", [item]
-        )
+        taken = view.sql("update items set stock = stock - 1 where id = ? returning price", [item])
         [[price]] = taken
         view.sql("insert into orders values (?, ?, ?, ?)", [number, item, 1 + number % 2, price])
 

@@ -223,9 +223,7 @@ def _watcher(
     return Watcher(http, campaign.urls, rng, sink, watch, shape.leave)
 
 
-async def _finish(
-    http: httpx.AsyncClient, campaign: Campaign, sink: _Sink
-) -> int:
+async def _finish(http: httpx.AsyncClient, campaign: Campaign, sink: _Sink) -> int:
     """Read everything that was written; return the seq that every watcher must reach."""
     keys = _keys(read_history(files(campaign.folder)))
     number = campaign.clients * campaign.processes

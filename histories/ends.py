@@ -179,8 +179,10 @@ class _Ends:
         if last is None or last.end_ms is None:
             return
         told = sight.told
-        if told is not None and told.version == last.seq and (told.expires_ms or _NEVER) != (
-            last.end_ms
+        if (
+            told is not None
+            and told.version == last.seq
+            and (told.expires_ms or _NEVER) != (last.end_ms)
         ):
             what = f"{sight.key} ends at {last.end_ms} ms, it was told {told.expires_ms}"
             yield self._anomaly("end-differs", what, last.operation, operation.index)

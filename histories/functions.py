@@ -45,9 +45,7 @@ async def called(view: AsyncView, request: WriteOperation | AppendOperation) -> 
     return Answer(seen={key: Seen(value) for key, value in after.items()}, ranges=ranges)
 
 
-async def _scanned(
-    view: AsyncView, request: AppendOperation
-) -> dict[str, dict[str, Seen]] | None:
+async def _scanned(view: AsyncView, request: AppendOperation) -> dict[str, dict[str, Seen]] | None:
     """Return the ranges that a function reads, with its writes; None: they are not as it wants."""
     found = {}
     for prefix in sorted({*request.scans, *request.unchanged, *request.most}):

@@ -143,9 +143,7 @@ class _Search:
     def _end(self, place: int) -> int:
         return self.completed[place].returned_ns or 0
 
-    def _done(
-        self, at: _Configuration, place: int, used: int, state: str | None
-    ) -> _Configuration:
+    def _done(self, at: _Configuration, place: int, used: int, state: str | None) -> _Configuration:
         """The configuration after a completed step."""
         low, bits = at.low, at.bits | 1 << (place - at.low)
         while bits & 1:
@@ -258,7 +256,8 @@ def _write_step(operation: Operation, request: WriteOperation) -> RegisterStep:
 
 
 def _read_steps(operation: Operation, keys: set[str]) -> Iterator[tuple[str, RegisterStep]]:
-    """Yield the values of each register in a strong read; a scan also says which ones are absent.
+    """Yield the values of each register in a strong read;
+    a scan also says which ones are absent.
     """
     request, answer = operation.request, operation.told
     if not isinstance(request, Get | ReadOperation | ScanOperation) or answer is None:
@@ -270,6 +269,9 @@ def _read_steps(operation: Operation, keys: set[str]) -> Iterator[tuple[str, Reg
         about |= {key for key in keys if key.startswith(request.prefix)}
     for key in sorted(about):
         value = frozen(answer.seen.get(key, Seen()).value)
-        yield key, RegisterStep(
-            "read", operation.invoked_ns, operation.returned_ns, value, None, operation.index
+        yield (
+            key,
+            RegisterStep(
+                "read", operation.invoked_ns, operation.returned_ns, value, None, operation.index
+            ),
         )

@@ -11,15 +11,7 @@ from typing import Final
 
 import httpx
 
-from histories.answers import (
-    LATE,
-    AttemptAnswer,
-    HttpCall,
-    ask_call,
-    call_of,
-    page_call,
-    told,
-)
+from histories.answers import LATE, AttemptAnswer, HttpCall, ask_call, call_of, page_call, told
 from histories.records import (
     Answer,
     AppendOperation,

@@ -146,9 +146,7 @@ def _real_time(history: History) -> Iterator[Anomaly]:
             yield _violation("seq-against-real-time", "the later has less", newest, operation)
 
 
-def _snapshots(
-    history: History, timelines: dict[str, list[_Version]]
-) -> Iterator[Anomaly]:
+def _snapshots(history: History, timelines: dict[str, list[_Version]]) -> Iterator[Anomaly]:
     """Require that a snapshot shows the last version of every key up to its seq.
 
     A value without its version may be of a write whose outcome nobody knows.
@@ -186,9 +184,7 @@ def _deleted(request: Request) -> list[str]:
     return request.removes if isinstance(request, AppendOperation) else []
 
 
-def _shown(
-    request: Request, answer: Answer, known: Iterable[str]
-) -> Iterator[tuple[str, Seen]]:
+def _shown(request: Request, answer: Answer, known: Iterable[str]) -> Iterator[tuple[str, Seen]]:
     """Walk over what an answer shows of the state at its seq, absent keys of ranges included."""
     ranges = answer.ranges
     if isinstance(request, ScanOperation):

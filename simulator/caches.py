@@ -158,17 +158,19 @@ class _Disturbed:
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         return self._now().sizes(at, keys)
 
-    def due(
-        self, at: Position, until_ms: int, after: bytes, keys_max: int
-    ) -> list[bytes] | None:
+    def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         return self._now().due(at, until_ms, after, keys_max)
 
     def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
         return self._now().scan(at, wanted)
 
     def apply(
-        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes], ends: Sequence[bytes] = (),
+        self,
+        expected: Position,
+        reached: Position,
+        puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+        ends: Sequence[bytes] = (),
     ) -> bool:
         return self._now().apply(expected, reached, puts, deletes, ends)
 
@@ -214,8 +216,7 @@ class LateWorkers:
             return _with(step, store, caches)
         found: list[Emitted[Message]] = []  # the late one is interrupted, and goes on later
         store = _Disturbed(
-            caches.values(), after,
-            lambda: found.extend(_with(step, caches.values(), caches)),
+            caches.values(), after, lambda: found.extend(_with(step, caches.values(), caches))
         )
         _late(late, store, caches)
         store.happen()

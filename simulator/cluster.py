@@ -24,14 +24,13 @@ import msgspec
 import numpy as np
 
 from simulator.caches import Caches, FolderCaches, LateWorkers, MemoryCaches, Step
-from simulator.faults import Release, SimulatedRulings, running
+from simulator.faults import Release, SimulatedRulings, packed_otherwise, running
 from simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.protocol import Message
 from streamydb.columns.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
-from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import fitter, last
 from streamydb.key_processor.core import KeyTransactionProcessor
@@ -42,7 +41,6 @@ from streamydb.key_processor.state import NOT_YET, Emitted
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
-from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
@@ -128,8 +126,14 @@ class Cluster:
     """
 
     def __init__(
-        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
-        written: list[WrittenRecord] | None = None, clock: Iterator[int] | None = None,
+        self,
+        config: ShardConfig,
+        log: SimulatedLog,
+        rng: random.Random,
+        *,
+        crashes: float,
+        written: list[WrittenRecord] | None = None,
+        clock: Iterator[int] | None = None,
         large: bool = False,
     ) -> None:
         """Begin with empty shards; a step fails with probability ``crashes``.
@@ -266,7 +270,8 @@ class Cluster:
         dice = self._dice
         most = dice.choice((self.plan_limit, *_PLAN_LIMITS))
         shape = PlanShape(
-            records_max=most, feedback_bytes_max=dice.choice(_FEEDBACK_BYTES),
+            records_max=most,
+            feedback_bytes_max=dice.choice(_FEEDBACK_BYTES),
             bytes_max=dice.choice((2_000, 1 << 27)),
         )
         if self.large:
@@ -284,7 +289,7 @@ class Cluster:
         """The planner of the release that runs."""
         if not self._other_release:
             return nullcontext()
-        return mock.patch.object(fitter, "plan_transactions", _packed_otherwise)
+        return mock.patch.object(fitter, "plan_transactions", packed_otherwise)
 
     def _rule(self, faults: list[Fault]) -> None:
         """Act as the driver does when our own code has failed; it may die before each step."""
@@ -488,10 +493,3 @@ class Cluster:
                 node.caches.revert()
             if self.random.random() < 0.3:
                 node.caches.keep()
-
-
-def _packed_otherwise(released: TimedRecords, earlier: Ints, procs: int) -> Plan:
-    """The planner of another release: the same groups on other partitions."""
-    plan = plan_transactions(released, earlier, procs)
-    plan.proc = (plan.proc + 1) % procs
-    return plan

@@ -24,8 +24,10 @@ _MASK = (1 << 64) - 1
 
 
 def wrong_digests(
-    records: Iterable[tuple[bytes | None, bytes | None]], outputs: Sequence[OutputRecord],
-    last: int, config: ShardConfig,
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    outputs: Sequence[OutputRecord],
+    last: int,
+    config: ShardConfig,
 ) -> str | None:
     """Hold digest records against the expected outputs; what is wrong, if anything."""
     found: dict[tuple[int, int], bytes] = {}
@@ -50,7 +52,8 @@ def wrong_digests(
 def _times(outputs: Sequence[OutputRecord]) -> dict[int, int]:
     """The commit timestamps of transactions that repeat none, by seq."""
     results = [
-        msgspec.json.decode(output.value or b"{}") for output in outputs
+        msgspec.json.decode(output.value or b"{}")
+        for output in outputs
         if output.topic == "results"
     ]
     return {found["seq"]: found["ts_ms"] for found in results if "duplicate" not in found}

@@ -34,7 +34,17 @@ _REACTION_MS: Final = 3_000
 _EPOCHS_IN_CALM: Final = 3
 
 _TROUBLES: Final = (
-    "kill", "kill", "kill", "paused", "deaf", "mute", "cut", "slow", "doubling", "stalled", "ask",
+    "kill",
+    "kill",
+    "kill",
+    "paused",
+    "deaf",
+    "mute",
+    "cut",
+    "slow",
+    "doubling",
+    "stalled",
+    "ask",
 )
 
 
@@ -141,7 +151,8 @@ class _Judge:
                 raise _FaultError(f"{what}, {other.pipeline} told it of {said.resolved}")
 
     def _last_said(self, other: Node, entry: ControlEntry) -> Following | None:
-        """Return a pipeline's last message that the sender of a claim has read a short while ago.
+        """Return a pipeline's last message that the sender of a claim has read a short while
+        ago.
         """
         near_t = entry.said_t - (1 - _DRIFT) * self._world.room.times.near + 2 * STEP_MS
         for index, taken_t, message in reversed(self._said[other.index]):
@@ -175,9 +186,7 @@ class _Judge:
         return all(beat.read <= before for _, beat in heard)
 
     def _beaten(self, entry: ControlEntry, beat: Beat) -> None:
-        if beat.epoch > self.epoch or (
-            beat.epoch == self.epoch and beat.pipeline != self.leader
-        ):
+        if beat.epoch > self.epoch or (beat.epoch == self.epoch and beat.pipeline != self.leader):
             what = f"{beat.pipeline} beats in epoch {beat.epoch}"
             raise _FaultError(f"{what}, which it has not claimed")
         self._told.add(entry.taken_t, beat.resolved)
@@ -250,7 +259,8 @@ class _World:
         self.rate = rng.choice([0.01, 1.0, 20.0])
         nodes = [
             Node(
-                index, early=mixed and rng.random() < 0.5,
+                index,
+                early=mixed and rng.random() < 0.5,
                 batch_ms=rng.choice([200, 200, 1_000, 3_800]),
                 speed=self.rate * rng.choice([1.5, 3.0, 10.0]),
                 clock=(1 + rng.uniform(-_DRIFT, _DRIFT), rng.randint(1, 10**9)),

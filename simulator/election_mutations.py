@@ -41,8 +41,7 @@ def _claim_at_once() -> Any:
 def _claim_beside_a_leader() -> Any:
     """Election: one that is ready claims while the leader beats."""
     return mock.patch.object(
-        Member, "_is_wanted",
-        lambda self, now: bool(self.leader.pipeline) and self.is_ready(now),
+        Member, "_is_wanted", lambda self, now: bool(self.leader.pipeline) and self.is_ready(now)
     )
 
 

@@ -35,7 +35,8 @@ class Expiry:
             key = rng.choice(self.keys)
             others = found["call"]["keys"] if rng.random() < 0.3 else []
             found["call"] = {
-                "procedure": "sim.lease", "args": {"key": key, "ttl": self._ttl()},
+                "procedure": "sim.lease",
+                "args": {"key": key, "ttl": self._ttl()},
                 "keys": list(dict.fromkeys([key, *others])),
             }
             return

@@ -16,13 +16,15 @@ from typing import Any, TypeVar, cast
 from unittest import mock
 
 from streamydb import records
+from streamydb.columns.record_rows import TimedRecords
 from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling_records import Fence, RulingRecord, encode_ruling
 from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
+from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.plain_calls import PlainCalls
 
-__all__ = ["LOG", "Release", "SimulatedRulings", "failing", "running"]
+__all__ = ["LOG", "Release", "SimulatedRulings", "failing", "packed_otherwise", "running"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -153,3 +155,10 @@ def failing() -> Iterator[None]:
         stack.enter_context(mock.patch.object(records, "decode", faulty_decode))
         stack.enter_context(mock.patch.object(interpreter, "execute", faulty_execute))
         yield
+
+
+def packed_otherwise(released: TimedRecords, earlier: Ints, procs: int) -> Plan:
+    """The planner of another release: the same groups on other partitions."""
+    plan = plan_transactions(released, earlier, procs)
+    plan.proc = (plan.proc + 1) % procs
+    return plan

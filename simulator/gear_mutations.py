@@ -232,7 +232,8 @@ def _forget_digests() -> Any:
 def _begin_with_an_older_base() -> Any:
     """A base of an earlier time takes the place of the gear's own, with the records it has."""
     return together(
-        mock.patch.object(RealTimeShard, "is_newer", return_value=True), _rebase_without_tail(),
+        mock.patch.object(RealTimeShard, "is_newer", return_value=True),
+        _rebase_without_tail(),
         mock.patch.object(core, "_require_same"),
     )
 

@@ -83,7 +83,12 @@ class Gears:
     """
 
     def __init__(
-        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
+        self,
+        config: ShardConfig,
+        log: SimulatedLog,
+        rng: random.Random,
+        *,
+        crashes: float,
         large: bool = False,
     ) -> None:
         """The cluster leads, alone."""
@@ -180,8 +185,7 @@ class Gears:
             return
         self._life = cluster.life
         other = gear is not None and (
-            gear.code is not cluster.code
-            or gear.owner != cluster.config.incarnation
+            gear.code is not cluster.code or gear.owner != cluster.config.incarnation
         )
         if gear is not None and (other or self._random.random() < 0.7):
             self.events["restart of the driver"] += 1
@@ -241,7 +245,8 @@ class Gears:
         self._covered = max(self._covered, self._resolved())
         self._gear_leads = not self._gear_leads
         for message in (
-            _Message("gear", self._gear_leads), _Message("cluster", not self._gear_leads)
+            _Message("gear", self._gear_leads),
+            _Message("cluster", not self._gear_leads),
         ):
             draw = rng.random()
             if draw < 0.1:
@@ -270,8 +275,12 @@ class Gears:
         rulings = cluster.topic.rulings()
         shard = RealTimeShard(Surroundings(config, life, 2, MODULES, rulings), opened)
         self._gear = _Running(
-            shard, GearSink(cluster), GearDriver(cluster, self.events), cluster.code,
-            len(rulings), cluster.config.incarnation,
+            shard,
+            GearSink(cluster),
+            GearDriver(cluster, self.events),
+            cluster.code,
+            len(rulings),
+            cluster.config.incarnation,
         )
         self.events["base behind"] += bool(self._unread(shard))
         self._gear_leads = self._gear_hears = False

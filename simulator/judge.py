@@ -67,8 +67,12 @@ def judge(
     rulings = cluster.topic.rulings()
     outcome.faults = len(rulings)
     expected = replay(
-        log.partitions, database="sim", initial_partitions=config.partitions,
-        id_window=config.id_window, rulings=rulings, modules=MODULES,
+        log.partitions,
+        database="sim",
+        initial_partitions=config.partitions,
+        id_window=config.id_window,
+        rulings=rulings,
+        modules=MODULES,
         constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
@@ -128,9 +132,7 @@ def _first_writes(
     return first
 
 
-def _same_outputs(
-    first: dict[OutputIdentity, OutputRecord], expected: list[OutputRecord]
-) -> None:
+def _same_outputs(first: dict[OutputIdentity, OutputRecord], expected: list[OutputRecord]) -> None:
     wanted = {}
     identity = _NONE
     for output in expected:

@@ -26,10 +26,7 @@ from streamydb.columns.messages import Grant, KnownResults
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.protocol import Message
 from streamydb.key_processor import values, weights
-from streamydb.key_processor.locking.messages import (
-    is_id_lock,
-    unpacked,
-)
+from streamydb.key_processor.locking.messages import is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.records.begins import (
@@ -43,7 +40,12 @@ from streamydb.records.begins import (
 from streamydb.txn_processor import outputs as o
 
 __all__ = [
-    "VALUES_BYTES", "GrantedBytes", "LargeValues", "draw_begins", "forget_sizes", "small_limits",
+    "VALUES_BYTES",
+    "GrantedBytes",
+    "LargeValues",
+    "draw_begins",
+    "forget_sizes",
+    "small_limits",
 ]
 
 _TRANSACTION_BYTES: Final = 600

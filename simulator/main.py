@@ -46,7 +46,12 @@ def _run_elections(seeds: list[int], mutation: str | None) -> list[SeedOutcome]:
 
 
 def _run_chunk(
-    seeds: list[int], records: int, mutation: str | None, grouping: str | None, *, pair: bool,
+    seeds: list[int],
+    records: int,
+    mutation: str | None,
+    grouping: str | None,
+    *,
+    pair: bool,
     gears: bool,
 ) -> list[SeedOutcome]:
     with _mutated(mutation):
@@ -60,9 +65,16 @@ def _mutated(mutation: str | None) -> AbstractContextManager[object]:
 
 
 def run_seeds(
-    first: int, count: int, *, records: int = 300, jobs: int | None = None,
-    mutation: str | None = None, grouping: str | None = None, pair: bool = False,
-    election: bool = False, gears: bool = False,
+    first: int,
+    count: int,
+    *,
+    records: int = 300,
+    jobs: int | None = None,
+    mutation: str | None = None,
+    grouping: str | None = None,
+    pair: bool = False,
+    election: bool = False,
+    gears: bool = False,
 ) -> Iterator[SeedOutcome]:
     """Run ``count`` seeds from ``first`` on in ``jobs`` processes; outcomes in seed order.
 
@@ -78,7 +90,11 @@ def run_seeds(
     else:
         warm_up()
         run = partial(
-            _run_chunk, records=records, mutation=mutation, grouping=grouping, pair=pair,
+            _run_chunk,
+            records=records,
+            mutation=mutation,
+            grouping=grouping,
+            pair=pair,
             gears=gears,
         )
     if jobs <= 1:
@@ -127,9 +143,15 @@ def sim(
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("seeds", total=seeds)
         outcomes = run_seeds(
-            first, seeds, records=records, jobs=jobs or None, mutation=mutation,
-            grouping=None if grouping is Grouping.BOTH else grouping.value, pair=pair,
-            election=election, gears=gears,
+            first,
+            seeds,
+            records=records,
+            jobs=jobs or None,
+            mutation=mutation,
+            grouping=None if grouping is Grouping.BOTH else grouping.value,
+            pair=pair,
+            election=election,
+            gears=gears,
         )
         for outcome in outcomes:
             progress.advance(bar)
@@ -141,8 +163,12 @@ def sim(
     seconds = time.monotonic() - begun
     if json:
         summary = {
-            "seeds": seeds, "first": first, "failed": [o.seed for o in failed],
-            "transactions": transactions, "repeated": repeated, "seconds": round(seconds, 1),
+            "seeds": seeds,
+            "first": first,
+            "failed": [o.seed for o in failed],
+            "transactions": transactions,
+            "repeated": repeated,
+            "seconds": round(seconds, 1),
         }
         sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
     else:

@@ -175,7 +175,11 @@ class Room:
     """
 
     def __init__(
-        self, rng: random.Random, nodes: list[Node], rate: float, times: Times,
+        self,
+        rng: random.Random,
+        nodes: list[Node],
+        rate: float,
+        times: Times,
         took: Callable[[ControlEntry], None],
     ) -> None:
         """At the time 0, with some backlog in the log, and nobody running."""

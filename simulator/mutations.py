@@ -309,6 +309,7 @@ def _run_ahead_in_silence() -> Any:
 
 def _mix_silent_and_loud() -> Any:
     """Standby: a plan that begins with what is covered takes more, and all of it is silent."""
+
     def release(self: Any, seq: int, limit: int) -> int:
         return limit if self.leads or seq < self.covered else 0
 
@@ -446,12 +447,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "ranges-members": Mutation(range_mutations.forget_the_members, ("planner",), ranges=_HALF),
     "ranges-writes": Mutation(range_mutations.forget_own_writes, _BOTH, ranges=_HALF),
     "ranges-scan": Mutation(range_mutations.scan_too_little, _BOTH, ranges=_HALF),
-    "ranges-compiled": Mutation(
-        range_mutations.compile_ranges_apart, ("planner",), ranges=_HALF
-    ),
-    "ranges-crowds": Mutation(
-        range_mutations.crowd_ranges, _BOTH, constraints=1.0, ranges=_HALF
-    ),
+    "ranges-compiled": Mutation(range_mutations.compile_ranges_apart, ("planner",), ranges=_HALF),
+    "ranges-crowds": Mutation(range_mutations.crowd_ranges, _BOTH, constraints=1.0, ranges=_HALF),
     "ranges-locks": Mutation(
         range_mutations.make_keys_anywhere, _BOTH, constraints=1.0, ranges=_HALF
     ),

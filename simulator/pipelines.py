@@ -25,7 +25,12 @@ class Pair:
     """Two clusters that take turns."""
 
     def __init__(
-        self, config: ShardConfig, log: SimulatedLog, rng: random.Random, *, crashes: float,
+        self,
+        config: ShardConfig,
+        log: SimulatedLog,
+        rng: random.Random,
+        *,
+        crashes: float,
         large: bool = False,
     ) -> None:
         """The first leads, the second follows."""
@@ -33,8 +38,13 @@ class Pair:
         clock = count()
         self.members = [
             Cluster(
-                msgspec.structs.replace(config, incarnation=f"{config.incarnation}-{i}"), log, rng,
-                crashes=crashes, written=written, clock=clock, large=large,
+                msgspec.structs.replace(config, incarnation=f"{config.incarnation}-{i}"),
+                log,
+                rng,
+                crashes=crashes,
+                written=written,
+                clock=clock,
+                large=large,
             )
             for i in range(2)
         ]

@@ -67,7 +67,8 @@ def scan_too_little() -> Any:
 
 
 def compile_ranges_apart() -> Any:
-    """Ranges: compiled checks do not see what earlier members of the conflict group have written.
+    """Ranges: compiled checks do not see what earlier members of the conflict group have
+    written.
     """
     original = GrantedRanges.compiled
 

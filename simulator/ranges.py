@@ -15,8 +15,12 @@ __all__ = ["Ranges", "few_keys"]
 
 _PREFIXES: Final = ("k", "k", "k1", "k2", "k3", "é", "$", "$unique/", "q", "\U0010ffff")
 _DAMAGED: Final[tuple[Any, ...]] = (
-    {"range": {}}, {"range": {"prefix": ""}}, {"range": {"start": "k"}}, {"range": None},
-    {"range": {"prefix": "k"}, "key": "k1", "count": 1}, {"range": {"prefix": "k"}, "eq": 1},
+    {"range": {}},
+    {"range": {"prefix": ""}},
+    {"range": {"start": "k"}},
+    {"range": None},
+    {"range": {"prefix": "k"}, "key": "k1", "count": 1},
+    {"range": {"prefix": "k"}, "eq": 1},
 )
 _BOUNDS: Final[tuple[dict[str, Any], ...]] = (
     {"prefix": "k", "keys": {"max": 3}}, {"prefix": "", "keys": {"max": 2, "each": "k"}},

@@ -69,10 +69,20 @@ _LEAST_WEIGHTS, _TASK_ROWS = (*[1] * 6, 30, 3_000), (*[1] * 6, 7, 1_000)
 
 
 def run_seed(
-    seed: int, records: int = 300, grouping: str | None = None, *, pair: bool = False,
-    workflows: float | None = None, constraints: float | None = None, large: float | None = None,
-    rollbacks: float | None = None, deadlines: float | None = None, ranges: float | None = None,
-    expiry: float | None = None, faults: float = 0.0, gears: bool = False,
+    seed: int,
+    records: int = 300,
+    grouping: str | None = None,
+    *,
+    pair: bool = False,
+    workflows: float | None = None,
+    constraints: float | None = None,
+    large: float | None = None,
+    rollbacks: float | None = None,
+    deadlines: float | None = None,
+    ranges: float | None = None,
+    expiry: float | None = None,
+    faults: float = 0.0,
+    gears: bool = False,
 ) -> SeedOutcome:
     """Run one seed with about ``records`` records. The same seed always does the same.
 
@@ -149,9 +159,14 @@ def _draw_config(
     """The database of a seed; ``alone``: its log has one partition."""
     shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
     return ShardConfig(
-        "sim", f"seed-{seed}", shards, 1 if alone else partitions,
-        rng.choice([3, 20, 100, 10_000]), grouping,
-        constraints=constrained, digest_interval=_INTERVALS[seed % len(_INTERVALS)],
+        "sim",
+        f"seed-{seed}",
+        shards,
+        1 if alone else partitions,
+        rng.choice([3, 20, 100, 10_000]),
+        grouping,
+        constraints=constrained,
+        digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
 
 
@@ -194,7 +209,11 @@ def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
     config = msgspec.structs.replace(cluster.config, incarnation=f"rebuilt-{seed}")
     chance = random.Random(f"rebuilt {seed}")  # noqa: S311 - as above
     rebuilt = Cluster(
-        config, cluster.log, chance, crashes=cluster.crashes, written=cluster.written,
+        config,
+        cluster.log,
+        chance,
+        crashes=cluster.crashes,
+        written=cluster.written,
         clock=cluster.clock,
     )
     rebuilt.topic, rebuilt.code = cluster.topic, Release(seed, 0.0, 0.0)
@@ -205,8 +224,13 @@ def _rebuilt(cluster: Cluster, seed: int) -> Cluster:
 
 
 def _draw_kinds(
-    workload: Workload, seed: int, workflows: float | None, large: float | None,
-    config: ShardConfig, *, constrained: bool,
+    workload: Workload,
+    seed: int,
+    workflows: float | None,
+    large: float | None,
+    config: ShardConfig,
+    *,
+    constrained: bool,
 ) -> None:
     """Decide which share of the transactions are calls, enter a workflow, or have large values."""
     keys = workload.keys
@@ -252,8 +276,12 @@ def _deadlines(dice: random.Random, log: SimulatedLog, rate: float | None) -> De
 
 
 def _drive(
-    cluster: Cluster | Gears | Pair, log: SimulatedLog, workload: Workload, rng: random.Random,
-    records: int, back: Rollbacks,
+    cluster: Cluster | Gears | Pair,
+    log: SimulatedLog,
+    workload: Workload,
+    rng: random.Random,
+    records: int,
+    back: Rollbacks,
 ) -> None:
     """Write the records in bursts with batches in between, then let everything settle."""
     grows = rng.random() < 0.2

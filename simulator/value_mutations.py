@@ -22,10 +22,21 @@ from streamydb.records import begins
 from streamydb.txn_processor import execution, outcome
 
 __all__ = [
-    "announce_all_turns", "announce_what_is_withdrawn", "bounded_from_the_start", "cut_otherwise",
-    "grant_everything", "make_anything", "meet_anything", "read_the_cache_blindly",
-    "remember_what_is_withdrawn", "repeats_at_once", "repeats_untold", "sizes_untold", "together",
-    "uncut_plans", "write_the_cache_blindly",
+    "announce_all_turns",
+    "announce_what_is_withdrawn",
+    "bounded_from_the_start",
+    "cut_otherwise",
+    "grant_everything",
+    "make_anything",
+    "meet_anything",
+    "read_the_cache_blindly",
+    "remember_what_is_withdrawn",
+    "repeats_at_once",
+    "repeats_untold",
+    "sizes_untold",
+    "together",
+    "uncut_plans",
+    "write_the_cache_blindly",
 ]
 
 
@@ -94,9 +105,7 @@ def bounded_from_the_start() -> Any:
         mock.patch.object(
             execution, "_meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
         ),
-        mock.patch.object(
-            alone, "_executed", lambda *a: executed(*[*a[:-1], begins.EVERYWHERE])
-        ),
+        mock.patch.object(alone, "_executed", lambda *a: executed(*[*a[:-1], begins.EVERYWHERE])),
     )
 
 

@@ -87,9 +87,7 @@ def both(db, key, amounts):
 """
 FLOW_TEXTS: Final = tuple((_TEXT % version).encode() for version in (1, 2))
 _MODULES: Final = MemoryModules()
-_VERSIONS: Final = tuple(
-    (_MODULES.put(text), compile_module("flow", text)) for text in FLOW_TEXTS
-)
+_VERSIONS: Final = tuple((_MODULES.put(text), compile_module("flow", text)) for text in FLOW_TEXTS)
 
 _CONSTRAINTS: Final = (
     {"declare": {"name": "sum", "prefix": "flow/sum", "schema": {
@@ -141,7 +139,8 @@ class FlowCalls:
 
 
 def check_flows(
-    log: SimulatedLog, first: Mapping[OutputIdentity, OutputRecord],
+    log: SimulatedLog,
+    first: Mapping[OutputIdentity, OutputRecord],
     state: Mapping[str, tuple[bytes, int]],
 ) -> None:
     """Every follow-up was executed exactly once, in the order in which it was made.

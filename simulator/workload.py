@@ -51,7 +51,22 @@ _HOSTILE: Final = (
 )
 _COMPARATORS: Final = ["version", "exists", "eq", "ne", "lt", "le", "gt", "ge"]
 _VALUES: Final[tuple[Any, ...]] = (
-    0, 1, 5, -3, 10, 2.5, 1.0, -0.0, "a", 'é"\\\n', "", True, False, [], [1], {"x": None},
+    0,
+    1,
+    5,
+    -3,
+    10,
+    2.5,
+    1.0,
+    -0.0,
+    "a",
+    'é"\\\n',
+    "",
+    True,
+    False,
+    [],
+    [1],
+    {"x": None},
     2**63 - 1,
 )
 

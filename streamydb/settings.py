@@ -25,13 +25,7 @@ from streamydb.limits import (
     SHARDS_MAX,
 )
 
-__all__ = [
-    "BOOTSTRAP_DEFAULT",
-    "BrokerFileError",
-    "ClientConfig",
-    "SecretFileError",
-    "Settings",
-]
+__all__ = ["BOOTSTRAP_DEFAULT", "BrokerFileError", "ClientConfig", "SecretFileError", "Settings"]
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 """Where a broker is looked for when none is named and the embedded one does not run."""

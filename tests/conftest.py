@@ -188,9 +188,7 @@ def bootstrap(run_folder: Path) -> str:
 
 
 @pytest.fixture
-def database_on_shared(
-    bootstrap: str, run_folder: Path, tmp_path: Path
-) -> Callable[..., OnShared]:
+def database_on_shared(bootstrap: str, run_folder: Path, tmp_path: Path) -> Callable[..., OnShared]:
     """Make a database on that broker: `database_on_shared(shards=..., options=...)`."""
     assert bootstrap
     return partial(OnShared, tmp_path, run_folder / "home")

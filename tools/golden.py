@@ -222,10 +222,19 @@ def _backup(folder: Path, source: GoldenLog, config: ShardConfig, last: int) -> 
             backup.add_segment(piece, 0, end)
     backup.write_manifest(
         BackupManifest(
-            format=BACKUP_FORMAT, database=DATABASE, log="log", shards=2, grouping="planner",
-            partitions=2, id_window=_WINDOW, digest_interval=_INTERVAL, constraints=False, seq=last,
+            format=BACKUP_FORMAT,
+            database=DATABASE,
+            log="log",
+            shards=2,
+            grouping="planner",
+            partitions=2,
+            id_window=_WINDOW,
+            digest_interval=_INTERVAL,
+            constraints=False,
+            seq=last,
             ts_ms=1,
-            ends=ends, states=[last // 2],
+            ends=ends,
+            states=[last // 2],
         )
     )
 

@@ -92,9 +92,7 @@ def every() -> list[str]:
 def functions_of(module: str) -> frozenset[str]:
     """The functions of a module; none of one that is gone."""
     package, *rooms = module.split(".")
-    files = (
-        each.joinpath(*rooms).with_suffix(".py") for each in PACKAGES if each.name == package
-    )
+    files = (each.joinpath(*rooms).with_suffix(".py") for each in PACKAGES if each.name == package)
     return next((functions(file) for file in files if file.is_file()), frozenset())
 
 

@@ -158,8 +158,12 @@ def _run(kind: str, first: int, count: int, pool: ProcessPoolExecutor) -> Slice:
             failed.append(seed)
             print(f"{kind} seed {seed}: {problems[0]}")
     return {
-        "kind": kind, "first": first, "last": first + count - 1, "failed": failed,
-        "transactions": done, "seconds": round(time.monotonic() - begun, 1),
+        "kind": kind,
+        "first": first,
+        "last": first + count - 1,
+        "failed": failed,
+        "transactions": done,
+        "seconds": round(time.monotonic() - begun, 1),
     }
 
 

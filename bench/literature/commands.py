@@ -67,9 +67,7 @@ Count = Annotated[
 Times = Annotated[
     int | None, typer.Option("--repetitions", min=1, help="Of each case; the median counts.")
 ]
-At = Annotated[
-    float | None, typer.Option("--rate", min=1, help="Transactions/s for the latency.")
-]
+At = Annotated[float | None, typer.Option("--rate", min=1, help="Transactions/s for the latency.")]
 Seconds = Annotated[
     float | None, typer.Option("--seconds", min=0, help="Seconds of one measurement over time.")
 ]
@@ -134,8 +132,9 @@ def tspoon(
 
 def voter(
     *,
-    contestants: Annotated[int, typer.Option("--contestants", min=2, max=99, help="Of the show.")]
-    = 12,
+    contestants: Annotated[
+        int, typer.Option("--contestants", min=2, max=99, help="Of the show.")
+    ] = 12,
     every: Annotated[
         int | None, typer.Option("--every", min=1, help="Votes until a removal (default: 20000).")
     ] = None,

@@ -123,8 +123,10 @@ class Session:
         with self.run.phases.phase("Replaying the log serially") as phase:
             report = check(
                 CheckOptions(
-                    connection=engine.connection, database=engine.options.database,
-                    timeout_s=_CHECK_S, modules=FolderModules([engine.procedures]),
+                    connection=engine.connection,
+                    database=engine.options.database,
+                    timeout_s=_CHECK_S,
+                    modules=FolderModules([engine.procedures]),
                     progress=lambda step: phase.note(_progress(step)),
                 )
             )

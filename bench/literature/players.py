@@ -155,7 +155,9 @@ class Playing:
         self._output = output
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.literature.players"],
-            stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.PIPE,
         )
         if self._process.stdin is not None:
             self._process.stdin.write(msgspec.json.encode(given))

@@ -28,9 +28,7 @@ class TpccOptions(StudyOptions):
 
     def scale(self) -> Scale:
         """The size of the database."""
-        return Scale(
-            warehouses=self.warehouses, items=self.items, customers=self.customers
-        )
+        return Scale(warehouses=self.warehouses, items=self.items, customers=self.customers)
 
     def population(self) -> Population:
         """All rows."""

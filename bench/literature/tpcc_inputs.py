@@ -23,6 +23,7 @@ FULL_MIX: Final[Mapping[str, int]] = {
 TWO: Final[Mapping[str, int]] = {name: FULL_MIX[name] for name in ("new_order", "payment")}
 """The two that write most, as systems without the other three measure them."""
 
+
 class Draws:
     """What people at terminals choose."""
 

@@ -117,9 +117,7 @@ def _initialise(programs: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _server(
-    programs: Path, folder: Path, dsn: str, port: int | None
-) -> Iterator[LocalProcess]:
+def _server(programs: Path, folder: Path, dsn: str, port: int | None) -> Iterator[LocalProcess]:
     """Run the server until the block ends."""
     tcp = "listen_addresses=" if port is None else "listen_addresses=127.0.0.1"
     listens = [tcp] if port is None else [tcp, "-p", str(port)]

@@ -56,7 +56,12 @@ class RestOptions:
 
     @classmethod
     def sized(
-        cls, *, quick: bool, keys: int | None, seconds: float | None, pairs: int | None,
+        cls,
+        *,
+        quick: bool,
+        keys: int | None,
+        seconds: float | None,
+        pairs: int | None,
         **given: Any,
     ) -> RestOptions:
         """The options, for a long or a quick run where nothing else is said."""
@@ -83,9 +88,7 @@ class _Puts:
         encode = msgspec.json.Encoder().encode
         put = {"op": "put", "value": self._value}
         return [
-            encode(
-                {"id": f"t{n}", "updates": [{**put, "key": f"{KEY_PREFIX}{n % self._keys}"}]}
-            )
+            encode({"id": f"t{n}", "updates": [{**put, "key": f"{KEY_PREFIX}{n % self._keys}"}]})
             for n in range(first, first + count)
         ]
 

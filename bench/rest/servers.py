@@ -79,7 +79,9 @@ def facade(engine: Engine, phases: Phases) -> Iterator[Server]:
             stack.callback(_stop, engine, "serve")
             _start(engine, "serve", "--port", str(port))
             wait_until(
-                lambda: _ready(port), "the facade was ready", _READY_S_MAX,
+                lambda: _ready(port),
+                "the facade was ready",
+                _READY_S_MAX,
                 check=lambda: _check(engine),
             )
             record = processes.find(engine.folder, "serve")
@@ -87,8 +89,10 @@ def facade(engine: Engine, phases: Phases) -> Iterator[Server]:
                 raise BenchError("the facade ended")
             phase.note("reading all changes")
             wait_until(
-                lambda: _answers(port, "/v1/kv?limit=1"), "the read model was caught up",
-                _CAUGHT_UP_S_MAX, check=lambda: _check(engine),
+                lambda: _answers(port, "/v1/kv?limit=1"),
+                "the read model was caught up",
+                _CAUGHT_UP_S_MAX,
+                check=lambda: _check(engine),
             )
         yield Server(FACADE, port, psutil.Process(record.pid))
 

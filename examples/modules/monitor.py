@@ -1,7 +1,7 @@
 """A service's health as a workflow; examples/workflow.py deploys and feeds it.
 
-    report ─► requests ─► board      the requests of each page, and how many failed
-                      └─► rate ─► rates ─► incident
+report ─► requests ─► board      the requests of each page, and how many failed
+                  └─► rate ─► rates ─► incident
 """
 
 from __future__ import annotations

@@ -53,8 +53,14 @@ records = (
 key = f.get_json_object(f.col("key").cast("string"), "$.payload.key").alias("key")
 changes = records.withColumn("c", f.from_json(f.col("value").cast("string"), VALUE)["payload"])
 rows = changes.select(
-    key, "c.op", "c.before.value", f.col("c.after.value").alias("after"), "c.ts_ms",
-    "c.source.seq", "c.transaction.id", f.col("c.transaction.total_order").alias("number"),
+    key,
+    "c.op",
+    "c.before.value",
+    f.col("c.after.value").alias("after"),
+    "c.ts_ms",
+    "c.source.seq",
+    "c.transaction.id",
+    f.col("c.transaction.total_order").alias("number"),
 ).withColumnRenamed("value", "before")
 writer = rows.writeStream.format("parquet").option("checkpointLocation", f"{folder}.checkpoint")
 # Up to now; without the trigger it goes on for ever.

@@ -110,9 +110,7 @@ class ScanStep:
     def perform(self, client: Client) -> list[Entry]:
         """Do it."""
         return list(
-            client.scan(
-                self.prefix, start=self.start, end=self.end, limit=self.limit, at=self.at
-            )
+            client.scan(self.prefix, start=self.start, end=self.end, limit=self.limit, at=self.at)
         )
 
     async def perform_async(self, client: AsyncClient) -> list[Entry]:

@@ -1,5 +1,4 @@
-"""Checks of a state that a backup hands on, and a shard is handed; see `columns.invariants`.
-"""
+"""Checks of a state that a backup hands on, and a shard is handed; see `columns.invariants`."""
 
 from __future__ import annotations
 

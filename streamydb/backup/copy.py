@@ -36,9 +36,7 @@ __all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "ta
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
 
-_SAME: Final = (
-    "database", "log", "partitions", "id_window", "digest_interval", "constraints"
-)
+_SAME: Final = ("database", "log", "partitions", "id_window", "digest_interval", "constraints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,13 @@ class Taken(NamedTuple):
 
 
 def take(
-    folder: BackupFolder, subject: Subject, resolved: int, keep: int, progress: Progress,
-    *, compare: bool = True,
+    folder: BackupFolder,
+    subject: Subject,
+    resolved: int,
+    keep: int,
+    progress: Progress,
+    *,
+    compare: bool = True,
 ) -> Taken:
     """Copy what has come to the log, and make a state of it.
 
@@ -116,8 +119,13 @@ def take(
 
 
 def _take(
-    folder: BackupFolder, subject: Subject, resolved: int, keep: int, progress: Progress,
-    *, compare: bool,
+    folder: BackupFolder,
+    subject: Subject,
+    resolved: int,
+    keep: int,
+    progress: Progress,
+    *,
+    compare: bool,
 ) -> Taken:
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
@@ -144,21 +152,29 @@ def _take(
     verified = _compare(subject, digests | more, resolved) if compare else 0
     states = sorted({*manifest.states, resolved})[-keep:]
     finished = msgspec.structs.replace(
-        manifest, seq=last.seq, ts_ms=last.ts_ms, ends=ends, states=states, shards=subject.shards,
+        manifest,
+        seq=last.seq,
+        ts_ms=last.ts_ms,
+        ends=ends,
+        states=states,
+        shards=subject.shards,
         grouping=subject.grouping,
     )
     folder.write_manifest(finished)
     folder.drop_states(states)
-    return Taken(
-        last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified
-    )
+    return Taken(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
 
 
 def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:
     """The fixed settings of a backup's database."""
     return ShardConfig(
-        manifest.database, incarnation, manifest.shards, manifest.partitions, manifest.id_window,
-        manifest.grouping, digest_interval=manifest.digest_interval,
+        manifest.database,
+        incarnation,
+        manifest.shards,
+        manifest.partitions,
+        manifest.id_window,
+        manifest.grouping,
+        digest_interval=manifest.digest_interval,
         constraints=manifest.constraints,
     )
 
@@ -171,8 +187,13 @@ def owned(state: State, subject: Subject) -> State:
 
 @contextmanager
 def state_at(
-    source: LogSource, config: ShardConfig, base: State | None, seq: int, ends: Mapping[int, int],
-    modules: Modules, progress: Progress,
+    source: LogSource,
+    config: ShardConfig,
+    base: State | None,
+    seq: int,
+    ends: Mapping[int, int],
+    modules: Modules,
+    progress: Progress,
 ) -> Iterator[tuple[State, dict[int, StateAfter]]]:
     """Execute a log up to a seq: the state there, within the body, and the digests on the way.
 
@@ -237,7 +258,11 @@ def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) ->
             "new backup could not be restored: go on with the one that it was trimmed behind"
         )
     manifest = BackupManifest(
-        format=FORMAT, seq=0, ts_ms=0, ends={}, states=[],
+        format=FORMAT,
+        seq=0,
+        ts_ms=0,
+        ends={},
+        states=[],
         **{name: getattr(subject, name) for name in (*_SAME, "shards", "grouping")},
     )
     folder.write_manifest(manifest)

@@ -22,13 +22,7 @@ from streamydb.backup.manifest import (
     encode_json,
 )
 from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece
-from streamydb.backup.state import (
-    FORMAT,
-    About,
-    Pieces,
-    State,
-    files_of,
-)
+from streamydb.backup.state import FORMAT, About, Pieces, State, files_of
 from streamydb.columns.table import ColumnTable
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds, UsedIds
@@ -68,7 +62,8 @@ class StateFolder:
         names = []
         undated = state.about.format == 1  # as 0.1.0 writes and reads it
         kinds: dict[str, Iterable[ColumnTable]] = {
-            "values": state.values, "ids": [state.ids.undated() if undated else state.ids],
+            "values": state.values,
+            "ids": [state.ids.undated() if undated else state.ids],
             "verdicts": [state.verdicts],
         }
         for kind, tables in kinds.items():
@@ -101,8 +96,10 @@ class StateFolder:
         ids = [table.dated() for table in self._tables(about, "ids", UsedIds)]
         verdicts = list(self._tables(about, "verdicts", Verdicts)) or [Verdicts.none()]
         return State(
-            about, Pieces(lambda: self._tables(about, "values", WrittenValues)),
-            DatedIds.concat(ids or [DatedIds.none()]), Verdicts.concat(verdicts),
+            about,
+            Pieces(lambda: self._tables(about, "values", WrittenValues)),
+            DatedIds.concat(ids or [DatedIds.none()]),
+            Verdicts.concat(verdicts),
         )
 
     def require_whole(self) -> None:
@@ -190,9 +187,7 @@ class BackupFolder:
     def _has_other_files(self) -> bool:
         """Return True if there is more than the first files of a backup, half written."""
         found = self.folder.iterdir() if self.folder.exists() else ()
-        return any(
-            path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in found
-        )
+        return any(path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in found)
 
     def write_manifest(self, manifest: BackupManifest) -> None:
         """Say what the backup is: from now on it counts."""

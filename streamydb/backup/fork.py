@@ -35,7 +35,10 @@ class LiveLog:
     """
 
     def __init__(
-        self, subject: Subject, log: BackupLog, spans: Mapping[int, Span],
+        self,
+        subject: Subject,
+        log: BackupLog,
+        spans: Mapping[int, Span],
         trimmed: BackupFolder | None,
     ) -> None:
         """Take the log as far as it goes now.
@@ -45,10 +48,19 @@ class LiveLog:
         """
         self._log, self._spans, self._trimmed = log, spans, trimmed
         self.manifest = BackupManifest(
-            format=FORMAT, database=subject.database, log=subject.log, shards=subject.shards,
-            grouping=subject.grouping, partitions=subject.partitions, id_window=subject.id_window,
-            digest_interval=subject.digest_interval, constraints=subject.constraints, seq=0,
-            ts_ms=0, ends={number: span.high for number, span in spans.items()}, states=[],
+            format=FORMAT,
+            database=subject.database,
+            log=subject.log,
+            shards=subject.shards,
+            grouping=subject.grouping,
+            partitions=subject.partitions,
+            id_window=subject.id_window,
+            digest_interval=subject.digest_interval,
+            constraints=subject.constraints,
+            seq=0,
+            ts_ms=0,
+            ends={number: span.high for number, span in spans.items()},
+            states=[],
         )
         places = [subject.procedures]
         if trimmed is not None:
@@ -129,7 +141,8 @@ def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> About:
         )
     until = EVERYTHING if seq is None else seq
     base = log.state_before(until)
-    with state_at(
-        log, config_of(manifest), base, until, manifest.ends, log.modules, progress
-    ) as (state, _):
+    with state_at(log, config_of(manifest), base, until, manifest.ends, log.modules, progress) as (
+        state,
+        _,
+    ):
         return state.about

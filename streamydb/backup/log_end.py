@@ -42,9 +42,7 @@ def require_same_end(folder: BackupFolder, log: BackupLog, spans: Mapping[int, S
             _require(folder, log, partition, last, span)
 
 
-def _require(
-    folder: BackupFolder, log: BackupLog, partition: int, last: Row, span: Span
-) -> None:
+def _require(folder: BackupFolder, log: BackupLog, partition: int, last: Row, span: Span) -> None:
     """Refuse a partition of the log if it has been there, and is not now."""
     offset, append_ms, *_ = last
     if offset >= span.high:

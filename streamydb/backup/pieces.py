@@ -18,7 +18,14 @@ from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
 
 __all__ = [
-    "LogSource", "Piece", "Positions", "Row", "advance", "decode_piece", "encode_piece", "joined"
+    "LogSource",
+    "Piece",
+    "Positions",
+    "Row",
+    "advance",
+    "decode_piece",
+    "encode_piece",
+    "joined",
 ]
 
 _SEGMENT_BYTES: Final = 16 << 20
@@ -59,8 +66,11 @@ class Piece(NamedTuple):
         """The records with offsets from ``start`` to before ``end``."""
         low, high = np.searchsorted(self.offsets, [start, end]).tolist()
         return Piece(
-            self.partition, self.offsets[low:high], self.append_ms[low:high],
-            self.keys[low:high], self.values[low:high],
+            self.partition,
+            self.offsets[low:high],
+            self.append_ms[low:high],
+            self.keys[low:high],
+            self.values[low:high],
         )
 
 
@@ -113,7 +123,9 @@ class _PieceRows(ColumnTable, frozen=True):
 def encode_piece(piece: Piece, end: int) -> bytes:
     """A piece as a file; ``end``: there are no other records before this offset."""
     rows = _PieceRows(
-        piece.offsets, piece.append_ms, np.array([key is not None for key in piece.keys], np.uint8),
+        piece.offsets,
+        piece.append_ms,
+        np.array([key is not None for key in piece.keys], np.uint8),
         np.array([value is not None for value in piece.values], np.uint8),
         Ragged.of([key or b"" for key in piece.keys]),
         Ragged.of([value or b"" for value in piece.values]),
@@ -132,7 +144,10 @@ def decode_piece(data: bytes, name: str) -> Piece:
         raise BackupError(f"{name} is no part of a log; take it from another copy of the backup")
     rows = _PieceRows.unflatten(arrays)
     return Piece(
-        header["partition"], rows.offset, rows.append_ms, _texts(rows.key, rows.keyed),
+        header["partition"],
+        rows.offset,
+        rows.append_ms,
+        _texts(rows.key, rows.keyed),
         _texts(rows.value, rows.valued),
     )
 

@@ -100,8 +100,13 @@ class LogReplay:
     """
 
     def __init__(
-        self, config: ShardConfig, folder: Path, start: State | None, until: int,
-        modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
+        self,
+        config: ShardConfig,
+        folder: Path,
+        start: State | None,
+        until: int,
+        modules: Modules = NO_MODULES,
+        rulings: Rulings = NO_RULINGS,
     ) -> None:
         """Take over the state to begin with."""
         self._config = msgspec.structs.replace(
@@ -196,7 +201,10 @@ class LogReplay:
 
 
 def replay(
-    run: LogReplay, source: LogSource, ends: Mapping[int, int], until: int,
+    run: LogReplay,
+    source: LogSource,
+    ends: Mapping[int, int],
+    until: int,
     progress: Callable[[int], None] = lambda _seq: None,
 ) -> None:
     """Feed a log to a replay, always the partition that is behind, until it is there.

@@ -41,8 +41,12 @@ def standing_still(checkpoint: Path) -> Iterator[None]:
 
 
 def divide(
-    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
-    target: StateFolder, progress: Progress,
+    subject: Subject,
+    checkpoint: Path,
+    backup: BackupFolder | None,
+    resolved: int,
+    target: StateFolder,
+    progress: Progress,
 ) -> About:
     """Write the state of a database at its last resolved seq; return its description.
 
@@ -65,10 +69,19 @@ def divide(
         require_same_end(backup, log, spans)
     ends = {number: span.high for number, span in spans.items()}
     manifest = BackupManifest(
-        format=FORMAT, database=subject.database, log=subject.log, shards=1, grouping="planner",
-        partitions=subject.partitions, id_window=subject.id_window,
-        digest_interval=subject.digest_interval, constraints=subject.constraints,
-        seq=resolved, ts_ms=0, ends=ends, states=[],
+        format=FORMAT,
+        database=subject.database,
+        log=subject.log,
+        shards=1,
+        grouping="planner",
+        partitions=subject.partitions,
+        id_window=subject.id_window,
+        digest_interval=subject.digest_interval,
+        constraints=subject.constraints,
+        seq=resolved,
+        ts_ms=0,
+        ends=ends,
+        states=[],
     )
     modules = FolderModules([subject.procedures])
     config = config_of(manifest)
@@ -84,7 +97,10 @@ def divide(
 
 
 def _base(
-    subject: Subject, checkpoint: Path, backup: BackupFolder | None, resolved: int,
+    subject: Subject,
+    checkpoint: Path,
+    backup: BackupFolder | None,
+    resolved: int,
     spans: Mapping[int, Span],
 ) -> State | None:
     """The newest state that is at hand, not after the seq, of which the log has what follows."""

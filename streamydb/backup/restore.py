@@ -185,7 +185,9 @@ def lines(
 
 
 def append_log(
-    connection: Mapping[str, str], database: str, contents: Mapping[int, Iterator[Line]],
+    connection: Mapping[str, str],
+    database: str,
+    contents: Mapping[int, Iterator[Line]],
     note: Callable[[int], None],
 ) -> int:
     """Fill the log of a new database, or go on with it; return how many records were appended.
@@ -239,7 +241,9 @@ def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str
 
 
 def keep_rulings(
-    connection: Mapping[str, str], database: str, known: Rulings,
+    connection: Mapping[str, str],
+    database: str,
+    known: Rulings,
     places: Mapping[int, PartitionState],
 ) -> None:
     """Record in the new database the rulings on the restored records, from where on the rules hold
@@ -263,7 +267,8 @@ def keep_rulings(
 def _compare(
     connection: Mapping[str, str], topic: str, partition: int, content: Iterator[Line]
 ) -> int:
-    """Compare what is in the log already with what shall be there; return how many records it has.
+    """Compare what is in the log already with what shall be there;
+    return how many records it has.
     """
     found = 0
     with TopicReader(connection, topic) as reader:

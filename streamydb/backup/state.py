@@ -32,15 +32,7 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = [
-    "FORMAT",
-    "About",
-    "Pieces",
-    "State",
-    "files_of",
-    "start_blobs",
-    "state_of",
-]
+__all__ = ["FORMAT", "About", "Pieces", "State", "files_of", "start_blobs", "state_of"]
 
 FORMAT: Final = 3
 """Version of a state's folder; raised when an older program would misread it.
@@ -187,9 +179,7 @@ def _values(
         index.blobs = [Blob("values/0", size, 1, 1, index.digest, parts)]
 
 
-def _own(
-    pieces: Iterable[WrittenValues], shards: int, shard: int
-) -> Iterator[WrittenValues]:
+def _own(pieces: Iterable[WrittenValues], shards: int, shard: int) -> Iterator[WrittenValues]:
     """Of all values those whose keys live on a shard."""
     for piece in pieces:
         keys = hash_ragged(piece.key, KEY_SEED)
@@ -258,11 +248,18 @@ def state_of(
     constraints, declares = meta.config.constraints, meta.sorter.declares
     later = ids.deadline.any() or (declares and not constraints)
     found = About(
-        format=FORMAT if meta.expires else 2 if later else 1, declares=declares,
+        format=FORMAT if meta.expires else 2 if later else 1,
+        declares=declares,
         expires=meta.expires,
-        partitions=meta.config.partitions, id_window=meta.config.id_window,
-        constraints=constraints, seq=meta.seq, ts_ms=meta.ts,
-        keys=keys, digest=digest, ordered=True, **about,
+        partitions=meta.config.partitions,
+        id_window=meta.config.id_window,
+        constraints=constraints,
+        seq=meta.seq,
+        ts_ms=meta.ts,
+        keys=keys,
+        digest=digest,
+        ordered=True,
+        **about,
     )
     return State(found, values, ids, results)
 

@@ -1,4 +1,5 @@
-"""The command line `streamydb`: one file for each group of commands, imported as they are needed.
+"""The command line `streamydb`: one file for each group of commands,
+imported as they are needed.
 """
 
 from __future__ import annotations
@@ -64,9 +65,36 @@ def _main(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, connect,
-    txn, sql, procedures, constraints, watch, doctor, check, whatif, explain, snapshot,
-    backup, restore, fork, rebuild, resize, trim, limits, version, acls,
+    up,
+    down,
+    status,
+    create,
+    broker,
+    pipeline,
+    handover,
+    sequencer,
+    serve,
+    read_model,
+    connect,
+    txn,
+    sql,
+    procedures,
+    constraints,
+    watch,
+    doctor,
+    check,
+    whatif,
+    explain,
+    snapshot,
+    backup,
+    restore,
+    fork,
+    rebuild,
+    resize,
+    trim,
+    limits,
+    version,
+    acls,
 )
 for _command in _COMMANDS:
     app.command()(grouped(_command))

@@ -29,8 +29,7 @@ def backup(
         ),
     ] = 2,
     compare: Annotated[
-        bool,
-        typer.Option("--compare/--no-compare", help="Hold the copy against told digests."),
+        bool, typer.Option("--compare/--no-compare", help="Hold the copy against told digests.")
     ] = True,
     json: Json = False,
 ) -> None:

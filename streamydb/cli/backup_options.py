@@ -41,8 +41,12 @@ def subject_of(target: Target) -> Subject:
     given = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
     facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **given))
     return Subject(
-        connection=target.connection, database=target.database, log=log_id,
-        shards=_shards(target), grouping=settings.grouping, procedures=target.procedures,
+        connection=target.connection,
+        database=target.database,
+        log=log_id,
+        shards=_shards(target),
+        grouping=settings.grouping,
+        procedures=target.procedures,
         **{name: value for name, value in facts.known().items() if name != "grouping"},
     )
 

@@ -62,7 +62,9 @@ def check(
 
 
 def run_check(
-    target: Target, timeout_s: float = 60.0, created_partitions: int | None = None,
+    target: Target,
+    timeout_s: float = 60.0,
+    created_partitions: int | None = None,
     backup: Path | None = None,
 ) -> CheckReport:
     """Check a database, with progress on standard error."""

@@ -1,6 +1,6 @@
 """Making the archives of class data (see `local.class_data`): a small database runs once.
 
-    python -m streamydb.cli.class_data
+python -m streamydb.cli.class_data
 """
 
 from __future__ import annotations

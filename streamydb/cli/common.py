@@ -209,9 +209,7 @@ def read_settings(**given: object) -> Settings:
         raise Failure(settings_message(error, given), EXIT_USAGE) from None
 
 
-def settings_message(
-    error: Any, given: dict[str, object], prefix: str = "STREAMYDB_"
-) -> str:
+def settings_message(error: Any, given: dict[str, object], prefix: str = "STREAMYDB_") -> str:
     """Say what is wrong with the settings, one line a problem, and show no value of them.
 
     ``prefix``: of the variables.

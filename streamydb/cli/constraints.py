@@ -143,7 +143,11 @@ def _list(target: Target, timeout_s: float, *, json: bool) -> None:
 
 
 def _verify(
-    target: Target, name: str | None, facade: tuple[str | None, str | None], timeout_s: float, *,
+    target: Target,
+    name: str | None,
+    facade: tuple[str | None, str | None],
+    timeout_s: float,
+    *,
     json: bool,
 ) -> None:
     import streamydb

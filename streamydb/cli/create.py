@@ -153,7 +153,8 @@ def refuse_changes(target: Target) -> None:
         wanted, known = getattr(target.settings, name), getattr(record, name)
         if wanted != known:
             other = (
-                "change it with `streamydb resize`" if name == "shards"
+                "change it with `streamydb resize`"
+                if name == "shards"
                 else "create another database (--database)"
             )
             fail(
@@ -175,7 +176,8 @@ def refuse_partitions(target: Target) -> None:
 
 
 def _partitions(target: Target, record: DatabaseRecord | None) -> int:
-    """Return how many partitions the log has or shall have; it may have grown since its creation.
+    """Return how many partitions the log has or shall have;
+    it may have grown since its creation.
     """
     if record is None:
         return target.settings.partitions

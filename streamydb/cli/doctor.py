@@ -29,9 +29,7 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def doctor(
-    named: Named, json: Json = False
-) -> None:
+def doctor(named: Named, json: Json = False) -> None:
     """Check Java, Python, jars, broker, topics, pipeline and clocks; exit code 3 if one fails."""
     target = find_target(named)
     findings = list(examine(target))

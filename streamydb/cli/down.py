@@ -29,7 +29,8 @@ def down(
     grace: Annotated[
         float | None,
         typer.Option(
-            "--grace", help="Seconds to end by itself before it is killed (default: 65).",
+            "--grace",
+            help="Seconds to end by itself before it is killed (default: 65).",
             callback=time_span,
         ),
     ] = None,

@@ -20,8 +20,7 @@ def handover(
         str, typer.Option("--to", help="Name of the standby; by default the furthest ready one.")
     ] = "",
     timeout: Annotated[
-        float,
-        typer.Option("--timeout", help="Seconds the hand-over may take.", callback=time_span),
+        float, typer.Option("--timeout", help="Seconds the hand-over may take.", callback=time_span)
     ] = 30.0,
     json: Json = False,
 ) -> None:

@@ -18,11 +18,7 @@ from streamydb.cli.common import fail
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 """Where the package lies: in a checkout, the programs lie there, too."""
 
-PASSED_ON = {
-    "allow_extra_args": True,
-    "ignore_unknown_options": True,
-    "help_option_names": [],
-}
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Context settings of a command that takes all its arguments as they are."""
 
 

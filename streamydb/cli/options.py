@@ -92,13 +92,13 @@ Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
 ]
 ResultTimeout = Annotated[
-    float,
-    typer.Option("--timeout", help="Seconds to wait for a result.", callback=time_span),
+    float, typer.Option("--timeout", help="Seconds to wait for a result.", callback=time_span)
 ]
 ReadyTimeout = Annotated[
     float,
     typer.Option(
-        "--timeout", help="Seconds that pipeline and facade may each take to be ready.",
+        "--timeout",
+        help="Seconds that pipeline and facade may each take to be ready.",
         callback=time_span,
     ),
 ]
@@ -126,7 +126,8 @@ class Founding(NamedTuple):
     constraints: Annotated[
         bool | None,
         typer.Option(
-            "--constraints/--no-constraints", hidden=True,
+            "--constraints/--no-constraints",
+            hidden=True,
             help="No longer needed: any database takes constraints.",
         ),
     ] = None

@@ -1,18 +1,18 @@
 """A transaction from command-line arguments: the small language of `streamydb txn` (pure).
 
-    --put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
-    --add KEY=BY[,min=N][,max=N]
-    --max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
-    --touch KEY                gives it another end, or none
-    --ttl-ms N                 what is put, appended to and touched ends N ms after the commit
-    --read-range RANGE         PREFIX, or START..END; a range with `..` in it needs a JSON line
-    --call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY --key-range RANGE
-    --assert KEY=VALUE         null = the key is absent
-    --check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
-                               'KEY absent'
-    --check-range 'RANGE count<=9'
-                               one of count<= count>= count== version<=; or 'RANGE exists',
-                               'RANGE absent'
+--put KEY=VALUE            VALUE is JSON; what is not JSON is taken as text
+--add KEY=BY[,min=N][,max=N]
+--max KEY=N  --min KEY=N  --append KEY=VALUE  --next-id KEY  --delete KEY  --read KEY
+--touch KEY                gives it another end, or none
+--ttl-ms N                 what is put, appended to and touched ends N ms after the commit
+--read-range RANGE         PREFIX, or START..END; a range with `..` in it needs a JSON line
+--call MODULE.PROCEDURE --arg NAME=VALUE --key KEY --key-read KEY --key-range RANGE
+--assert KEY=VALUE         null = the key is absent
+--check 'KEY>=10'          one of >= <= == != > < ; or 'KEY@41' (version), 'KEY exists',
+                           'KEY absent'
+--check-range 'RANGE count<=9'
+                           one of count<= count>= count== version<=; or 'RANGE exists',
+                           'RANGE absent'
 """
 
 from __future__ import annotations
@@ -185,9 +185,9 @@ class Parts(NamedTuple):
     """The options of `streamydb txn` that make a transaction."""
 
     put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None
-    add: Annotated[
-        Texts, typer.Option("--add", help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")
-    ] = None
+    add: Annotated[Texts, typer.Option("--add", help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")] = (
+        None
+    )
     maximum: Annotated[Texts, typer.Option("--max", help="KEY=NUMBER: keep the larger.")] = None
     minimum: Annotated[Texts, typer.Option("--min", help="KEY=NUMBER: keep the smaller.")] = None
     append: Annotated[Texts, typer.Option("--append", help="KEY=VALUE: append to a list.")] = None
@@ -199,7 +199,9 @@ class Parts(NamedTuple):
     ttl_ms: Annotated[
         int | None,
         typer.Option(
-            "--ttl-ms", min=1, max=TTL_MS_MAX,
+            "--ttl-ms",
+            min=1,
+            max=TTL_MS_MAX,
             help="What is put, appended to and touched ends so many ms after the commit.",
         ),
     ] = None
@@ -255,10 +257,12 @@ def transaction_of(parts: Parts) -> JsonObject:
     made: JsonObject = {
         "asserts": values_of(parts.assert_ or (), "--assert"),
         "checks": [
-            *map(check_of, parts.check or ()), *map(range_check_of, parts.check_range or ()),
+            *map(check_of, parts.check or ()),
+            *map(range_check_of, parts.check_range or ()),
         ],
         "reads": [
-            *(parts.read or ()), *({"range": range_of(text)} for text in parts.read_range or ()),
+            *(parts.read or ()),
+            *({"range": range_of(text)} for text in parts.read_range or ()),
         ],
         "updates": updates,
     }
@@ -266,8 +270,10 @@ def transaction_of(parts: Parts) -> JsonObject:
         if not _PROCEDURE.fullmatch(parts.call):
             raise PartError(f"--call: {parts.call!r} is not of the form MODULE.PROCEDURE")
         made["call"] = {
-            "procedure": parts.call, "args": values_of(parts.arg or (), "--arg", "NAME=VALUE"),
-            "keys": list(parts.key or ()), "reads": list(parts.key_read or ()),
+            "procedure": parts.call,
+            "args": values_of(parts.arg or (), "--arg", "NAME=VALUE"),
+            "keys": list(parts.key or ()),
+            "reads": list(parts.key_read or ()),
         }
         if parts.key_range:
             made["call"]["ranges"] = [range_of(text) for text in parts.key_range]

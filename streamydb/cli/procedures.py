@@ -86,9 +86,7 @@ def _checked(files: list[Path]) -> tuple[list[Module], dict[str, list[str]]]:
     return modules, refused
 
 
-def _show_checked(
-    modules: list[Module], refused: dict[str, list[str]], *, json: bool
-) -> None:
+def _show_checked(modules: list[Module], refused: dict[str, list[str]], *, json: bool) -> None:
     if json:
         faults = [{"file": file, "refused": reasons} for file, reasons in refused.items()]
         print_json([*(module.record for module in modules), *faults])

@@ -40,7 +40,8 @@ def restore(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest).",
+            "--at",
+            help="A seq, or a time (ISO 8601 with zone) (default: the newest).",
             callback=point,
         ),
     ] = None,
@@ -77,7 +78,9 @@ def resize(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", help="Partitions of the log; it can only get more.", min=1,
+            "--partitions",
+            help="Partitions of the log; it can only get more.",
+            min=1,
             max=PARTITIONS_MAX,
         ),
     ] = None,
@@ -152,7 +155,10 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
         _rewrite(target, shards)
         phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
     return {
-        "shards": shards, "seq": about.seq, "keys": about.keys, "digest": about.digest,
+        "shards": shards,
+        "seq": about.seq,
+        "keys": about.keys,
+        "digest": about.digest,
         "old_checkpoint": str(aside),
     }
 
@@ -198,7 +204,10 @@ def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
 
 
 def fill(
-    target: Target, manifest: BackupManifest, source: LogSource, about: About,
+    target: Target,
+    manifest: BackupManifest,
+    source: LogSource,
+    about: About,
     procedures: Sequence[Path],
 ) -> int:
     """Put the beginning of a log into a new database; return how many records were appended.
@@ -275,19 +284,21 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
     copies = copies_of(target)
     loading = log is None or log.settings.get(STAMPS) == LOADING
     kafka.create(
-        target.connection, target.database,
+        target.connection,
+        target.database,
         partitions=manifest.partitions if log is None else log.partitions,
-        shards=settings.shards, replication=copies.replication, min_insync=copies.min_insync,
-        changes_partitions=settings.changes_partitions, loading=loading,
+        shards=settings.shards,
+        replication=copies.replication,
+        min_insync=copies.min_insync,
+        changes_partitions=settings.changes_partitions,
+        loading=loading,
     )
     kafka.grow(target.connection, target.database, partitions)
     if log is None or loading or not any(log.ends):
         close_log(target.connection, target.database)
 
 
-def _refuse_used(
-    target: Target, found: Mapping[str, TopicDescription], partitions: int
-) -> None:
+def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitions: int) -> None:
     """Refuse, before anything is changed, a database that is no interrupted restore.
 
     Raises:
@@ -330,9 +341,13 @@ def _write_record(target: Target, manifest: BackupManifest) -> None:
     settings = target.settings
     target.place.write_record(
         DatabaseRecord(
-            database=target.database, shards=settings.shards, partitions=manifest.partitions,
-            grouping=manifest.grouping, id_window=manifest.id_window,
-            digest_interval=manifest.digest_interval, constraints=manifest.constraints,
+            database=target.database,
+            shards=settings.shards,
+            partitions=manifest.partitions,
+            grouping=manifest.grouping,
+            id_window=manifest.id_window,
+            digest_interval=manifest.digest_interval,
+            constraints=manifest.constraints,
             bootstrap=settings.bootstrap,
         )
     )

@@ -19,7 +19,8 @@ def snapshot(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved).",
+            "--at",
+            help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved).",
             callback=point,
         ),
     ] = None,

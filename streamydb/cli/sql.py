@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_USAGE,
-    NO_UTF8,
-    fail,
-    plain,
-    print_json,
-    say_error,
-    stdout,
-)
+from streamydb.cli.common import EXIT_USAGE, NO_UTF8, fail, plain, print_json, say_error, stdout
 from streamydb.cli.options import Json, Named
 from streamydb.cli.target import facade_of, find_target
 

@@ -77,9 +77,7 @@ class Prompt:
     def complete(self, word: str) -> list[str]:
         """The words that begin with this one: of SQL, tables, views, and their columns."""
         names = [name for table in self._relations() for name in (table.name, *_columns(table))]
-        return sorted(
-            {each for each in [*_WORDS, *names] if each.lower().startswith(word.lower())}
-        )
+        return sorted({each for each in [*_WORDS, *names] if each.lower().startswith(word.lower())})
 
     def _command(self, line: str) -> None:
         from streamydb.sql.tables import describe

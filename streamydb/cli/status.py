@@ -252,8 +252,10 @@ def _table(overview: Overview) -> Table:
         ("alarm", said.alarm),
         ("time", overview.time),
         ("facade", overview.http),
-        *((name, f"ended; see {log}, then run `streamydb up`") for name, log in
-          overview.ended.items()),
+        *(
+            (name, f"ended; see {log}, then run `streamydb up`")
+            for name, log in overview.ended.items()
+        ),
         ("copy for Connect", copy_row(overview.connect)),
         ("log records", overview.log_records),
         ("last seq", said.seq),

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from streamydb.records.result import Failed
 
 Strict = Annotated[
-    bool,
-    typer.Option("--strict/--no-strict", help="Exit code 3 if one does not commit, or 0."),
+    bool, typer.Option("--strict/--no-strict", help="Exit code 3 if one does not commit, or 0.")
 ]
 
 
@@ -94,9 +93,7 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
     lines = _Lines(file, timeout_s)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     console = stderr()
-    shown = Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    )
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with shown as progress:
         bar = progress.add_task("transactions", total=0)
 
@@ -213,7 +210,8 @@ def _show(result: Result, *, json: bool) -> None:
 
 
 def _named(failed: Failed) -> str:
-    """Name a check that failed: an assert, check or update by its number, a constraint by its rule.
+    """Name a check that failed: an assert, check or update by its number,
+    a constraint by its rule.
     """
     import msgspec
 

@@ -11,23 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
-from streamydb.cli.create import (
-    Connect,
-    Sync,
-    create_database,
-    refuse_changes,
-    refuse_partitions,
-)
+from streamydb.cli.create import Connect, Sync, create_database, refuse_changes, refuse_partitions
 from streamydb.cli.down import grace_of, stop_strays
-from streamydb.cli.options import (
-    MASTER,
-    Founding,
-    Json,
-    Master,
-    Named,
-    Procedures,
-    ReadyTimeout,
-)
+from streamydb.cli.options import MASTER, Founding, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -68,7 +54,8 @@ HttpPort = Annotated[
     typer.Option(
         "--http-port",
         help="Port of the REST facade (env: STREAMYDB_SERVE_PORT; default: 8080, else free).",
-        min=1, max=65535,
+        min=1,
+        max=65535,
     ),
 ]
 
@@ -313,8 +300,13 @@ def start_broker(
 
 
 def _start_pipeline(
-    target: Target, master: str, timeout_s: float, phases: Phases, sync: bool | None,
-    *, small: bool | None,
+    target: Target,
+    master: str,
+    timeout_s: float,
+    phases: Phases,
+    sync: bool | None,
+    *,
+    small: bool | None,
 ) -> None:
     """Create the topics and start the pipeline unless it is on its way already; wait for it."""
     from streamydb.cli.launch import start_pipeline, wait_until_ready

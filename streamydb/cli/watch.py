@@ -52,7 +52,7 @@ def watch(
     ] = None,
     end: Annotated[str | None, typer.Option("--end", help="Only keys before this one.")] = None,
     where: Annotated[
-        str | None, typer.Option("--where", help='A check of the value after: \'{"ge": 100}\'.')
+        str | None, typer.Option("--where", help="A check of the value after: '{\"ge\": 100}'.")
     ] = None,
     where_before: Annotated[
         str | None, typer.Option("--where-before", help="A check of the value before.")

@@ -29,7 +29,8 @@ def whatif(
     constraint: Annotated[
         list[str] | None,
         typer.Option(
-            "--constraint", metavar="JSON",
+            "--constraint",
+            metavar="JSON",
             help="A declaration (or @FILE), made right before the stretch.",
         ),
     ] = None,
@@ -47,7 +48,8 @@ def whatif(
     backup: Annotated[
         Path | None,
         typer.Option(
-            "--backup", metavar="FOLDER",
+            "--backup",
+            metavar="FOLDER",
             help="Ask this backup, not Kafka; begins with its nearest state.",
         ),
     ] = None,
@@ -89,7 +91,10 @@ def _module(text: str) -> tuple[str, Path]:
 
 
 def _asked(
-    target: Target, backup: Path | None, rules: Any, stretch: tuple[int, int | None],
+    target: Target,
+    backup: Path | None,
+    rules: Any,
+    stretch: tuple[int, int | None],
     output: Path | None,
 ) -> WhatIfReport:
     from streamydb.cli.backup_options import noting

@@ -40,6 +40,7 @@ from streamydb.records import canonical, decode_value
 
 __all__ = ["Attempt", "run"]
 
+
 class Attempt:
     """One call of the function: its reads so far, and its writes.
 
@@ -139,9 +140,7 @@ class Attempt:
             updates=[self._update(key, data) for key, data in self._writes.items()],
             deadline_ms=self._session.deadline_ms(),
         )
-        yield from execute(
-            self._session, txn, fresh=True, dated=self._session.deadline_ms
-        )
+        yield from execute(self._session, txn, fresh=True, dated=self._session.deadline_ms)
 
     def _update(self, key: str, data: bytes | None) -> dict[str, Any]:
         if data is None:

@@ -202,7 +202,8 @@ def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
 
 
 def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:
-    """Run the procedure on a snapshot; read the keys it lacks and run it again, until it has all.
+    """Run the procedure on a snapshot; read the keys it lacks and run it again,
+    until it has all.
     """
     try:
         args = r.canonical(wanted.args)

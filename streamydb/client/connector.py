@@ -103,9 +103,7 @@ def connect_async(
     return AsyncClient(AsyncOwnedTransport(made, AsyncHttpTransport.leave), session)
 
 
-def _session(
-    consistency: Consistency, timeout_s: float, procedures: str | Path | None
-) -> Session:
+def _session(consistency: Consistency, timeout_s: float, procedures: str | Path | None) -> Session:
     if consistency not in {"strong", "session", "snapshot"}:
         raise ClientConfigurationError("consistency is one of strong, session, snapshot")
     modules = None if procedures is None else FolderModules([Path(procedures)])
@@ -162,9 +160,7 @@ def _http(
     return HttpOptions(url, token, trusted, connections_max)
 
 
-def _direct(
-    url: str, token: str | None, timeout_s: float, session: Session
-) -> AsyncTransport:
+def _direct(url: str, token: str | None, timeout_s: float, session: Session) -> AsyncTransport:
     """The transport of kafka://host:port/database?read_model=/folder."""
     try:
         module = import_module(_DIRECT)

@@ -54,7 +54,11 @@ _SETTLE_S: Final = 10.0
 
 
 def execute(
-    session: Session, txn: Prepared, timeout_s: float | None = None, *, fresh: bool = False,
+    session: Session,
+    txn: Prepared,
+    timeout_s: float | None = None,
+    *,
+    fresh: bool = False,
     dated: Callable[[], int] | None = None,
 ) -> Flow[Committed]:
     """Send a transaction until there is a verdict, or no time left.
@@ -166,9 +170,7 @@ def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | Non
     return txn if lacking else None
 
 
-def _settled(
-    session: Session, txn: Prepared, retry: Retry, fault: ClientError
-) -> Flow[Committed]:
+def _settled(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -> Flow[Committed]:
     """Find the verdict of a transaction one of whose copies came after the deadline.
 
     No copy is executed any more, and those that came before have their verdicts in the results.
@@ -247,7 +249,8 @@ def _refused(session: Session, result: Result, sent_ms: int | None) -> RequestEr
 def _redated(
     txn: Prepared, dated: Callable[[], int] | None, fault: RequestError
 ) -> Prepared | None:
-    """Return a transaction with another deadline; None if it is the caller's, or nothing is known.
+    """Return a transaction with another deadline; None if it is the caller's,
+    or nothing is known.
     """
     if dated is None or "ts_ms" not in fault.members:
         return None

@@ -33,9 +33,7 @@ class Owned(Generic[_T]):
             parent, or who is at the other end of a connection, could see.
     """
 
-    def __init__(
-        self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None
-    ) -> None:
+    def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
         """Nothing is made yet."""
         self._make, self._leave = make, leave
         self._lock = threading.Lock()
@@ -89,9 +87,7 @@ class AsyncOwned(Owned[_T]):
     some: they share what the kernel tells.
     """
 
-    def __init__(
-        self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None
-    ) -> None:
+    def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
         """Nothing is made yet."""
         super().__init__(make, leave)
         self._loop = _running()

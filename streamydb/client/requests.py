@@ -183,9 +183,7 @@ class SqlAnswer:
     """The answer to `SqlStatements`: for each, names and types of columns, rows, rows changed."""
 
     seq: int
-    results: list[
-        tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[Any, ...], ...], int | None]
-    ]
+    results: list[tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[Any, ...], ...], int | None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,7 @@ class Scout:
 
 
 def look(
-    session: Session, timeout_s: float | None, scout: Scout, what: Bounds | None,
-    place: Freshness,
+    session: Session, timeout_s: float | None, scout: Scout, what: Bounds | None, place: Freshness
 ) -> Flow[None]:
     """Read the unknown keys at the snapshot; or a range, which is sure if there are none."""
     if what is None or scout.unknown:

@@ -56,7 +56,8 @@ def prepared(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
             raise InvalidParameterError("A statement is text, or a pair of text and parameters.")
         values: Any = (
             {name: _stored(value) for name, value in params.items()}
-            if isinstance(params, Mapping) else [_stored(value) for value in params]
+            if isinstance(params, Mapping)
+            else [_stored(value) for value in params]
         )
         check_sql(sql, values)
         found.append((sql, values))

@@ -146,9 +146,7 @@ class Builder:
     fork in between, parent and child send two.
     """
 
-    def __init__(
-        self, txn_id: str | Callable[[], str], deadline_ms: int | None = None
-    ) -> None:
+    def __init__(self, txn_id: str | Callable[[], str], deadline_ms: int | None = None) -> None:
         """Begin empty; the id is given, or what makes it, which makes one that nobody has."""
         self._given_id = txn_id
         self._is_own = callable(txn_id)
@@ -205,7 +203,8 @@ class Builder:
         return self
 
     def read(self, *keys: str | Range) -> Self:
-        """Have the verdict give the values of keys, the entries of ranges, after the transaction.
+        """Have the verdict give the values of keys, the entries of ranges,
+        after the transaction.
         """
         self._reads += keys
         return self
@@ -253,7 +252,10 @@ class Builder:
         """Return its bytes, which may be sent from now on; raises as the function `prepare`."""
         self._is_own = False
         return prepare(
-            self.id, checks=self._checks, reads=self._reads, updates=self._updates,
+            self.id,
+            checks=self._checks,
+            reads=self._reads,
+            updates=self._updates,
             deadline_ms=self.deadline_ms,
         )
 

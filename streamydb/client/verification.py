@@ -104,7 +104,8 @@ class _Judged(NamedTuple):
 
 
 def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
-    """Judge all values at a snapshot, up to ``most`` violations; make index keys up to the first.
+    """Judge all values at a snapshot, up to ``most`` violations;
+    make index keys up to the first.
     """
     keys = indexed = 0
     broken: list[Violation] = []
@@ -129,7 +130,8 @@ def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
         indexed, broken = indexed + made, broken + taken
     broken += [
         Violation(rule.name, prefix, version, rule.crowded)
-        for prefix, (count, version) in groups.items() if count > (rule.keys_max or 0)
+        for prefix, (count, version) in groups.items()
+        if count > (rule.keys_max or 0)
     ]
     return _Judged(keys, indexed, broken)
 

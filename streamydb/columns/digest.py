@@ -139,8 +139,11 @@ def item_lanes(items: WrittenValues) -> Lanes:
     absent.
     """
     return _items(
-        _keys(items.key), np.ascontiguousarray(items.tag), np.ascontiguousarray(items.number),
-        np.ascontiguousarray(items.version), items.text.texts(),
+        _keys(items.key),
+        np.ascontiguousarray(items.tag),
+        np.ascontiguousarray(items.number),
+        np.ascontiguousarray(items.version),
+        items.text.texts(),
     )
 
 
@@ -190,8 +193,14 @@ def _deltas(
 
 
 def write_deltas(
-    writes: npt.NDArray[Any], seqs: Ints, keys: Ragged, met: Ints, home: Ints, pool: Ragged,
-    interval: int, shards: int,
+    writes: npt.NDArray[Any],
+    seqs: Ints,
+    keys: Ragged,
+    met: Ints,
+    home: Ints,
+    pool: Ragged,
+    interval: int,
+    shards: int,
 ) -> tuple[int, Lanes]:
     """Return by how much writes change the digest of each shard.
 
@@ -249,7 +258,9 @@ def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0)
         return
     known = state.open.get(place, (0, 0, 0))
     state.open[place] = (
-        (known[0] + low) & _MASK, (known[1] + high) & _MASK, (known[2] + outcomes) & _MASK,
+        (known[0] + low) & _MASK,
+        (known[1] + high) & _MASK,
+        (known[2] + outcomes) & _MASK,
     )
 
 
@@ -262,7 +273,5 @@ def close(state: DigestState, shard: int, resolved: int, shards: int = 1) -> lis
         state.told += 1
         seq = state.told * state.interval
         shown = f"{state.high:016x}{state.low:016x}"
-        found.append(
-            StateDigest(seq, shard, state.interval, shown, f"{outcomes:016x}", shards)
-        )
+        found.append(StateDigest(seq, shard, state.interval, shown, f"{outcomes:016x}", shards))
     return found

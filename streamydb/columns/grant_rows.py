@@ -66,8 +66,14 @@ class GrantedTransactions(ColumnTable, frozen=True):
         """
         rows = len(self.keys.rows), len(self.steps.rows)
         columns = _Columns(
-            self.seq, self.ts_ms, self.partition, self.offset, self.keys.counts, self.steps.counts,
-            self.steps.rows.key, rows,
+            self.seq,
+            self.ts_ms,
+            self.partition,
+            self.offset,
+            self.keys.counts,
+            self.steps.counts,
+            self.steps.rows.key,
+            rows,
         )
         found = _wrong_transaction(columns, seqs)
         seam.require_none(found, _TRANSACTION_FACTS, first=seqs[0], last=seqs[1], **where)
@@ -84,8 +90,19 @@ class PlanTransactions(GrantedTransactions, frozen=True):
         txns = GrantedTransactions.concat([part for _, part in parts])
         home = np.repeat([shard for shard, _ in parts], [len(part) for _, part in parts])
         whole = cls(
-            txns.seq, txns.ts_ms, txns.partition, txns.offset, txns.kind, txns.code, txns.duplicate,
-            txns.original, txns.id, txns.raw, txns.keys, txns.steps, home.astype(np.int32),
+            txns.seq,
+            txns.ts_ms,
+            txns.partition,
+            txns.offset,
+            txns.kind,
+            txns.code,
+            txns.duplicate,
+            txns.original,
+            txns.id,
+            txns.raw,
+            txns.keys,
+            txns.steps,
+            home.astype(np.int32),
         )
         if len(txns) > 1 and np.any(txns.seq[1:] < txns.seq[:-1]):
             return whole.take(np.argsort(txns.seq, kind="stable"))

@@ -42,7 +42,8 @@ def mix(h: np.uint64) -> np.uint64:
 
 @leaf
 def shift_of(places: int) -> np.uint64:
-    """For kernels: by how many bits a hash is shifted to be a place among so many, a power of two.
+    """For kernels: by how many bits a hash is shifted to be a place among so many,
+    a power of two.
     """
     shift = 64
     while places > 1:

@@ -22,9 +22,7 @@ Ints = npt.NDArray[np.int64]
 Layout = tuple[str, str, int, int, int]
 """dtype, codec (r, n, d), bytes stored per element, base, step."""
 
-_KINDS: Final = {
-    kind: np.dtype(kind) for kind in "|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split()
-}
+_KINDS: Final = {kind: np.dtype(kind) for kind in "|u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 <f8".split()}
 _PLAINLY: Final = {dtype: (kind, "r", dtype.itemsize, 0, 0) for kind, dtype in _KINDS.items()}
 # For fewer elements narrowing costs more than it saves.
 _SHORT: Final = 32

@@ -114,9 +114,7 @@ def _are_alike(slot: Ints, first: Ints, data: Bytes, offsets: Ints) -> bool:
 
 
 @leaf
-def _texts(
-    hashes: Hashes, keys: Texts, table: Places, slot: Ints, first: Ints, at: Counts
-) -> None:
+def _texts(hashes: Hashes, keys: Texts, table: Places, slot: Ints, first: Ints, at: Counts) -> None:
     """Number keys by their hashes and texts, until the table is half full; ``at`` as above."""
     i, count = at[0], at[1]
     mask = np.int64(len(table) - 1)

@@ -53,9 +53,7 @@ class Seam(NamedTuple):
         if not holds:
             stop(self, fact, where)
 
-    def require_none(
-        self, found: tuple[int, int], facts: Sequence[str], **where: object
-    ) -> None:
+    def require_none(self, found: tuple[int, int], facts: Sequence[str], **where: object) -> None:
         """Stop the batch if a kernel has ``found`` a row of which one of its ``facts`` is not true.
 
         Raises:

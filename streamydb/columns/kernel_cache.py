@@ -72,7 +72,8 @@ def _own(function: FunctionType) -> tuple[bytes, tuple[FunctionType, ...]]:
     found = hashlib.sha256(_content(function.__defaults__).encode())
     for code in _codes(function.__code__):
         constants = [
-            each for each in code.co_consts
+            each
+            for each in code.co_consts
             if not isinstance(each, CodeType) and each is not function.__doc__
         ]
         shape = code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, constants
@@ -160,7 +161,9 @@ class KernelCache(FunctionCache):
                 "folder with NUMBA_CACHE_DIR"
             ) from error
         self._cache_file = KernelFile(
-            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp(),
+            self._cache_path,
+            self._impl.filename_base,
+            self._impl.locator.get_source_stamp(),
             function,
         )
 

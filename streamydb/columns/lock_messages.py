@@ -149,8 +149,12 @@ class FinishedParts(Message, frozen=True, kw_only=True):
     def of(cls, released: ReleasedLocks) -> FinishedParts:
         """Return what is told of locks that come back."""
         return cls(
-            incarnation=released.incarnation, shard=released.shard, parts=released.parts,
-            life=released.life, step=released.step, ends=released.ends,
+            incarnation=released.incarnation,
+            shard=released.shard,
+            parts=released.parts,
+            life=released.life,
+            step=released.step,
+            ends=released.ends,
         )
 
 

@@ -306,7 +306,15 @@ class Token(Message, frozen=True, kw_only=True):
     def of(cls, feedback: Feedback) -> Token:
         """Return what is told of a chunk."""
         return cls(
-            plan=feedback.plan, incarnation=feedback.incarnation, shard=feedback.shard,
-            proc=feedback.proc, chunk=feedback.chunk, chunks=feedback.chunks, sizes=feedback.sizes,
-            made=feedback.made or 0, fits=feedback.fits, more=feedback.more, ends=feedback.ends,
+            plan=feedback.plan,
+            incarnation=feedback.incarnation,
+            shard=feedback.shard,
+            proc=feedback.proc,
+            chunk=feedback.chunk,
+            chunks=feedback.chunks,
+            sizes=feedback.sizes,
+            made=feedback.made or 0,
+            fits=feedback.fits,
+            more=feedback.more,
+            ends=feedback.ends,
         )

@@ -124,7 +124,10 @@ ABORT_CODES: Final = (
     errors.RANGE_TOO_LARGE,
 )
 _LATE_CODES: Final = (
-    errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.CONSTRAINTS_OFF, errors.DEADLINE_PASSED,
+    errors.CALL_NOT_ALONE,
+    errors.RESERVED_ID,
+    errors.CONSTRAINTS_OFF,
+    errors.DEADLINE_PASSED,
     errors.DEADLINE_TOO_FAR,
 )
 REJECT_CODES: Final = (
@@ -218,7 +221,9 @@ SEEN: Final = np.dtype(
 NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED, TOO_LATE, TOO_FAR = 0, 1, 2, 3, 4, 5
 
 REFUSALS = {
-    REUSED: errors.ID_REUSED, TOO_LATE: errors.DEADLINE_PASSED, TOO_FAR: errors.DEADLINE_TOO_FAR
+    REUSED: errors.ID_REUSED,
+    TOO_LATE: errors.DEADLINE_PASSED,
+    TOO_FAR: errors.DEADLINE_TOO_FAR,
 }
 """What a valid record is rejected for, by what stands in the place of a kind of duplicate."""
 

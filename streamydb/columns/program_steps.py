@@ -39,8 +39,14 @@ class ProgramSteps(ColumnTable, frozen=True):
         """The table of steps of dtype STEP."""
         whole = np.ascontiguousarray
         return cls(
-            whole(steps["a"]), whole(steps["low"]), whole(steps["high"]), whole(steps["key"]),
-            whole(steps["index"]), whole(steps["op"]), whole(steps["flags"]), whole(steps["tag"]),
+            whole(steps["a"]),
+            whole(steps["low"]),
+            whole(steps["high"]),
+            whole(steps["key"]),
+            whole(steps["index"]),
+            whole(steps["op"]),
+            whole(steps["flags"]),
+            whole(steps["tag"]),
             operand,
         )
 

@@ -102,7 +102,11 @@ class Message(msgspec.Struct, frozen=True, eq=False):
 
 
 _PLAN: Final[dict[str, tuple[Any, ...]]] = {
-    "plan": (int,), "life": (str, ""), "first": (int, 0), "last": (int, 0), "layout": (str, ""),
+    "plan": (int,),
+    "life": (str, ""),
+    "first": (int, 0),
+    "last": (int, 0),
+    "layout": (str, ""),
 }
 """The fields of a `PlanName` in a header: types and defaults."""
 

@@ -30,7 +30,13 @@ ToShard: TypeAlias = LogRecords | Role | Audit | ValueSizes | Feedback | Token
 """The messages for a shard."""
 
 ToExecutor: TypeAlias = (
-    Grant | ResolvedRecord | DigestRecords | KnownResults | KeyRemovals | Notice | Feedback
+    Grant
+    | ResolvedRecord
+    | DigestRecords
+    | KnownResults
+    | KeyRemovals
+    | Notice
+    | Feedback
     | ValueSizes
 )
 """The messages for an executing partition."""

@@ -27,7 +27,8 @@ Hashes = npt.NDArray[np.uint64]
 
 _RECORD_FACTS: Final = (
     "records are of a known kind, with one home, and markers alone have numbers",
-    "counts add up to the rows", KEYS_FACT,
+    "counts add up to the rows",
+    KEYS_FACT,
 )
 
 
@@ -135,31 +136,58 @@ class CompiledRecords(ColumnTable, frozen=True):
     def of(cls, shared: SharedRows, id1: Hashes, home: ChildRows[HomeRows]) -> Self:
         """Join what all shards know with what one knows."""
         return cls(
-            shared.kind, shared.id0, id1, shared.partition, shared.offset, shared.size,
-            shared.append_ms, shared.keys, shared.marker, shared.ranges, home,
+            shared.kind,
+            shared.id0,
+            id1,
+            shared.partition,
+            shared.offset,
+            shared.size,
+            shared.append_ms,
+            shared.keys,
+            shared.marker,
+            shared.ranges,
+            home,
         )
 
     def shared(self) -> SharedRows:
         """Return what all shards know."""
         return SharedRows(
-            self.kind, self.id0, self.partition, self.offset, self.size, self.append_ms, self.keys,
-            self.marker, self.ranges,
+            self.kind,
+            self.id0,
+            self.partition,
+            self.offset,
+            self.size,
+            self.append_ms,
+            self.keys,
+            self.marker,
+            self.ranges,
         )
 
     def check(self, seam: Seam) -> None:
         """Require what holds of compiled records."""
         found = _wrong_record(
-            self.kind, (self.keys.counts, self.home.counts, self.marker.counts),
+            self.kind,
+            (self.keys.counts, self.home.counts, self.marker.counts),
             (len(self.keys.rows), len(self.home.rows), len(self.marker.rows)),
-            self.keys.rows.key.offsets, limits.KEY_BYTES_MAX,
+            self.keys.rows.key.offsets,
+            limits.KEY_BYTES_MAX,
         )
         seam.require_none(found, _RECORD_FACTS)
 
     def timed(self, ts_ms: Ints) -> TimedRecords:
         """Return the records with their effective times; there is no marker among them."""
         return TimedRecords(
-            self.kind, self.id0, self.partition, self.offset, self.size, self.append_ms, self.id1,
-            ts_ms, self.keys, self.ranges, self.home,
+            self.kind,
+            self.id0,
+            self.partition,
+            self.offset,
+            self.size,
+            self.append_ms,
+            self.id1,
+            ts_ms,
+            self.keys,
+            self.ranges,
+            self.home,
         )
 
 
@@ -189,8 +217,18 @@ class TimedRecords(ColumnTable, frozen=True):
     def released(self, seq: Ints) -> ReleasedRecords:
         """Return the records with their seqs."""
         return ReleasedRecords(
-            self.kind, self.id0, self.partition, self.offset, self.size, self.append_ms, self.id1,
-            self.ts_ms, self.keys, self.ranges, self.home, seq,
+            self.kind,
+            self.id0,
+            self.partition,
+            self.offset,
+            self.size,
+            self.append_ms,
+            self.id1,
+            self.ts_ms,
+            self.keys,
+            self.ranges,
+            self.home,
+            seq,
         )
 
 
@@ -202,14 +240,26 @@ class ReleasedRecords(TimedRecords, frozen=True):
     def timed(self) -> TimedRecords:
         """Return the records without their seqs."""
         return TimedRecords(
-            self.kind, self.id0, self.partition, self.offset, self.size, self.append_ms, self.id1,
-            self.ts_ms, self.keys, self.ranges, self.home,
+            self.kind,
+            self.id0,
+            self.partition,
+            self.offset,
+            self.size,
+            self.append_ms,
+            self.id1,
+            self.ts_ms,
+            self.keys,
+            self.ranges,
+            self.home,
         )
 
 
 @kernel
 def _wrong_record(
-    kinds: Bytes, counts: tuple[Array, Array, Array], rows: tuple[int, int, int], keys: Ints,
+    kinds: Bytes,
+    counts: tuple[Array, Array, Array],
+    rows: tuple[int, int, int],
+    keys: Ints,
     most: int,
 ) -> tuple[int, int]:
     of_keys, of_homes, of_markers = counts

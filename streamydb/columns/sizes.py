@@ -210,9 +210,7 @@ def only_system(
         return out
 
     text = Ragged(found.text.data, starts_of(at_chosen(found.text.lengths())))
-    return ValueRows(
-        at_chosen(found.tag), at_chosen(found.number), at_chosen(found.version), text
-    )
+    return ValueRows(at_chosen(found.tag), at_chosen(found.number), at_chosen(found.version), text)
 
 
 _NONE: Final = np.empty(0, np.int64)

@@ -339,7 +339,8 @@ _MARKS: Final = {Ragged: "$", ChildRows: "*"}
 def chunk_bounds(
     sizes: npt.NDArray[np.int32] | npt.NDArray[np.int64], bytes_max: int, rows_max: int
 ) -> list[tuple[int, int]]:
-    """Cut rows of these sizes into runs of at most so many bytes and rows; at least one row each.
+    """Cut rows of these sizes into runs of at most so many bytes and rows;
+    at least one row each.
     """
     ends = np.cumsum(sizes, dtype=np.int64)
     bounds, start = [], 0

@@ -95,9 +95,7 @@ class Verdicts(ColumnTable, frozen=True):
 
 
 VALUE_FACTS: Final = (VERSIONS_FACT, KEYS_FACT, VALUES_FACT)
-_VERDICT_FACTS: Final = (
-    "verdicts are of the plan's seqs", "results are within their limit",
-)
+_VERDICT_FACTS: Final = ("verdicts are of the plan's seqs", "results are within their limit")
 
 
 class ValueLimits(NamedTuple):
@@ -116,8 +114,14 @@ class ValueLimits(NamedTuple):
     def of(cls, rows: WrittenValues, low: int, high: int) -> ValueLimits:
         """Take them from a table."""
         return cls(
-            rows.tag, rows.version, rows.key.offsets, rows.text.offsets, low, high,
-            limits.KEY_BYTES_MAX, limits.VALUE_BYTES_MAX,
+            rows.tag,
+            rows.version,
+            rows.key.offsets,
+            rows.text.offsets,
+            low,
+            high,
+            limits.KEY_BYTES_MAX,
+            limits.VALUE_BYTES_MAX,
         )
 
 

@@ -166,16 +166,20 @@ def _made(name: str, entry: dict[str, Any]) -> Constraint:
     unique = declared.get("unique")
     schema, keys = declared.get("schema"), declared.get("keys", {})
     return Constraint(
-        name, entry["prefix"], entry["since"], entry.get("valid"),
-        declared.get("required", False), None if unique is None else tuple(unique.split(".")[1:]),
-        keys.get("max"), keys.get("each"), declared,
+        name,
+        entry["prefix"],
+        entry["since"],
+        entry.get("valid"),
+        declared.get("required", False),
+        None if unique is None else tuple(unique.split(".")[1:]),
+        keys.get("max"),
+        keys.get("each"),
+        declared,
         None if schema is None else compile_schema(schema),
     )
 
 
-def amended(
-    current: bytes | None, wanted: bytes, seq: int, *, ranges: bool = True
-) -> bytes | None:
+def amended(current: bytes | None, wanted: bytes, seq: int, *, ranges: bool = True) -> bytes | None:
     """The value of the constraints' key after a `constrain` at ``seq``; None: none is left.
 
     Args:

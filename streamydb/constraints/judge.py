@@ -14,14 +14,7 @@ from msgspec import Raw
 
 from streamydb import errors, limits
 from streamydb.constraints.core import Constraint, parse
-from streamydb.records import (
-    CONSTRAINTS_KEY,
-    Expiring,
-    Failed,
-    canonical,
-    decode_value,
-    end_of,
-)
+from streamydb.records import CONSTRAINTS_KEY, Expiring, Failed, canonical, decode_value, end_of
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.result import NULL
 
@@ -82,7 +75,8 @@ class Judge:
             and index not in self.locks
         ]
         missing += [
-            (key, group.begin) for key, _, group in self._made(writes)
+            (key, group.begin)
+            for key, _, group in self._made(writes)
             if group.bounds() not in self.named.bounds
         ]
         return missing
@@ -106,10 +100,7 @@ class Judge:
                 end = end_of(writes[str(decode_value(owner))])
                 wanted[index] = owner if end is None else Expiring(owner, end)
         before = {k: self._value(k) for k in wanted}
-        return {
-            k: v for k, v in wanted.items()
-            if v != before[k] or end_of(v) != end_of(before[k])
-        }
+        return {k: v for k, v in wanted.items() if v != before[k] or end_of(v) != end_of(before[k])}
 
     def _made(self, writes: Writes) -> list[tuple[str, Constraint, Range]]:
         """The keys that are made where a rule counts them."""

@@ -274,9 +274,7 @@ def _items(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str | N
     if type(value) is not list:
         return None
     start = len(rules.get("prefixItems", ()))
-    return _first(
-        node.fault(item, (at, i), meter) for i, item in enumerate(value) if i >= start
-    )
+    return _first(node.fault(item, (at, i), meter) for i, item in enumerate(value) if i >= start)
 
 
 def _contains(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str | None:
@@ -292,9 +290,7 @@ def _properties(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str |
         return None
     meter.charge(len(nodes) // 8)
     return _first(
-        node.fault(value[name], (at, name), meter)
-        for name, node in nodes.items()
-        if name in value
+        node.fault(value[name], (at, name), meter) for name, node in nodes.items() if name in value
     )
 
 
@@ -341,9 +337,7 @@ def _dependent(needs: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | 
 
 def _dependent_schemas(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
     present = value if type(value) is dict else {}
-    return _first(
-        node.fault(value, at, meter) for name, node in nodes.items() if name in present
-    )
+    return _first(node.fault(value, at, meter) for name, node in nodes.items() if name in present)
 
 
 def _all_of(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:

@@ -23,11 +23,4 @@ from streamydb.facade.auth import Tokens, load_tokens
 from streamydb.facade.server import serve, serve_database
 from streamydb.facade.settings import FacadeSettings
 
-__all__ = [
-    "FacadeSettings",
-    "Tokens",
-    "create_app",
-    "load_tokens",
-    "serve",
-    "serve_database",
-]
+__all__ = ["FacadeSettings", "Tokens", "create_app", "load_tokens", "serve", "serve_database"]

@@ -87,9 +87,7 @@ async def _departure(receive: Receive) -> None:
         pass
 
 
-def json_answer(
-    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Answer:
+def json_answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
     """Return an answer of JSON that may not be used again without asking."""
     return Answer(body, headers or {}, status)
 

@@ -55,9 +55,7 @@ def create_app(
     about = About() if about is None else about
     if traces is None and settings.traces == "otlp":
         traces = exporting()
-    services = make_services(
-        model, log, changes, settings, tokens, traces or OFF, pipeline, about
-    )
+    services = make_services(model, log, changes, settings, tokens, traces or OFF, pipeline, about)
     console = Console(about.database, Sampler(services, pipeline), PipelineWatch(about))
     router = Router(ENDPOINTS, services.metrics, console.sampler.traffic)
     return Gate(router, services, console, partial(_lifespan, services, console), traces)

@@ -60,7 +60,11 @@ async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
 
 
 async def events(
-    feed: Feed, since: int, wanted: Wanted, heartbeat_s: float, caller: Caller = ANYBODY,
+    feed: Feed,
+    since: int,
+    wanted: Wanted,
+    heartbeat_s: float,
+    caller: Caller = ANYBODY,
     generation: str = FIRST,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an event stream: a `resolved`, else a heartbeat, at least every pause."""

@@ -69,9 +69,7 @@ class EntityTags(NamedTuple):
 
     def match_weakly(self, own: Iterable[str]) -> bool:
         """Return True if one of ``own`` is named, as a strong tag or as a weak one."""
-        return any(
-            self.tags is None or tag in self.tags or _WEAK + tag in self.tags for tag in own
-        )
+        return any(self.tags is None or tag in self.tags or _WEAK + tag in self.tags for tag in own)
 
     def versions(self, generation: str) -> set[int]:
         """Return the versions that strong tags of ours name, of one generation."""

@@ -41,9 +41,7 @@ def encode_cursor(place: msgspec.Struct, generation: str = FIRST) -> str:
     return text if generation == FIRST else f"{generation}{_MARK}{text}"
 
 
-def decode_cursor(
-    text: str, kind: type[_Place], giver: str, generation: str = FIRST
-) -> _Place:
+def decode_cursor(text: str, kind: type[_Place], giver: str, generation: str = FIRST) -> _Place:
     """Return the place in a text that `giver` ("a list") has given.
 
     Raises:

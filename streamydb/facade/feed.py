@@ -130,8 +130,7 @@ class Feed:
     """The latest batches of changes; used in one event loop."""
 
     def __init__(
-        self, source: ChangeSource, bytes_max: int, catch_ups_max: int,
-        ending: Ending | None = None,
+        self, source: ChangeSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
     ) -> None:
         """Keep batches of `bytes_max` bytes, the newest in any case."""
         self._source = source
@@ -159,7 +158,8 @@ class Feed:
                 self._started = True
 
     def _begin(self, since: int) -> None:
-        """Keep what comes after a seq; streams of before are cut off, as they may have missed some.
+        """Keep what comes after a seq; streams of before are cut off,
+        as they may have missed some.
         """
         self._dropped += len(self._batches) + 1
         self._batches.clear()

@@ -79,9 +79,7 @@ class StreamSource(Protocol):
     async def stop(self) -> None:
         """End."""
 
-    async def offset_after(
-        self, partition: int, seq: int, ts_ms: int, patience_s: float
-    ) -> int:
+    async def offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
         """Return an offset at or before the first record that is of a transaction after a seq.
 
         ``ts_ms``: its commit timestamp, 0 if nobody knows. After ``patience_s`` it is an early one.

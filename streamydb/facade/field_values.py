@@ -1,4 +1,5 @@
-"""The grammar of header fields (RFC 9110, section 5.6): lists, tokens, quoted strings, parameters.
+"""The grammar of header fields (RFC 9110, section 5.6): lists, tokens, quoted strings,
+parameters.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def read_media_type(field: str) -> MediaType | None:
 
 
 def _divided(field: str) -> Iterator[list[str]]:
-    """Divide a list into its members, and each into what semicolons part; leave out empty members.
+    """Divide a list into its members, and each into what semicolons part;
+    leave out empty members.
     """
     parts = [""]
     for piece in (*_PIECE.findall(field), ","):

@@ -61,8 +61,12 @@ class Gate:
     """
 
     def __init__(
-        self, router: Router, services: Services, console: Console,
-        lifespan: Callable[[], Lifespan], traces: OpenTelemetry | None,
+        self,
+        router: Router,
+        services: Services,
+        console: Console,
+        lifespan: Callable[[], Lifespan],
+        traces: OpenTelemetry | None,
     ) -> None:
         """Guard `router`; `lifespan` starts and stops what the endpoints use."""
         self._router = router
@@ -109,9 +113,7 @@ class Gate:
                 self._services.writer.in_flight.check(peer.address)  # refused here it costs a third
             with self._requests.enter():
                 route = self._router.find(scope)
-                request = Request(
-                    self._services, self._console, scope, receive, sender, peer
-                )
+                request = Request(self._services, self._console, scope, receive, sender, peer)
                 request.name = route.name
                 await self._answer(request, route, scope)
         except ProblemError as error:
@@ -273,7 +275,8 @@ def _cut_off(route: Route) -> ProblemError:
 
 
 def _leaves_much(scope: Scope) -> bool:
-    """Return True if a body that was not read is too long to be read for the next request's sake.
+    """Return True if a body that was not read is too long to be read for the next request's
+    sake.
     """
     much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
     return much or bool(header_of(scope["headers"], b"transfer-encoding"))

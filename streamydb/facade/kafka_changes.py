@@ -265,9 +265,7 @@ class KafkaChanges:
     async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield the batches after a seq; see `ChangeSource`."""
         followed = self._model.progress().parts
-        reader = await run_in(
-            self._executor, self._reader, since, self._time_of(since), followed
-        )
+        reader = await run_in(self._executor, self._reader, since, self._time_of(since), followed)
         try:
             while True:
                 for batch in await run_in(self._executor, reader.poll):

@@ -44,7 +44,10 @@ class FollowedResults:
     """
 
     def __init__(
-        self, settings: Settings, facade: FacadeSettings, clock: LogClock,
+        self,
+        settings: Settings,
+        facade: FacadeSettings,
+        clock: LogClock,
         model: FollowedModel | None,
     ) -> None:
         """Nothing is followed yet."""

@@ -119,7 +119,8 @@ class _Search:
         return Missing(complete, None if complete else self._looked_at_since(unread))
 
     def _looked_at_since(self, unread: list[int]) -> int | None:
-        """The time since when all results were looked at, in spite of partitions with older ones.
+        """The time since when all results were looked at,
+        in spite of partitions with older ones.
         """
         known = [self._since_ms[n] for n in unread if n in self._since_ms]
         return max(known) if known and len(known) == len(unread) else None

@@ -15,14 +15,7 @@ from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.columns import Record
 from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import (
-    SpanReader,
-    assign,
-    at_end,
-    offsets_at,
-    receive,
-    spans,
-)
+from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, receive, spans
 from streamydb.kafka.strangers import Strangers
 from streamydb.records.emission import is_strange_emission, place_of
 from streamydb.settings import Settings
@@ -65,17 +58,13 @@ class KafkaStreams:
             await run_in(self._executor, self._tail.close)
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def offset_after(
-        self, partition: int, seq: int, ts_ms: int, patience_s: float
-    ) -> int:
+    async def offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
         """Return an offset from which on all records after a seq come; some earlier ones may come,
         too.
         """
         return await run_in(self._executor, self._offset_after, partition, seq, ts_ms, patience_s)
 
-    async def history(
-        self, wanted: StreamSpan, bounds: PageBounds
-    ) -> tuple[list[StreamRow], int]:
+    async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         """Read a stream's records from the topic, as far as time and bounds allow."""
         return await run_in(self._executor, self._read, wanted, bounds)
 

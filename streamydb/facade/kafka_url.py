@@ -40,9 +40,7 @@ def transport(
         raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
     model = ReadModel.open(folder, database)
     log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
-    return DirectTransport(
-        model, log, changes, facade, on_close=model.close, history=history
-    )
+    return DirectTransport(model, log, changes, facade, on_close=model.close, history=history)
 
 
 def kafka_parts(url: str) -> tuple[str, str, Path]:

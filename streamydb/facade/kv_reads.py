@@ -1,4 +1,5 @@
-"""Reads: one key (`GET /v1/kv/{key}`), a page of keys (`GET /v1/kv`), many keys (`POST /v1/read`).
+"""Reads: one key (`GET /v1/kv/{key}`), a page of keys (`GET /v1/kv`),
+many keys (`POST /v1/read`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ _ENTRY: Final[_Json] = {
     "type": "object",
     "required": ["key", "value", "version", "ts_ms"],
     "properties": {
-        "key": TEXT, "value": VALUE, "version": _SEQ, "ts_ms": _SEQ,
+        "key": TEXT,
+        "value": VALUE,
+        "version": _SEQ,
+        "ts_ms": _SEQ,
         "expires_ms": {**_SEQ, "description": "The commit time from which on it is absent."},
     },
 }
@@ -62,10 +65,7 @@ _QUERY_BODY: Final[_Json] = {
     "additionalProperties": False,
     "properties": {
         "sql": TEXT,
-        "params": {
-            "type": "array",
-            "items": {"description": "Text, a number, a boolean or null."},
-        },
+        "params": {"type": "array", "items": {"description": "Text, a number, a boolean or null."}},
         "prefix": TEXT,
         **_PLACE,
     },
@@ -105,7 +105,8 @@ _STATEMENT_RESULT: Final[_Json] = {
         "columns": {"type": "array", "items": of("column")},
         "rows": {"type": "array", "items": {"type": "array", "items": {}}},
         "changed": {
-            "type": ["integer", "null"], "description": "Rows written; null: it writes none.",
+            "type": ["integer", "null"],
+            "description": "Rows written; null: it writes none.",
         },
     },
 }
@@ -138,8 +139,18 @@ _OBJECTS: Final[_Json] = {"type": "array", "items": OPEN_OBJECT}
 _EXPLANATION: Final[_Json] = {
     "type": "object",
     "required": [
-        "id", "appends", "order", "transaction", "plan", "met", "checks", "verdict", "writes",
-        "resolved", "digests", "unknown",
+        "id",
+        "appends",
+        "order",
+        "transaction",
+        "plan",
+        "met",
+        "checks",
+        "verdict",
+        "writes",
+        "resolved",
+        "digests",
+        "unknown",
     ],
     "properties": {
         "id": {"type": ["string", "null"]},

@@ -115,10 +115,14 @@ def timely(payload: bytes, txn: Transaction, given: int | None, otherwise: int) 
 
 
 def conditional_write(
-    txn_id: str, key: str, value: bytes | None, checks: list[dict[str, Any]],
+    txn_id: str,
+    key: str,
+    value: bytes | None,
+    checks: list[dict[str, Any]],
     ttl_ms: int | None = None,
 ) -> bytes:
-    """Return the payload of a PUT of a canonical value, perhaps for a time, or of a DELETE (None).
+    """Return the payload of a PUT of a canonical value, perhaps for a time,
+    or of a DELETE (None).
     """
     update: dict[str, Any] = {"op": "delete", "key": key}
     if value is not None:

@@ -1,4 +1,5 @@
-"""The parameters of requests: a class for each set of them, decoded and documented by its fields.
+"""The parameters of requests: a class for each set of them,
+decoded and documented by its fields.
 """
 
 from __future__ import annotations
@@ -36,33 +37,46 @@ _FORMS: Final[dict[Any, re.Pattern[str]]] = {int: _INTEGER, float: _NUMBER}
 _TEXTS: Final = frozenset({"prefix", "start", "end", "cursor", "where", "where_before"})
 """Parameters that may be any text; elsewhere `null` would be taken for none."""
 
-_Seq: TypeAlias = Annotated[
-    int,
-    Meta(
-        ge=1, le=INTEGER_MAX, description="The state after this seq (an ETag's number); not with "
-        "consistency strong or session."
-    ),
-] | None
-_Consistency: TypeAlias = Annotated[
-    Consistency,
-    Meta(
-        description="strong (linearizable; default), session (at least `min_version`), or snapshot "
-        "(what the read model has, without waiting)."
-    ),
-] | None
-_MinVersion: TypeAlias = Annotated[
-    int,
-    Meta(ge=1, le=INTEGER_MAX, description="Show a state that includes this seq; at most `at`."),
-] | None
-_Prefix: TypeAlias = Annotated[
-    str, Meta(max_length=_TEXT_MAX, description="Only keys that begin so.")
-] | None
-_Start: TypeAlias = Annotated[
-    str, Meta(max_length=_TEXT_MAX, description="Only keys from this one on.")
-] | None
-_End: TypeAlias = Annotated[
-    str, Meta(max_length=_TEXT_MAX, description="Only keys before this one.")
-] | None
+_Seq: TypeAlias = (
+    Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INTEGER_MAX,
+            description="The state after this seq (an ETag's number); not with "
+            "consistency strong or session.",
+        ),
+    ]
+    | None
+)
+_Consistency: TypeAlias = (
+    Annotated[
+        Consistency,
+        Meta(
+            description="strong (linearizable; default), session (at least `min_version`), or "
+            "snapshot (what the read model has, without waiting)."
+        ),
+    ]
+    | None
+)
+_MinVersion: TypeAlias = (
+    Annotated[
+        int,
+        Meta(
+            ge=1, le=INTEGER_MAX, description="Show a state that includes this seq; at most `at`."
+        ),
+    ]
+    | None
+)
+_Prefix: TypeAlias = (
+    Annotated[str, Meta(max_length=_TEXT_MAX, description="Only keys that begin so.")] | None
+)
+_Start: TypeAlias = (
+    Annotated[str, Meta(max_length=_TEXT_MAX, description="Only keys from this one on.")] | None
+)
+_End: TypeAlias = (
+    Annotated[str, Meta(max_length=_TEXT_MAX, description="Only keys before this one.")] | None
+)
 _Limit: TypeAlias = Annotated[
     int, Meta(ge=1, description="Most entries in a page; /v1/limits has the largest.")
 ]
@@ -87,13 +101,17 @@ class ListQuery(msgspec.Struct, frozen=True):
     start: _Start = None
     end: _End = None
     limit: _Limit = LIMIT_DEFAULT
-    cursor: Annotated[
-        str,
-        Meta(
-            max_length=_TEXT_MAX, description="Go on where an answer ended, at its snapshot; "
-            "alone, or with the same parameters."
-        ),
-    ] | None = None
+    cursor: (
+        Annotated[
+            str,
+            Meta(
+                max_length=_TEXT_MAX,
+                description="Go on where an answer ended, at its snapshot; "
+                "alone, or with the same parameters.",
+            ),
+        ]
+        | None
+    ) = None
     at: _Seq = None
     consistency: _Consistency = None
     min_version: _MinVersion = None
@@ -103,9 +121,9 @@ class HistoryQuery(msgspec.Struct, frozen=True):
     """The versions of a key up to a state."""
 
     at: _Seq = None
-    limit: Annotated[
-        int, Meta(ge=1, le=1_000, description="Most versions in an answer.")
-    ] = _VERSIONS_DEFAULT
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="Most versions in an answer.")] = (
+        _VERSIONS_DEFAULT
+    )
     consistency: _Consistency = None
     min_version: _MinVersion = None
 
@@ -130,57 +148,78 @@ class ExpiryQuery(msgspec.Struct, frozen=True):
 class VerdictQuery(msgspec.Struct, frozen=True):
     """The place of a transaction."""
 
-    record: Annotated[
-        str,
-        Meta(
-            pattern=r"^[0-9]{1,9}:[0-9]{1,19}$",
-            description="Where the record is in the log (partition:offset), as Location has it.",
-        ),
-    ] | None = None
+    record: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[0-9]{1,9}:[0-9]{1,19}$",
+                description="Where the record is in the log (partition:offset), as Location has "
+                "it.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class ChangesQuery(msgspec.Struct, frozen=True):
     """The changes to follow."""
 
-    since: Annotated[
-        int,
-        Meta(ge=0, le=INTEGER_MAX, description="Changes after this seq; default: from now on."),
-    ] | None = None
+    since: (
+        Annotated[
+            int,
+            Meta(ge=0, le=INTEGER_MAX, description="Changes after this seq; default: from now on."),
+        ]
+        | None
+    ) = None
     prefix: _Prefix = None
     start: _Start = None
     end: _End = None
-    where: Annotated[
-        str,
-        Meta(
-            max_length=_TEXT_MAX, description="Only changes whose value after them keeps this "
-            'check: JSON without a key, such as {"ge": 100}; `version` is the change\'s seq.'
-        ),
-    ] | None = None
-    where_before: Annotated[
-        str,
-        Meta(
-            max_length=_TEXT_MAX,
-            description="The same for the value before them; has no `version`.",
-        ),
-    ] | None = None
+    where: (
+        Annotated[
+            str,
+            Meta(
+                max_length=_TEXT_MAX,
+                description="Only changes whose value after them keeps this "
+                'check: JSON without a key, such as {"ge": 100}; `version` is the change\'s seq.',
+            ),
+        ]
+        | None
+    ) = None
+    where_before: (
+        Annotated[
+            str,
+            Meta(
+                max_length=_TEXT_MAX,
+                description="The same for the value before them; has no `version`.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class StreamQuery(msgspec.Struct, frozen=True):
     """A page of a stream."""
 
-    cursor: Annotated[
-        str,
-        Meta(
-            max_length=_TEXT_MAX, description="Go on where an answer ended; not with `after`."
-        ),
-    ] | None = None
-    after: Annotated[
-        str,
-        Meta(
-            pattern=r"^[0-9]{1,19}([.][0-9]{1,19})?$", description="Begin after this transaction "
-            "(seq), or after one of its records (seq.index)."
-        ),
-    ] | None = None
+    cursor: (
+        Annotated[
+            str,
+            Meta(
+                max_length=_TEXT_MAX, description="Go on where an answer ended; not with `after`."
+            ),
+        ]
+        | None
+    ) = None
+    after: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[0-9]{1,19}([.][0-9]{1,19})?$",
+                description="Begin after this transaction "
+                "(seq), or after one of its records (seq.index).",
+            ),
+        ]
+        | None
+    ) = None
     limit: _Limit = LIMIT_DEFAULT
     wait: Annotated[
         float,
@@ -194,9 +233,10 @@ class StreamQuery(msgspec.Struct, frozen=True):
 class StatsQuery(msgspec.Struct, frozen=True):
     """The samples to show."""
 
-    after_ms: Annotated[
-        int, Meta(ge=0, le=INTEGER_MAX, description="Only samples after this time (ms).")
-    ] | None = None
+    after_ms: (
+        Annotated[int, Meta(ge=0, le=INTEGER_MAX, description="Only samples after this time (ms).")]
+        | None
+    ) = None
 
 
 class ReadyQuery(msgspec.Struct, frozen=True):

@@ -149,7 +149,10 @@ class Reader:
     """Opens snapshots that satisfy what a read asks for."""
 
     def __init__(
-        self, model: ReadModel, log: TransactionLog, settings: FacadeSettings,
+        self,
+        model: ReadModel,
+        log: TransactionLog,
+        settings: FacadeSettings,
         ending: Ending | None = None,
     ) -> None:
         """Read from `model`."""
@@ -217,8 +220,11 @@ class Reader:
     def passed(self) -> bool:
         """Return True if the log is passed, so that strong reads do not wait for it."""
         begun = self._begun
-        return begun is not None and begun.done() and not begun.cancelled() and (
-            begun.exception() is None
+        return (
+            begun is not None
+            and begun.done()
+            and not begun.cancelled()
+            and (begun.exception() is None)
         )
 
     async def stop(self) -> None:

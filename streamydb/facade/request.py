@@ -55,8 +55,13 @@ class Request:
     """
 
     def __init__(
-        self, services: Services, console: Console, scope: Scope, receive: Receive,
-        sender: Sender, peer: Peer,
+        self,
+        services: Services,
+        console: Console,
+        scope: Scope,
+        receive: Receive,
+        sender: Sender,
+        peer: Peer,
     ) -> None:
         """Begin with what the server tells of it."""
         self.services = services

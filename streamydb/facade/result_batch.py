@@ -43,8 +43,13 @@ there must not be many."""
 _ID, _SEQ, _TS, _READS, _PARTITION, _OFFSET, _END = range(7)
 _PIECES: Final = Ragged.of(
     [
-        b'{"id":', b',"seq":', b',"ts_ms":', b',"status":"committed","reads":',
-        b',"failed":[],"code":null,"source":{"partition":', b',"offset":', b"}}",
+        b'{"id":',
+        b',"seq":',
+        b',"ts_ms":',
+        b',"status":"committed","reads":',
+        b',"failed":[],"code":null,"source":{"partition":',
+        b',"offset":',
+        b"}}",
         bytes(SPARE_BYTES),
     ]
 )
@@ -90,7 +95,8 @@ def position_of(result: Result) -> LogPosition:
 
 
 def newest_in(batch: ResultBatch) -> tuple[int, int]:
-    """Return the largest seq that results tell of, with its commit time; zeros if there are none.
+    """Return the largest seq that results tell of, with its commit time;
+    zeros if there are none.
     """
     told = (
         each.newest if isinstance(each, Commits | CommitColumns) else _newest_of(each[0])

@@ -1,4 +1,5 @@
-"""The last step of every answer: common headers, compression, and an end to those who do not read.
+"""The last step of every answer: common headers, compression,
+and an end to those who do not read.
 """
 
 from __future__ import annotations
@@ -33,8 +34,14 @@ class Sender:
     """
 
     def __init__(
-        self, send: Send, timeout_s: float, *, without_body: bool, more: Headers,
-        accepted: tuple[str, ...], compressed_from: int,
+        self,
+        send: Send,
+        timeout_s: float,
+        *,
+        without_body: bool,
+        more: Headers,
+        accepted: tuple[str, ...],
+        compressed_from: int,
     ) -> None:
         """Nothing is sent yet."""
         self._send = send

@@ -55,7 +55,8 @@ class FacadeSettings(BaseSettings):
         default=1_000, ge=1, description="The same, of one address (a proxy is one as well)."
     )
     idle_s: int = Field(
-        default=75, ge=1,
+        default=75,
+        ge=1,
         description="Seconds an idle connection is kept; a proxy in front must keep it for less.",
     )
     requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
@@ -107,13 +108,16 @@ class FacadeSettings(BaseSettings):
 
     verdict_timeout_s: float = Field(default=30, gt=0, description="Wait for a verdict.")
     deadline_s: float = Field(
-        default=60, gt=0, le=DEADLINE_AHEAD_MS_MAX / 2_000,
+        default=60,
+        gt=0,
+        le=DEADLINE_AHEAD_MS_MAX / 2_000,
         description="Deadline of a write without one; until then it may be sent again.",
     )
     append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
     read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
     head_timeout_s: float = Field(
-        default=10, gt=0,
+        default=10,
+        gt=0,
         description="Wait for a request's line and headers, and before that for a TLS handshake.",
     )
     query_timeout_s: float = Field(default=10, gt=0, description="Time of a query.")

@@ -98,9 +98,7 @@ async def post_sql(request: Request, _: NoQuery) -> Answer:
     # Statements that are sent again meet what they have written: a key that is taken, no row to
     # change. So they may be refused, or write nothing, before the log sees the id a second time.
     try:
-        answer = await services.statements.run(
-            wanted, request.client, commit, request.client_name
-        )
+        answer = await services.statements.run(wanted, request.client, commit, request.client_name)
     except ProblemError as problem:
         if problem.problem.slug in _REFUSED:
             refuse_repetition()

@@ -52,9 +52,7 @@ class QueryRunner:
         self._reader = reader
         self._settings = settings
         self._pool: QueryPool | None = None
-        self.running = Limiter(
-            "queries", max(1, settings.queries_max), settings.client_queries_max
-        )
+        self.running = Limiter("queries", max(1, settings.queries_max), settings.client_queries_max)
 
     async def run(self, query: SqlQuery, client: Caller, asker: str = "") -> bytes:
         """Return the JSON of the answer.

@@ -57,8 +57,7 @@ class StreamFeed:
     """The latest records of all streams; used in one event loop."""
 
     def __init__(
-        self, source: StreamSource, bytes_max: int, catch_ups_max: int,
-        ending: Ending | None = None,
+        self, source: StreamSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
     ) -> None:
         """Keep records of `bytes_max` bytes."""
         self._ending = Ending() if ending is None else ending

@@ -25,6 +25,7 @@ __all__ = ["get_stream", "stream_page"]
 
 _GIVER: Final = "this stream"
 
+
 async def get_stream(request: Request, query: StreamQuery) -> Answer:
     """Read a stream: the records that procedures emitted to it, in order, from the beginning.
 
@@ -42,8 +43,14 @@ async def get_stream(request: Request, query: StreamQuery) -> Answer:
 
 
 async def stream_page(
-    services: Services, name: str, client: str, cursor: str | None, after: str | None,
-    limit: int, wait_s: float, patience_s: float = math.inf,
+    services: Services,
+    name: str,
+    client: str,
+    cursor: str | None,
+    after: str | None,
+    limit: int,
+    wait_s: float,
+    patience_s: float = math.inf,
 ) -> bytes:
     """The answer to a reader of a stream.
 

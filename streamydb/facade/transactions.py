@@ -41,7 +41,8 @@ class Course(Protocol):
         """Return id and bytes of what is sent after the verdict on an id; None: it is the last."""
 
     def conclude(self, result: Result) -> tuple[int, dict[str, str]]:
-        """Return the status and the headers of the answer; raise the problem that the verdict is.
+        """Return the status and the headers of the answer;
+        raise the problem that the verdict is.
         """
 
 
@@ -93,11 +94,7 @@ async def verdict_of(request: Request, record: str | None) -> Result | Answer:
 
 
 async def execute(
-    request: Request,
-    txn_id: str,
-    payload: bytes,
-    wanted: Preference,
-    course: Course = _PLAIN,
+    request: Request, txn_id: str, payload: bytes, wanted: Preference, course: Course = _PLAIN
 ) -> Answer:
     """Execute a transaction and answer with its verdict.
 
@@ -120,7 +117,10 @@ async def execute(
 
 
 async def decided(
-    request: Request, txn_id: str, payload: bytes, wanted: Preference,
+    request: Request,
+    txn_id: str,
+    payload: bytes,
+    wanted: Preference,
     following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
@@ -152,8 +152,14 @@ async def decided(
 
 
 async def executed(
-    services: Services, txn_id: str, payload: bytes, wanted: Preference, client: Caller = ANYBODY,
-    *, own: bool, following: _Following = _PLAIN.following,
+    services: Services,
+    txn_id: str,
+    payload: bytes,
+    wanted: Preference,
+    client: Caller = ANYBODY,
+    *,
+    own: bool,
+    following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs, and with
     what follows the verdict.
@@ -178,8 +184,12 @@ async def executed(
 
 
 async def _dated(
-    writer: TransactionWriter, attempt: tuple[str, bytes], wanted: Preference, client: Caller,
-    *, own: bool,
+    writer: TransactionWriter,
+    attempt: tuple[str, bytes],
+    wanted: Preference,
+    client: Caller,
+    *,
+    own: bool,
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; with new deadlines if it is untimely.
 

@@ -270,8 +270,10 @@ class TransactionWriter:
             ProblemError: forbidden.
             KafkaUnavailableError: Kafka does not answer.
         """
-        if client.may_read("") or self._has_sent(client, result) or (
-            await self._is_heard(result.source, client)
+        if (
+            client.may_read("")
+            or self._has_sent(client, result)
+            or (await self._is_heard(result.source, client))
         ):
             return result
         raise ProblemError(

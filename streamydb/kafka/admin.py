@@ -143,9 +143,7 @@ def describe_topics(
     return described
 
 
-def change_settings(
-    admin: ContactedAdmin, changes: Mapping[str, Mapping[str, str | None]]
-) -> None:
+def change_settings(admin: ContactedAdmin, changes: Mapping[str, Mapping[str, str | None]]) -> None:
     """Change settings of topics; when it returns, a broker shows them.
 
     Kafka's controller answers a moment before the brokers apply what it has taken. What is asked or
@@ -230,8 +228,12 @@ def list_offsets(
 
 
 def delete_before(
-    admin: ContactedAdmin, topic: str, offsets: Mapping[int, int],
-    *, verb: str = "delete records of", timeout_s: float = TIMEOUT_S,
+    admin: ContactedAdmin,
+    topic: str,
+    offsets: Mapping[int, int],
+    *,
+    verb: str = "delete records of",
+    timeout_s: float = TIMEOUT_S,
 ) -> dict[int, int]:
     """Delete the records before an offset of each partition; return the first ones that are left.
 

@@ -328,7 +328,8 @@ class ContactedProducer(_Dropped, Producer):
             return 1
 
     def flush(self, timeout: float = -1) -> int:
-        """Wait up to `timeout` seconds until all records have their fate; return how many lack it.
+        """Wait up to `timeout` seconds until all records have their fate;
+        return how many lack it.
         """
         try:
             return int(super().flush(timeout))

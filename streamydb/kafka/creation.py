@@ -49,6 +49,7 @@ __all__ = [
     "reshard",
 ]
 
+
 def create(
     client_config: Mapping[str, str],
     database: str,
@@ -57,7 +58,8 @@ def create(
     replication: int = 1,
     min_insync: int = 1,
     changes_partitions: int = 4,
-    *, loading: bool = False,
+    *,
+    loading: bool = False,
 ) -> TopicNames:
     """Create the topics of a database that do not exist yet; the others must be as asked for.
 

@@ -176,7 +176,8 @@ class TopicFollower(Generic[_Rows]):
         return f"{self._topic} cannot be read ({KafkaError(error.code()).str()}){right}"
 
     def _ask_again(self) -> None:
-        """Begin to read anew, now and then: the library tells an error once, and an end likewise.
+        """Begin to read anew, now and then: the library tells an error once,
+        and an end likewise.
         """
         if monotonic() - self._asked_s > _PROBE_S:
             self._asked_s = monotonic()

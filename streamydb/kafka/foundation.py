@@ -82,7 +82,10 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         begins = self.begins.completed(other.begins)
         changes = {**other.changes, **self.changes}
         return msgspec.structs.replace(
-            self, **{**other.known(), **self.known()}, begins=begins, changes=changes,
+            self,
+            **{**other.known(), **self.known()},
+            begins=begins,
+            changes=changes,
             lacking=self.lacking | other.lacking,
             generations=max(self.generations, other.generations, key=len),
         )

@@ -22,14 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.columns.addresses import (
-    SPARE_BYTES,
-    call_at,
-    copy_at,
-    double_at,
-    start_of,
-    word_at,
-)
+from streamydb.columns.addresses import SPARE_BYTES, call_at, copy_at, double_at, start_of, word_at
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Ragged
 from streamydb.errors import ConfigurationError
@@ -242,9 +235,7 @@ def _signed(word: int) -> int:
 
 
 @kernel
-def _gathered(
-    messages: Ints, let_go: int
-) -> tuple[Ints, Bytes, Bytes, Ints, Bytes, Ints]:
+def _gathered(messages: Ints, let_go: int) -> tuple[Ints, Bytes, Bytes, Ints, Bytes, Ints]:
     """Copy messages out of librdkafka's memory, and give it back.
 
     Returns:

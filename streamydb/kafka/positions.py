@@ -124,7 +124,8 @@ def written_until(connection: Mapping[str, str], database: str) -> int | None:
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
-    """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want them.
+    """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want
+    them.
     """
     named = {str(number): offset for number, offset in sorted(offsets.items())}
     return msgspec.json.encode({topic: named}).decode()
@@ -138,7 +139,8 @@ def _seq(point: Resolved) -> int:
 
 
 def _resolved(
-    reader: TopicReader, spans: Mapping[int, tuple[int, int]],
+    reader: TopicReader,
+    spans: Mapping[int, tuple[int, int]],
     after: dict[int, dict[int, Change]] | None = None,
 ) -> dict[int, Resolved]:
     """The last resolved record of each partition that has one.

@@ -100,9 +100,7 @@ def doubtful(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> set[
     return {one.pipeline for one in silent if not _is_deposed(one, newest)}
 
 
-def _last(
-    said: Iterable[tuple[int, Message]], log: str, now_ms: int
-) -> tuple[list[Seen], int]:
+def _last(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> tuple[list[Seen], int]:
     """Return the last word of each pipeline, with an age below zero if that lies ahead, and the
     highest epoch that anybody led in.
     """
@@ -135,9 +133,7 @@ def _shown(one: Seen) -> Seen:
     return msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
 
 
-def seen(
-    connection: Mapping[str, str], database: str, own: Collection[str] = ()
-) -> list[Seen]:
+def seen(connection: Mapping[str, str], database: str, own: Collection[str] = ()) -> list[Seen]:
     """Read the end of the control topic: who was heard lately.
 
     It listens for some seconds if a pipeline was silent by the clocks, and may be speaking all the

@@ -15,18 +15,8 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.kafka.appends import (
-    Appended,
-    AppendError,
-    AppendUnknownError,
-    encode,
-    explain,
-)
-from streamydb.kafka.clients import (
-    LOG,
-    ContactedProducer,
-    appender,
-)
+from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError, encode, explain
+from streamydb.kafka.clients import LOG, ContactedProducer, appender
 from streamydb.kafka.connection import PURGE_QUEUE, Contact
 from streamydb.kafka.names import TopicNames
 from streamydb.settings import Settings

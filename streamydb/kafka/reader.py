@@ -34,7 +34,9 @@ STALL_S_MAX = 60.0
 
 
 SINGLE: dict[str, str] = {
-    "queued.min.messages": "1", "fetch.max.bytes": "2097152", "max.partition.fetch.bytes": "1100000"
+    "queued.min.messages": "1",
+    "fetch.max.bytes": "2097152",
+    "max.partition.fetch.bytes": "1100000",
 }
 """Connection settings of a reader that wants single records: nothing is fetched ahead."""
 

@@ -37,11 +37,13 @@ def assign_ends(consumer: Any, topics: Iterable[str], timeout_s: float) -> None:
     Raises:
         KafkaException: no answer within `timeout_s` seconds, or there is no such topic.
     """
-    consumer.assign([
-        TopicPartition(topic, number, end)
-        for topic in topics
-        for number, (_, end) in _spans(consumer, topic, timeout_s).items()
-    ])
+    consumer.assign(
+        [
+            TopicPartition(topic, number, end)
+            for topic in topics
+            for number, (_, end) in _spans(consumer, topic, timeout_s).items()
+        ]
+    )
 
 
 def seek(consumer: Any, topic: str, number: int, at: int) -> None:
@@ -127,9 +129,7 @@ class SpanReader:
         positions: per partition, the offset before which every record was handed over.
     """
 
-    def __init__(
-        self, consumer: Any, topic: str, offsets: Mapping[int, tuple[int, int]]
-    ) -> None:
+    def __init__(self, consumer: Any, topic: str, offsets: Mapping[int, tuple[int, int]]) -> None:
         """Assign the partitions.
 
         Args:
@@ -143,7 +143,8 @@ class SpanReader:
         assign(consumer, topic, {number: self.positions[number] for number in self.unread})
 
     def records(self, has_time: Callable[[], bool]) -> Iterator[Any]:
-        """Yield the records until all are read; the time that is left is asked before each batch.
+        """Yield the records until all are read; the time that is left is asked before each
+        batch.
         """
         while self.unread and has_time():
             for message in receive(self._consumer, _BATCH, _POLL_S):

@@ -80,10 +80,7 @@ ROLES: Final[Mapping[str, AccessRole]] = MappingProxyType(
             "`streamydb create`, `resize`, `trim`, `restore`, `fork`, `handover`; a person, not a "
             "service",
             dict.fromkeys(
-                (
-                    "results", "changes", "feedback", "deadletters", "digests", "streams",
-                    "connect",
-                ),
+                ("results", "changes", "feedback", "deadletters", "digests", "streams", "connect"),
                 _MAKES,
             )
             # A restore that is repeated compares what is in the log already; it also writes how

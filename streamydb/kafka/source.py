@@ -8,14 +8,7 @@ from typing import NamedTuple, Protocol
 from streamydb.errors import ReadModelError
 from streamydb.kafka.columns import RecordColumns
 
-__all__ = [
-    "ChangesExpiredError",
-    "ChangesTopic",
-    "Fetched",
-    "SourceError",
-    "Topic",
-    "TopicSpan",
-]
+__all__ = ["ChangesExpiredError", "ChangesTopic", "Fetched", "SourceError", "Topic", "TopicSpan"]
 
 
 class TopicSpan(NamedTuple):

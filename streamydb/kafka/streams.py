@@ -43,8 +43,12 @@ class StreamOrder:
 
 
 def follow(
-    connection: Mapping[str, str], database: str, stream: str,
-    *, after: tuple[int, int] = (0, 0), end: bool = False,
+    connection: Mapping[str, str],
+    database: str,
+    stream: str,
+    *,
+    after: tuple[int, int] = (0, 0),
+    end: bool = False,
 ) -> Iterator[Emitted]:
     """The records of a stream from the beginning, or after a place, for ever or to its end.
 

@@ -79,15 +79,20 @@ def base_of(state: ShardState, plan: OpenPlan, id_tables: Sequence[str]) -> byte
         SorterState(1, {0: PartitionState(plan.ts, plan.position)}, declares=sorter.declares),
         _in_file(state.values),
         IdWindowState(config.id_window, span_ms=state.ids.span_ms),
-        seq=plan.seq, ts=plan.ts, plan=plan.number, resolved_offsets={0: plan.position},
-        role=ShardRole(leads=False, covered=plan.seq), digests=state.digests,
+        seq=plan.seq,
+        ts=plan.ts,
+        plan=plan.number,
+        resolved_offsets={0: plan.position},
+        role=ShardRole(leads=False, covered=plan.seq),
+        digests=state.digests,
         expires=state.expires,
     )
     return msgspec.msgpack.encode(Base(base, list(id_tables), read=read))
 
 
 def _in_file(values: ValuesState) -> ValuesState:
-    """Return the index of values that lie in the file and in no blob: no other is merged with it.
+    """Return the index of values that lie in the file and in no blob:
+    no other is merged with it.
     """
     applied, digest = values.applied, values.digest
     blobs = [Blob("base", _NEVER_MERGED, 1, applied, digest)] if applied else []

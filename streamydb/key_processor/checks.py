@@ -49,7 +49,10 @@ def addressed(told: Feedback | Token, plan: OpenPlan, shard: int, shards: int) -
 
 
 def fed(
-    plan: OpenPlan, told: Sequence[Feedback], writes: WrittenValues, verdicts: Verdicts,
+    plan: OpenPlan,
+    told: Sequence[Feedback],
+    writes: WrittenValues,
+    verdicts: Verdicts,
     at: tuple[int, int],
 ) -> None:
     """Require that the feedback of a plan is all there, once; ``at``: shard, and shards.
@@ -103,9 +106,7 @@ def planned(released: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> No
     require_plan(_PLAN, released, plan, earlier, procs)
 
 
-def granted(
-    plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows
-) -> None:
+def granted(plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows) -> None:
     """Require that a grant, or a chunk of it, is of its plan, with values from before it."""
     seqs = plan.after + 1, plan.seq
     slots.check(_GRANT, seqs, chunk=chunk)

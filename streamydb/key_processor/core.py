@@ -128,7 +128,11 @@ class KeyTransactionProcessor:
         self._repeats = RepeatedResults(blobs, self._ids)
         self._removals = Removals(blobs, self._values, config.digest_interval)
         self._digests = ShardDigests(
-            self._meta.digests, config.digest_interval, shard, self._values, self._meta.applied(),
+            self._meta.digests,
+            config.digest_interval,
+            shard,
+            self._values,
+            self._meta.applied(),
             config.shards,
         )
 
@@ -281,9 +285,17 @@ class KeyTransactionProcessor:
         plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
         checks.ordered(released, before)
         meta.open = OpenPlan(
-            meta.plan, plan.procs(), meta.seq, meta.ts, self._sorter.covered(), before[0],
-            self._life.name, plan.layout(shape.feedback_bytes_max), before[1],
-            may_be_too_much(released), times=self._digest_times(released),
+            meta.plan,
+            plan.procs(),
+            meta.seq,
+            meta.ts,
+            self._sorter.covered(),
+            before[0],
+            self._life.name,
+            plan.layout(shape.feedback_bytes_max),
+            before[1],
+            may_be_too_much(released),
+            times=self._digest_times(released),
             position=self._position(released),
         )
         meta.fits, meta.made, meta.turn, meta.ends = 0, 0, 0, False
@@ -331,12 +343,23 @@ class KeyTransactionProcessor:
             checks.granted(plan, chunk, txns, slots)
             told = timeline is not None and (chunk == 0 or alone)
             grant = Grant(
-                plan=plan.name(), shard=self._shard, silent=silent,
-                feedback_bytes_max=shape.feedback_bytes_max, alone=alone, over=granter.over,
-                bounded=granter.bounded, makes_max=makes_max(plan, shape),
+                plan=plan.name(),
+                shard=self._shard,
+                silent=silent,
+                feedback_bytes_max=shape.feedback_bytes_max,
+                alone=alone,
+                over=granter.over,
+                bounded=granter.bounded,
+                makes_max=makes_max(plan, shape),
                 times=timeline.packed() if timeline is not None and told else b"",
-                more=partition_of(self._shard) if plan.turns > 1 else None, left_out=left_out,
-                proc=part.proc, members=members, chunk=chunk, txns=txns, slots=slots, ranges=named,
+                more=partition_of(self._shard) if plan.turns > 1 else None,
+                left_out=left_out,
+                proc=part.proc,
+                members=members,
+                chunk=chunk,
+                txns=txns,
+                slots=slots,
+                ranges=named,
             )
             yield Emitted(part.proc, grant, self._meta.seq, self._meta.ignored)
 

@@ -41,8 +41,13 @@ class ShardDigests:
     """
 
     def __init__(
-        self, state: DigestState | None, interval: int, shard: int, values: ShardValues,
-        resolved: int, shards: int = 1,
+        self,
+        state: DigestState | None,
+        interval: int,
+        shard: int,
+        values: ShardValues,
+        resolved: int,
+        shards: int = 1,
     ) -> None:
         """Continue, or begin."""
         self._shards = shards
@@ -51,7 +56,8 @@ class ShardDigests:
         self.state = state or self._begun(interval, resolved)
 
     def restart(self, resolved: int) -> None:
-        """Begin anew from the values, when writes were applied without their changes of the digest.
+        """Begin anew from the values, when writes were applied without their changes of the
+        digest.
         """
         self.state = self._begun(self.state.interval, resolved)
 

@@ -188,7 +188,8 @@ class _EndedKeys(ColumnTable, frozen=True):
 
 
 class _Ended:
-    """The keys that end by the end of a plan, in blobs: there may be more than memory should hold.
+    """The keys that end by the end of a plan, in blobs:
+    there may be more than memory should hold.
     """
 
     def __init__(self, blobs: BlobStore) -> None:
@@ -249,17 +250,25 @@ def removed(keys: Ragged, values: ValueRows, timeline: Timeline, rows: Ints) -> 
     """Return the removals of keys with these values, at ``rows`` of a timeline, as changes."""
     n = len(keys)
     return ChangeRows(
-        timeline.seq[rows], timeline.ts[rows], timeline.part[rows].astype(np.int32),
-        timeline.off[rows], np.array([removal_number(key) for key in keys.tolist()], np.int64),
-        values.tag, values.number, np.zeros(n, np.uint8), np.zeros(n, np.int64),
-        Ragged.of([EXPIRY_ID.encode()] * n), keys, values.text, Ragged.empty(n),
+        timeline.seq[rows],
+        timeline.ts[rows],
+        timeline.part[rows].astype(np.int32),
+        timeline.off[rows],
+        np.array([removal_number(key) for key in keys.tolist()], np.int64),
+        values.tag,
+        values.number,
+        np.zeros(n, np.uint8),
+        np.zeros(n, np.int64),
+        Ragged.of([EXPIRY_ID.encode()] * n),
+        keys,
+        values.text,
+        Ragged.empty(n),
     )
 
 
-def with_removed(
-    ended: Iterable[list[bytes]], written: WrittenValues
-) -> Iterator[WrittenValues]:
-    """Yield what a plan has written, and deletes of what has ended and was not written, in parts.
+def with_removed(ended: Iterable[list[bytes]], written: WrittenValues) -> Iterator[WrittenValues]:
+    """Yield what a plan has written, and deletes of what has ended and was not written,
+    in parts.
     """
     known: set[bytes] | None = None
     for part in ended:

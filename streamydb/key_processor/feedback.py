@@ -22,9 +22,7 @@ _KEPT: Final = BlockReader(Feedback)
 class PlanFeedback:
     """The feedback that has come for one shard; its tokens in the state are every shard's."""
 
-    def __init__(
-        self, meta: ShardState, blobs: BlobStore, shard: int, sizes: Sizes | None
-    ) -> None:
+    def __init__(self, meta: ShardState, blobs: BlobStore, shard: int, sizes: Sizes | None) -> None:
         """Note tokens in ``meta``, and what they tell of sizes; keep blocks in ``blobs``."""
         self._meta = meta
         self._blobs = blobs

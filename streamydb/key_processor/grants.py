@@ -10,24 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.grant_rows import (
-    GrantedKeys,
-    GrantedTransactions,
-    RangeRows,
-    SlotRows,
-)
+from streamydb.columns.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
 from streamydb.columns.jit import leaf
 from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.record_rows import HomeRows, ReleasedRecords, TimedRecords
 from streamydb.columns.sizes import SYSTEM, only_system
-from streamydb.columns.table import (
-    Array,
-    ChildRows,
-    ColumnTable,
-    Ragged,
-    chunk_bounds,
-    starts_of,
-)
+from streamydb.columns.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows
 from streamydb.errors import InvariantViolation
@@ -203,14 +191,28 @@ class Granter:
         """
         home = released.home.rows
         base = _Places(
-            released.seq, released.ts_ms, released.partition, released.offset, released.kind,
+            released.seq,
+            released.ts_ms,
+            released.partition,
+            released.offset,
+            released.kind,
             ChildRows(released.keys.counts, GrantedKeys(plan.slot)),
         )
         base = base if len(at_home) == len(released) else base.take(at_home)
         duplicates = self._duplicates(released, home, at_home, earlier)
         return GrantedTransactions(
-            base.seq, base.ts_ms, base.partition, base.offset, base.kind, home.code,
-            duplicates.kind, duplicates.of, home.id, home.raw, base.keys, home.steps,
+            base.seq,
+            base.ts_ms,
+            base.partition,
+            base.offset,
+            base.kind,
+            home.code,
+            duplicates.kind,
+            duplicates.of,
+            home.id,
+            home.raw,
+            base.keys,
+            home.steps,
         )
 
     def _duplicates(
@@ -218,9 +220,15 @@ class Granter:
     ) -> _Duplicates:
         """Find the transactions whose id was used before, and note the ids of the others."""
         own = HomeIds(
-            released.seq[at_home], released.ts_ms[at_home], released.partition[at_home],
-            released.offset[at_home], released.kind[at_home], released.id0[at_home],
-            released.id1[at_home], home.payload, home.deadline,
+            released.seq[at_home],
+            released.ts_ms[at_home],
+            released.partition[at_home],
+            released.offset[at_home],
+            released.kind[at_home],
+            released.id0[at_home],
+            released.id1[at_home],
+            home.payload,
+            home.deadline,
         )
         seqs, valid = own.seq, own.valid()
         refused = untimely(own.deadline, own.ts_ms)
@@ -240,7 +248,11 @@ class Granter:
         return found
 
     def _resolve(
-        self, suspects: Ints, ids: HomeIds, refused: npt.NDArray[np.uint8], last: Ints,
+        self,
+        suspects: Ints,
+        ids: HomeIds,
+        refused: npt.NDArray[np.uint8],
+        last: Ints,
         found: _Duplicates,
     ) -> None:
         """Decide in seq order which suspects are duplicates, and of which transaction."""

@@ -53,7 +53,13 @@ class UsedIds(ColumnTable, frozen=True):
     def undated(self) -> UsedIds:
         """The table without deadlines."""
         return UsedIds(
-            self.id0, self.id1, self.payload, self.seq, self.ts_ms, self.partition, self.offset,
+            self.id0,
+            self.id1,
+            self.payload,
+            self.seq,
+            self.ts_ms,
+            self.partition,
+            self.offset,
             None,
         )
 
@@ -61,7 +67,13 @@ class UsedIds(ColumnTable, frozen=True):
         """The table with deadlines: 0 where there are none."""
         deadline = self.deadline
         return DatedIds(
-            self.id0, self.id1, self.payload, self.seq, self.ts_ms, self.partition, self.offset,
+            self.id0,
+            self.id1,
+            self.payload,
+            self.seq,
+            self.ts_ms,
+            self.partition,
+            self.offset,
             np.zeros(len(self), np.int64) if deadline is None else deadline,
         )
 
@@ -69,8 +81,12 @@ class UsedIds(ColumnTable, frozen=True):
         """Return the use in a row."""
         deadline = 0 if self.deadline is None else int(self.deadline[row])
         return IdUse(
-            int(self.payload[row]), int(self.seq[row]), int(self.ts_ms[row]),
-            int(self.partition[row]), int(self.offset[row]), deadline,
+            int(self.payload[row]),
+            int(self.seq[row]),
+            int(self.ts_ms[row]),
+            int(self.partition[row]),
+            int(self.offset[row]),
+            deadline,
         )
 
 
@@ -103,22 +119,37 @@ class HomeIds(ColumnTable, frozen=True):
     def used(self, rows: Ints) -> DatedIds:
         """Return the ids of some rows as used."""
         return DatedIds(
-            self.id0[rows], self.id1[rows], self.payload[rows], self.seq[rows], self.ts_ms[rows],
-            self.partition[rows], self.offset[rows], self.deadline[rows],
+            self.id0[rows],
+            self.id1[rows],
+            self.payload[rows],
+            self.seq[rows],
+            self.ts_ms[rows],
+            self.partition[rows],
+            self.offset[rows],
+            self.deadline[rows],
         )
 
     def repeats(self, rows: Ints, originals: Ints, ids: Ragged) -> RepeatedIds:
         """Return some rows as repetitions of the ``originals`` of all rows; ``ids``: of all."""
         return RepeatedIds(
-            self.seq[rows], self.ts_ms[rows], self.partition[rows], self.offset[rows],
-            originals[rows], None, ids.take(rows),
+            self.seq[rows],
+            self.ts_ms[rows],
+            self.partition[rows],
+            self.offset[rows],
+            originals[rows],
+            None,
+            ids.take(rows),
         )
 
     def use(self, row: int) -> IdUse:
         """Return the use that a row would be."""
         return IdUse(
-            int(self.payload[row]), int(self.seq[row]), int(self.ts_ms[row]),
-            int(self.partition[row]), int(self.offset[row]), int(self.deadline[row]),
+            int(self.payload[row]),
+            int(self.seq[row]),
+            int(self.ts_ms[row]),
+            int(self.partition[row]),
+            int(self.offset[row]),
+            int(self.deadline[row]),
         )
 
 

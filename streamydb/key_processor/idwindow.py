@@ -28,14 +28,7 @@ from streamydb.columns.table import Array, chunk_bounds
 from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.id_rows import IdUse, UsedIds
-from streamydb.key_processor.idtable import (
-    IdTables,
-    capacity_of,
-    entries_of,
-    insert,
-    make,
-    probe,
-)
+from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, make, probe
 
 __all__ = ["DeadlineSpan", "IdRun", "IdWindow", "IdWindowState"]
 
@@ -130,7 +123,8 @@ class IdWindow:
         return last > np.maximum(seqs - self.state.window, 0)
 
     def remembers(self, used: tuple[int, int], seq: int, ts: int) -> bool:
-        """Return True if a use at (seq, deadline; 0: none) is remembered by a record at seq and ts.
+        """Return True if a use at (seq, deadline; 0: none) is remembered by a record at seq and
+        ts.
         """
         return used[0] > max(seq - self.state.window, 0) or 0 < used[1] >= ts
 
@@ -368,9 +362,7 @@ class IdWindow:
             self._adopt(found.verdicts, "verdicts", part.verdicts, Verdicts)
         return found
 
-    def _adopt(
-        self, runs: list[IdRun], kind: str, others: list[IdRun], table: type[_Rows]
-    ) -> None:
+    def _adopt(self, runs: list[IdRun], kind: str, others: list[IdRun], table: type[_Rows]) -> None:
         """Add blobs to others; what is small is merged."""
         for other in others:
             if 2 * other.rows > _RUN_ROWS_MAX or 2 * other.bytes > limits.BLOCK_BYTES_MAX:

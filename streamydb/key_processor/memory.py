@@ -66,9 +66,7 @@ class MemoryValues:
             return None
         return wanted.taken(sorted((k, v) for k, v in self.data.items() if k >= wanted.start))
 
-    def due(
-        self, at: Position, until_ms: int, after: bytes, keys_max: int
-    ) -> list[bytes] | None:
+    def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``; None when not ``at``."""
         if self.at != at:
             return None
@@ -76,8 +74,12 @@ class MemoryValues:
         return sorted(name for name in ends if after < name < first_name(until_ms + 1))[:keys_max]
 
     def apply(
-        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes], ends: Sequence[bytes] = (),  # noqa: ARG002 - not kept
+        self,
+        expected: Position,
+        reached: Position,
+        puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+        ends: Sequence[bytes] = (),  # noqa: ARG002 - not kept
     ) -> bool:
         """Apply writes and move to ``reached``, if this is at ``expected``."""
         if self.at != expected:

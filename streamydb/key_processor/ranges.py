@@ -149,9 +149,7 @@ class RangeScanner:
         whole = whole and all(len(item) > HEAD_BYTES for _, item in items)
         size = sum(len(key) + len(item) for key, item in items) if whole else 0
         ending = self._ending(bounds, read=read) if self.ending else ()
-        return FoundRange(
-            count, version, items if whole else None, size, tried=read, ending=ending
-        )
+        return FoundRange(count, version, items if whole else None, size, tried=read, ending=ending)
 
     def _ending(self, bounds: Bounds, *, read: bool) -> list[tuple[bytes, bytes]]:
         """Return the items in a range that end in the plan, those last that end last; as many as
@@ -180,9 +178,7 @@ class RangeGrants(NamedTuple):
     left_out: int
 
 
-def range_grants(
-    released: ReleasedRecords, plan: Plan, own: OwnValues, bound: int
-) -> RangeGrants:
+def range_grants(released: ReleasedRecords, plan: Plan, own: OwnValues, bound: int) -> RangeGrants:
     """Return the ranges of a plan as this shard holds them.
 
     Those of the first transaction that has some always fit.
@@ -200,9 +196,7 @@ def range_grants(
     keys = released.keys.rows.key
     here = own.owned[ranges.covered[own.owned]]
     skip = set(keys.take(plan.first[here]).tolist())
-    scanner = RangeScanner(
-        own.values, skip, own.ending(skip), int(released.ts_ms[0])
-    )
+    scanner = RangeScanner(own.values, skip, own.ending(skip), int(released.ts_ms[0]))
     starts = starts_of(ranges.counts)
     chosen: dict[int, set[int]] = {proc: set() for proc in plan.procs()}
     spent, left_out = 0, 0

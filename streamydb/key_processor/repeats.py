@@ -119,6 +119,13 @@ def turn_feedback(
     """Yield the feedback that tells every shard of a turn; ``proc``: see `partition_of`."""
     for shard in range(shards):
         yield Feedback(
-            plan=plan.name(), incarnation=incarnation, proc=proc, shard=shard, chunk=turn,
-            chunks=plan.turns, deltas=[], writes=WrittenValues.none(), verdicts=Verdicts.none(),
+            plan=plan.name(),
+            incarnation=incarnation,
+            proc=proc,
+            shard=shard,
+            chunk=turn,
+            chunks=plan.turns,
+            deltas=[],
+            writes=WrittenValues.none(),
+            verdicts=Verdicts.none(),
         )

@@ -48,16 +48,18 @@ class ValueStore(Protocol):
         ``at``; see `Scan`.
         """
 
-    def due(
-        self, at: Position, until_ms: int, after: bytes, keys_max: int
-    ) -> list[bytes] | None:
+    def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``, behind ``after`` (see `end_name` of
         `columns.scans`); None when the file is not ``at``.
         """
 
     def apply(
-        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes], ends: Sequence[bytes] = (),
+        self,
+        expected: Position,
+        reached: Position,
+        puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+        ends: Sequence[bytes] = (),
     ) -> bool:
         """Apply writes and move to ``reached``, or False: the file was not at ``expected``.
 
@@ -68,7 +70,8 @@ class ValueStore(Protocol):
         """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
 
     def describe(self, at: Position, base: bytes) -> bool:
-        """Keep the base that the values are (`key_processor.base`), or False: they are not ``at``.
+        """Keep the base that the values are (`key_processor.base`),
+        or False: they are not ``at``.
         """
 
 
@@ -154,9 +157,7 @@ def _little_endian(data: Bytes, at: int) -> int:
 
 
 @kernel
-def _decode(
-    data: Bytes, offsets: Ints
-) -> tuple[npt.NDArray[np.uint8], Ints, Ints, Bytes, Ints]:
+def _decode(data: Bytes, offsets: Ints) -> tuple[npt.NDArray[np.uint8], Ints, Ints, Bytes, Ints]:
     n = len(offsets) - 1
     tags = np.zeros(n, np.uint8)
     numbers = np.zeros(n, np.int64)

@@ -35,8 +35,14 @@ _SHARE: Final = 8
 
 @kernel
 def _affordable(
-    starts: Ints, slot: Ints, write: Bytes, sizes: Ints, system: npt.NDArray[np.bool_],
-    records: Ints, bound: int, copied: int,
+    starts: Ints,
+    slot: Ints,
+    write: Bytes,
+    sizes: Ints,
+    system: npt.NDArray[np.bool_],
+    records: Ints,
+    bound: int,
+    copied: int,
 ) -> int:
     seen = np.zeros(len(sizes), np.bool_)
     total = 0
@@ -73,7 +79,13 @@ def affordable(released: TimedRecords, plan: Plan, sizes: Ints, bound: int) -> i
     write = keys.write
     return int(
         _affordable(
-            starts_of(counts), plan.slot, write, sizes.copy(), system,
-            np.minimum(records, VALUE_BYTES_MAX), bound, COPIED_BYTES,
+            starts_of(counts),
+            plan.slot,
+            write,
+            sizes.copy(),
+            system,
+            np.minimum(records, VALUE_BYTES_MAX),
+            bound,
+            COPIED_BYTES,
         )
     )

@@ -31,7 +31,8 @@ _IDS: Final = "plan/ids"
 
 
 def may_be_too_much(released: TimedRecords) -> bool:
-    """Return True if a plan of these records may make more than its weight tells; alone none does.
+    """Return True if a plan of these records may make more than its weight tells;
+    alone none does.
     """
     ranged = released.ranges is not None
     return len(released) > 1 and (ranged or bool(np.any(released.kind == p.GENERIC)))
@@ -57,7 +58,8 @@ def next_pace(pace: int, made: int, bound: int, most: int) -> int:
 
 
 class KeptPlan:
-    """The records and ids that a shard keeps of the plan in flight, in case that it is withdrawn.
+    """The records and ids that a shard keeps of the plan in flight,
+    in case that it is withdrawn.
     """
 
     def __init__(self, blobs: BlobStore) -> None:

@@ -142,13 +142,15 @@ def class_path(jars: Iterable[Path]) -> str:
 
 
 def coordinates(conf: str, manifest: Path | None = None) -> list[str]:
-    """Return what a configuration asks for as `group:artifact:version`, for Spark's `--packages`.
+    """Return what a configuration asks for as `group:artifact:version`,
+    for Spark's `--packages`.
     """
     text = (manifest or shipped_file("ivy.xml")).read_text(encoding="utf-8")
     asked = ET.fromstring(text).iter("dependency")  # noqa: S314 - our own file
     return [
         f"{one.get('org')}:{one.get('name')}:{one.get('rev')}"
-        for one in asked if str(one.get("conf")).partition("->")[0] == conf
+        for one in asked
+        if str(one.get("conf")).partition("->")[0] == conf
     ]
 
 

@@ -27,15 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = [
-    "Birth",
-    "LocalProcess",
-    "ProcessError",
-    "birth_of",
-    "end",
-    "process_of",
-    "wait_until",
-]
+__all__ = ["Birth", "LocalProcess", "ProcessError", "birth_of", "end", "process_of", "wait_until"]
 
 CREATED_TOLERANCE_S: Final = 0.05
 """Creation times that differ by no more than this many seconds are those of one process."""

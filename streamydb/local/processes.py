@@ -69,10 +69,7 @@ def end_with_parent() -> None:
 
 
 def start(
-    folder: Path,
-    name: str,
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
+    folder: Path, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> ProcessRecord:
     """Start `command` in the background, apart from the caller's terminal and signals.
 

@@ -24,7 +24,8 @@ _COMPILES: Final = "numba:compile"
 
 
 def compiles(body: Callable[[], None]) -> bool:
-    """Run ``body``; return True if kernels were compiled in it, and not only read from the cache.
+    """Run ``body``; return True if kernels were compiled in it,
+    and not only read from the cache.
     """
     from numba.core.event import install_recorder
 

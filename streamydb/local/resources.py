@@ -16,7 +16,11 @@ from pathlib import Path
 __all__ = ["SHIPPED", "main", "shipped_file", "spark_defaults"]
 
 SHIPPED = (
-    "ivy.xml", "jobs/pipeline.py", "jobs/snapshot.py", "log4j2.properties", "spark-defaults.conf",
+    "ivy.xml",
+    "jobs/pipeline.py",
+    "jobs/snapshot.py",
+    "log4j2.properties",
+    "spark-defaults.conf",
 )
 """The files, named as at the top level."""
 

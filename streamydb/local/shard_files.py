@@ -78,7 +78,8 @@ class LmdbValues:
 
     @staticmethod
     def close(folder: Path) -> None:
-        """Close the file in ``folder`` if this process has it open; it is opened again when asked.
+        """Close the file in ``folder`` if this process has it open;
+        it is opened again when asked.
         """
         known = _ENVIRONMENTS.pop(str(folder / "values"), None)
         if known is not None:
@@ -100,9 +101,7 @@ class LmdbValues:
         self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
         return found
 
-    def _load_together(
-        self, at: Position, keys: Sequence[bytes]
-    ) -> list[bytes | None] | None:
+    def _load_together(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
         """Load keys in several threads."""
         each = max(1, -(-len(keys) // _THREADS))
         parts = [keys[start : start + each] for start in range(0, len(keys), each)]
@@ -140,9 +139,7 @@ class LmdbValues:
             with txn.cursor() as cursor:
                 return wanted.taken(cursor) if cursor.set_range(wanted.start) else []
 
-    def due(
-        self, at: Position, until_ms: int, after: bytes, keys_max: int
-    ) -> list[bytes] | None:
+    def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``; None when not ``at``."""
         with self._env.begin(self._ends) as txn:
             if self._position(txn) != at:
@@ -154,8 +151,12 @@ class LmdbValues:
                 return list(islice(takewhile(lambda name: name < behind, names), keys_max))
 
     def apply(
-        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes], ends: Sequence[bytes] = (),
+        self,
+        expected: Position,
+        reached: Position,
+        puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+        ends: Sequence[bytes] = (),
     ) -> bool:
         """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
         with self._env.begin(self._values, write=True) as txn:
@@ -289,7 +290,12 @@ def _environment(folder: Path) -> _Open:
         known[1][0].close()
     folder.joinpath("values").mkdir(parents=True, exist_ok=True)
     env = lmdb.open(
-        name, map_size=_MAP_BYTES, sync=False, metasync=False, readahead=False, max_readers=512,
+        name,
+        map_size=_MAP_BYTES,
+        sync=False,
+        metasync=False,
+        readahead=False,
+        max_readers=512,
         max_dbs=3,
     )
     env.reader_check()

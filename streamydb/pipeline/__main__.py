@@ -1,4 +1,5 @@
-"""`python -m streamydb.pipeline`: run the pipeline from the command line or under `spark-submit`.
+"""`python -m streamydb.pipeline`: run the pipeline from the command line or under
+`spark-submit`.
 """
 
 from __future__ import annotations
@@ -49,10 +50,20 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     store = given.checkpoint if "://" in given.checkpoint else None
     checkpoint = _copy_of(store, local) if store else Path(given.checkpoint)
     return PipelineConfig(
-        settings, checkpoint.resolve(), master, local, given.status_file, given.plan_limit,
-        spark_conf, name, given.standby,
+        settings,
+        checkpoint.resolve(),
+        master,
+        local,
+        given.status_file,
+        given.plan_limit,
+        spark_conf,
+        name,
+        given.standby,
         tuple(path.resolve() for path in given.modules or known),
-        given.from_state, store, gears=settings.gear == "both", small=given.small,
+        given.from_state,
+        store,
+        gears=settings.gear == "both",
+        small=given.small,
     )
 
 
@@ -74,12 +85,10 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--shards", type=int, help="slices of the keys; `streamydb resize` changes them")
     add("--partitions", type=int, help="of the log when the database was created [as it is now]")
     add("--grouping", choices=("planner", "single"))
+    add("--constraints", action="store_true", default=None, help=argparse.SUPPRESS)
     add(
-        "--constraints", action="store_true", default=None,
-        help=argparse.SUPPRESS,
-    )
-    add(
-        "--gear", choices=("micro-batch", "both"),
+        "--gear",
+        choices=("micro-batch", "both"),
         help="both: a real-time query answers while little comes (one shard, one partition)",
     )
     add("--standby", action="store_true", help="follow silently, take over when needed")
@@ -87,27 +96,35 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--digest-interval", type=int, help="transactions from digest to digest, fixed for good")
     add("--id-window", type=int, help="seqs an id is remembered for")
     add(
-        "--max-offsets", type=int, dest="max_offsets_per_trigger",
+        "--max-offsets",
+        type=int,
+        dest="max_offsets_per_trigger",
         help="most transactions read per micro-batch",
     )
     add(
-        "--plan-limit", type=_plan_limit, default=PLAN_RECORDS_MAX,
+        "--plan-limit",
+        type=_plan_limit,
+        default=PLAN_RECORDS_MAX,
         help="most transactions in one plan",
     )
     add(
-        "--from-state", type=Path, metavar="FOLDER",
+        "--from-state",
+        type=Path,
+        metavar="FOLDER",
         help="a backup (or a state of one) that a new checkpoint begins with, not the whole log",
     )
     add("--local", type=Path, help="folder of the executors' caches, on a local disk")
     add("--status-file", type=Path, help="file that tells how the pipeline is")
     add("--metrics-port", type=int, help="serve Prometheus metrics here, on STREAMYDB_METRICS_HOST")
     add(
-        "--procedures", type=Path, action="append", dest="modules", metavar="FOLDER",
+        "--procedures",
+        type=Path,
+        action="append",
+        dest="modules",
+        metavar="FOLDER",
         help="folder (or file) with modules of stored procedures, the same on every executor",
     )
-    add(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
-    )
+    add("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
     add("--small", action="store_true", help="take little memory, and do less at a time")
     add("--log-level", default="INFO")
     return parser

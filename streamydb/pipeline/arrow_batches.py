@@ -70,7 +70,12 @@ def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
     names = TopicNames(config.database)
     feedback = names.feedback_of(config.name)
     topics = (
-        names.results, names.changes, feedback, names.deadletters, names.digests, names.streams,
+        names.results,
+        names.changes,
+        feedback,
+        names.deadletters,
+        names.digests,
+        names.streams,
         names.transactions,
     )
     n = len(checks.paired(records).values)

@@ -291,11 +291,13 @@ class StoreCheckpoint:
 
     def _push(self) -> None:
         changed = [
-            path.relative_to(self._copy).as_posix() for path in sorted(self._copy.rglob("*"))
+            path.relative_to(self._copy).as_posix()
+            for path in sorted(self._copy.rglob("*"))
             if path.is_file()
         ]
         changed = [
-            name for name in changed
+            name
+            for name in changed
             if not name.startswith(f"{_QUERY}/") and self._same.get(name) != self._stamp(name)
         ]
         last = f"{START}/{_LAST}"

@@ -19,14 +19,9 @@ _GONE: Final = (
     "were deleted before the pipeline had read them; nothing is skipped "
     f"({_RUNBOOK}, 'Records of the log are gone')"
 )
-_ROOM: Final = (
-    f"make room and start again, nothing has to be repaired ({_RUNBOOK}, 'A full disk')"
-)
+_ROOM: Final = f"make room and start again, nothing has to be repaired ({_RUNBOOK}, 'A full disk')"
 _KNOWN: Final = (
-    (
-        re.compile(r"Checksum error: file:(\S+)"),
-        "the checkpoint file {0} is damaged; " + REBUILD,
-    ),
+    (re.compile(r"Checksum error: file:(\S+)"), "the checkpoint file {0} is damaged; " + REBUILD),
     (
         re.compile(r"state file of file:(\S+) does not exist"),
         "the checkpoint file {0} is missing; " + REBUILD,
@@ -62,10 +57,7 @@ _KNOWN: Final = (
         re.compile(r"CANNOT_LOAD_STATE_STORE"),
         "the state in the checkpoint cannot be read; " + REBUILD,
     ),
-    (
-        re.compile(r"data may have been lost|data aged out"),
-        "records of the log " + _GONE,
-    ),
+    (re.compile(r"data may have been lost|data aged out"), "records of the log " + _GONE),
 )
 
 

@@ -52,7 +52,10 @@ class FeedbackKeeper(Background):
     """
 
     def __init__(
-        self, connection: Mapping[str, str], topic: str, checkpoint: Path,
+        self,
+        connection: Mapping[str, str],
+        topic: str,
+        checkpoint: Path,
         pull: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing runs yet."""

@@ -33,8 +33,12 @@ _BINDING: Final = ("partitions", "id_window", "digest_interval")
 
 
 def founded(
-    settings: Settings, checkpoint: Path, known_log: str, log_topic: TopicDescription,
-    results: TopicDescription, changes: Mapping[str, int],
+    settings: Settings,
+    checkpoint: Path,
+    known_log: str,
+    log_topic: TopicDescription,
+    results: TopicDescription,
+    changes: Mapping[str, int],
 ) -> tuple[Settings, Begins]:
     """Return the settings, completed by the founding facts, and where rules begin in the log.
 
@@ -145,8 +149,7 @@ def _of_config(known_log: str, config: ShardConfig) -> Founding:
 
 
 def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[Founding]:
-    """Yield the settings that pipelines over the log have announced and Kafka still keeps.
-    """
+    """Yield the settings that pipelines over the log have announced and Kafka still keeps."""
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
             for each in reader.whole():

@@ -39,7 +39,10 @@ class GrowthWatch(Background):
     """
 
     def __init__(
-        self, connection: Mapping[str, str], topic: str, known: tuple[str, int],
+        self,
+        connection: Mapping[str, str],
+        topic: str,
+        known: tuple[str, int],
         made_anew: Callable[[str], str],
     ) -> None:
         """Nothing runs yet."""

@@ -140,9 +140,15 @@ class Parser:
         values = ragged(log.column(4))
         config = self._config
         yield from parse_transactions(
-            partitions, offsets, append_ms, values, config.shards,
-            whole=config.grouping == "single", constraints=config.constraints,
-            rulings=self._rulings, hashes=self._spool.folder is not None,
+            partitions,
+            offsets,
+            append_ms,
+            values,
+            config.shards,
+            whole=config.grouping == "single",
+            constraints=config.constraints,
+            rulings=self._rulings,
+            hashes=self._spool.folder is not None,
         )
 
 
@@ -204,8 +210,15 @@ class ShardStep:
     """The sorter and the key processor of one shard; see `stateful.Stateful`."""
 
     def __init__(
-        self, config: ShardConfig, local: str, life: Life, starter: Starter | None = None,
-        ends: Mapping[int, LogEnd] | None = None, spool: Spool = NO_SPOOL, *, at_once: bool = False,
+        self,
+        config: ShardConfig,
+        local: str,
+        life: Life,
+        starter: Starter | None = None,
+        ends: Mapping[int, LogEnd] | None = None,
+        spool: Spool = NO_SPOOL,
+        *,
+        at_once: bool = False,
     ) -> None:
         """Keep caches under the folder ``local``.
 
@@ -237,8 +250,11 @@ class ShardStep:
             own = config, number, blobs, LmdbValues(folder), tables, self._life
             for emitted in self._steps(own, blocks):
                 yield Row(
-                    token=routes[emitted.proc], dest=emitted.proc, seq=emitted.seq,
-                    block=writer.put(emitted.message.pieces()), ignored=emitted.ignored,
+                    token=routes[emitted.proc],
+                    dest=emitted.proc,
+                    seq=emitted.seq,
+                    block=writer.put(emitted.message.pieces()),
+                    ignored=emitted.ignored,
                     resolves=emitted.resolves or None,
                 )
         if self._at_once:
@@ -246,7 +262,8 @@ class ShardStep:
             yield Row(token=token, dest=_END, seq=0, block=b"", ignored=0, resolves=None)
 
     def _steps(
-        self, own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
+        self,
+        own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
         blocks: Iterable[bytes],
     ) -> Iterator[Emitted[ToExecutor]] | Iterator[Emitted[ToGatherer]]:
         """Return the step of the shard, which is made of its ``own`` things."""
@@ -263,8 +280,12 @@ class GatherStep:
     """One executing partition of `grouping=single`; gives blocks of records."""
 
     def __init__(
-        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS, spool: Spool = NO_SPOOL,
+        self,
+        config: ShardConfig,
+        changes_partitions: int,
+        modules: Modules = NO_MODULES,
+        rulings: Rulings = NO_RULINGS,
+        spool: Spool = NO_SPOOL,
     ) -> None:
         """Execute for ``config``; resolved records go to every one of ``changes_partitions``.
 
@@ -284,9 +305,7 @@ class GatherStep:
         config = self._config
         number = tokens(config.shards).index(token)
         blobs, partitions = SparkBlobs(state), self._changes_partitions
-        gatherer = Gatherer(
-            config, number, blobs, partitions, self._modules, self._rulings
-        )
+        gatherer = Gatherer(config, number, blobs, partitions, self._modules, self._rulings)
         blocks = checks.blocks_for(number, rows, self._spool)
         for records in gatherer.step(TO_GATHERER.each(blocks)):
             yield Row(token=token, dest=number, seq=0, block=output_block(records))
@@ -300,8 +319,12 @@ class Executor:
     """
 
     def __init__(
-        self, config: ShardConfig, changes_partitions: int, modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS, spool: Spool = NO_SPOOL,
+        self,
+        config: ShardConfig,
+        changes_partitions: int,
+        modules: Modules = NO_MODULES,
+        rulings: Rulings = NO_RULINGS,
+        spool: Spool = NO_SPOOL,
     ) -> None:
         """As `GatherStep`."""
         self._config = config
@@ -339,7 +362,11 @@ class ExchangingExecutor:
     """
 
     def __init__(
-        self, config: ShardConfig, changes_partitions: int, modules: Modules, rulings: Rulings,
+        self,
+        config: ShardConfig,
+        changes_partitions: int,
+        modules: Modules,
+        rulings: Rulings,
         spool: Spool,
     ) -> None:
         """As `GatherStep`; ``spool`` has a folder."""
@@ -390,9 +417,7 @@ class ExchangingExecutor:
                 break
         return own
 
-    def _divided(
-        self, items: Iterable[Output], number: int
-    ) -> tuple[list[Output], Given]:
+    def _divided(self, items: Iterable[Output], number: int) -> tuple[list[Output], Given]:
         """Return the items that this task formats, and those that others do.
 
         Those that need no formatting stay.

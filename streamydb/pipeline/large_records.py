@@ -152,9 +152,7 @@ def _next_records(
     with TopicReader(connection, topic) as reader:
         spans = reader.spans()
         starts = {number: max(span.low, read.get(number, 0)) for number, span in spans.items()}
-        ends = {
-            number: min(span.high, starts[number] + most) for number, span in spans.items()
-        }
+        ends = {number: min(span.high, starts[number] + most) for number, span in spans.items()}
         reader.assign(starts)
         for batch in reader.until(ends):
             yield from batch

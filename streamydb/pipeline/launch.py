@@ -42,7 +42,9 @@ class SparkLaunch:
     """
 
     def __init__(
-        self, make: Callable[[], SparkSession], abandon: Callable[[], None],
+        self,
+        make: Callable[[], SparkSession],
+        abandon: Callable[[], None],
         daemon: EarlyDaemon | None = None,
     ) -> None:
         """Begin."""
@@ -64,7 +66,8 @@ class SparkLaunch:
         raise self._made or RuntimeError("there is no session")
 
     def compile(self) -> None:
-        """Compile every kernel, unless the workers' daemon does: before workers do it all at once.
+        """Compile every kernel, unless the workers' daemon does:
+        before workers do it all at once.
         """
         log.info("compiling kernels (cached after the first time)")
         if self._daemon is None:

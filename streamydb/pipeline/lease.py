@@ -106,7 +106,10 @@ class StoreLease:
     """
 
     def __init__(
-        self, objects: Objects, url: str, stopped: Callable[[float], bool],
+        self,
+        objects: Objects,
+        url: str,
+        stopped: Callable[[float], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is taken yet."""
@@ -194,7 +197,9 @@ class StoreLease:
             if not waits:
                 log.info(
                     "the lease of %s is that of %s: waiting %.0f s whether it is renewed",
-                    self.url, said.holder, EXPIRES_S,
+                    self.url,
+                    said.holder,
+                    EXPIRES_S,
                 )
                 waits = True
             if self._stopped(_LOOK_S):

@@ -113,7 +113,8 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     jvm = Jvm()
     with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
         patience = Patience(
-            ending.requested.wait, lambda why: status.update(waiting=why),
+            ending.requested.wait,
+            lambda why: status.update(waiting=why),
             config.settings.bootstrap_servers,
         )
         parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience, AdaptiveSettings())
@@ -167,7 +168,10 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     heap = IdleHeap(spark_heap())
     spark.streams.addListener(
         ProgressListener(
-            parts.status, parts.metrics, coordinator.note, announcer.announce,
+            parts.status,
+            parts.metrics,
+            coordinator.note,
+            announcer.announce,
             (parts.adaptive.note, heap.note),
         )
     )
@@ -233,9 +237,7 @@ def _find(config: PipelineConfig) -> _Found:
     if shards is None:
         settings = settings.model_copy(update={"shards": topics[names.feedback].partitions})
     results, changes = topics[names.results], changes_begun(client, settings.database)
-    settings, begins = founded(
-        settings, config.checkpoint, known_log, log_topic, results, changes
-    )
+    settings, begins = founded(settings, config.checkpoint, known_log, log_topic, results, changes)
     config = replace(config, settings=settings)
     database = recorded_config(config.checkpoint, settings, settings.partitions, config.name)
     require_same_log(config.checkpoint, known_log)
@@ -246,7 +248,10 @@ def _find(config: PipelineConfig) -> _Found:
         require_same_history(client, settings.database)
     begins_after = 0 if start is None else start.seq
     require_same_changes(
-        config.checkpoint, changes_id, names.changes, begins_after,
+        config.checkpoint,
+        changes_id,
+        names.changes,
+        begins_after,
         partial(written_until, client, settings.database),
     )
     if start is not None:
@@ -300,8 +305,12 @@ def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
 
 
 def _start(
-    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator,
-    checkpoint: Checkpoint, number: int,
+    parts: Parts,
+    found: _Found,
+    spark: SparkSession,
+    coordinator: Coordinator,
+    checkpoint: Checkpoint,
+    number: int,
 ) -> RunningQuery:
     """Start the query with all rulings there are; ``number``: 0 for the first one."""
     config = found.config
@@ -329,14 +338,15 @@ def _changes(found: _Found) -> TopicDescription:
 def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
     changes = _changes(found)
     return GrowthWatch(
-        found.config.settings.client_config(), changes.name, (found.changes_id, changes.partitions),
+        found.config.settings.client_config(),
+        changes.name,
+        (found.changes_id, changes.partitions),
         partial(_made_anew, found, coordinator),
     )
 
 
 def _gear(
-    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator,
-    obstacle: str | None,
+    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, obstacle: str | None
 ) -> RealTimeGear | None:
     """Return a real-time gear beside the query, unless there is an ``obstacle``."""
     config, database, said = found.config, found.database, parts.status.status
@@ -354,12 +364,16 @@ def _gear(
         return None
     settings, names = config.settings, TopicNames(database.database)
     start = GearStart(
-        config, database, found.log_id,
+        config,
+        database,
+        found.log_id,
         RulingTopic(settings.client_config(), database.database, found.log_id, found.begins),
-        Packing(real_time_session(spark)), _changes(found).partitions, output_topics(names),
+        Packing(real_time_session(spark)),
+        _changes(found).partitions,
+        output_topics(names),
     )
     return RealTimeGear(
-        start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested,
+        start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested
     )
 
 
@@ -401,7 +415,10 @@ def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinat
     """
     config, database = found.config, found.database
     member = Member(
-        found.log_id, database.incarnation, config.name, standby=config.standby,
+        found.log_id,
+        database.incarnation,
+        config.name,
+        standby=config.standby,
         terms=database.terms,
     )
     feedback = TopicNames(database.database).feedback_of(database.name)

@@ -27,8 +27,11 @@ _STATE: Final = "the state that it begins with"
 
 
 def resume(
-    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path,
-    start: Beginning | None, store: str | None = None,
+    connection: Mapping[str, str],
+    database: ShardConfig,
+    checkpoint: Path,
+    start: Beginning | None,
+    store: str | None = None,
 ) -> dict[int, LogEnd]:
     """Make a checkpoint whole, compare it with the topics, and return what the shards are to
     verify.
@@ -54,8 +57,11 @@ def resume(
 
 
 def _resume(
-    connection: Mapping[str, str], database: ShardConfig, checkpoint: Path,
-    start: Beginning | None, store: str | None,
+    connection: Mapping[str, str],
+    database: ShardConfig,
+    checkpoint: Path,
+    start: Beginning | None,
+    store: str | None,
 ) -> dict[int, LogEnd]:
     names = TopicNames(database.database)
     operators = 2 if database.grouping == "single" else 1
@@ -73,7 +79,9 @@ def _resume(
             "files of the checkpoint are damaged, or of a batch that does not count (%s): set "
             "aside; it goes on after batch %d, and what %d batches wrote is written again, the "
             "same",
-            ", ".join(found.moved[:5]), found.batch, found.again,
+            ", ".join(found.moved[:5]),
+            found.batch,
+            found.again,
         )
     done = offsets_of(checkpoint, found.batch) or {**begins_of(checkpoint), topic: begins}
     begun = offsets_of(checkpoint, found.batch + 1)
@@ -130,7 +138,8 @@ def log_ends(
                 if starts.get(partition) == 0 and partition not in found:
                     found[partition] = LogEnd(end, -1, -1, "")
             wanted = {
-                q: end for q, end in wanted.items()
+                q: end
+                for q, end in wanted.items()
                 if q in starts and q not in found and starts[q] > lows[q]
             }
             back *= 4
@@ -209,7 +218,10 @@ def _has_lost(
 
 
 def _require_log(
-    connection: Mapping[str, str], topic: str, done: Mapping[int, int], begun: Mapping[int, int],
+    connection: Mapping[str, str],
+    topic: str,
+    done: Mapping[int, int],
+    begun: Mapping[int, int],
     who: str = "this checkpoint",
 ) -> None:
     """Refuse a log that was trimmed behind what is needed, or that ends before it."""

@@ -51,7 +51,10 @@ class StatusWriter:
         self._lock = threading.Lock()
         self._unwritten = False
         self.status = PipelineStatus(
-            state="starting", pid=os.getpid(), database=database, started_ms=_now_ms(),
+            state="starting",
+            pid=os.getpid(),
+            database=database,
+            started_ms=_now_ms(),
             since_boot=birth_of(os.getpid()).since_boot,
         )
 
@@ -88,29 +91,29 @@ class GearMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register in the pipeline's registry."""
-        self.leads = Gauge(
-            "streamydb_gear", "1: this gear leads", ["gear"], registry=registry
-        )
+        self.leads = Gauge("streamydb_gear", "1: this gear leads", ["gear"], registry=registry)
         self.available = Gauge(
-            "streamydb_gear_available", "1: this pipeline has a real-time gear",
-            registry=registry,
+            "streamydb_gear_available", "1: this pipeline has a real-time gear", registry=registry
         )
         self.behind = Gauge(
             "streamydb_gear_behind_seqs",
             "Seqs that this gear lacks of what the other one has executed; NaN: unknown",
-            ["gear"], registry=registry,
+            ["gear"],
+            registry=registry,
         )
         self.behind_records = Gauge(
             "streamydb_gear_behind_records",
             "Log records that the other gear has read and this one has not; NaN: unknown",
-            ["gear"], registry=registry,
-        )
-        self.shifts = Counter(
-            "streamydb_gear_shifts", "How often the lead went to the other gear",
+            ["gear"],
             registry=registry,
         )
+        self.shifts = Counter(
+            "streamydb_gear_shifts", "How often the lead went to the other gear", registry=registry
+        )
         self.ended = Counter(
-            "streamydb_gear_ended", "How often the real-time gear has ended, and why", ["reason"],
+            "streamydb_gear_ended",
+            "How often the real-time gear has ended, and why",
+            ["reason"],
             registry=registry,
         )
 
@@ -145,7 +148,8 @@ class PipelineMetrics:
             "streamydb_ready", "1: it writes, or could take over at once", registry=self.registry
         )
         self.behind = Gauge(
-            "streamydb_behind_records", "Seqs that it lacks of what is resolved; NaN: unknown",
+            "streamydb_behind_records",
+            "Seqs that it lacks of what is resolved; NaN: unknown",
             registry=self.registry,
         )
         self.behind_s = Gauge(
@@ -167,7 +171,9 @@ class ProgressListener(StreamingQueryListener):
     """Spark's progress events, told to people and programs."""
 
     def __init__(
-        self, status: StatusWriter, metrics: PipelineMetrics,
+        self,
+        status: StatusWriter,
+        metrics: PipelineMetrics,
         note_position: Callable[[PipelinePosition], None] = lambda _: None,
         announce: Callable[[str | None], None] = lambda _: None,
         note_sizes: Iterable[Callable[[BatchSize], None]] = (),
@@ -244,7 +250,12 @@ class ProgressListener(StreamingQueryListener):
         )
         log.info(
             "batch %d: %d records in %d ms, seq %d, resolved %d, lag %d %s",
-            progress["batchId"], rows, batch_ms, seq, resolved, lag,
+            progress["batchId"],
+            rows,
+            batch_ms,
+            seq,
+            resolved,
+            lag,
             _durations(progress),
         )
 

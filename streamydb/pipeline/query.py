@@ -78,8 +78,12 @@ _SINK_OPTIONS: Final = {
 
 
 def build_query(
-    spark: SparkSession, config: PipelineConfig, database: ShardConfig, changes_partitions: int,
-    start: Beginning | None = None, ends: Mapping[int, LogEnd] | None = None,
+    spark: SparkSession,
+    config: PipelineConfig,
+    database: ShardConfig,
+    changes_partitions: int,
+    start: Beginning | None = None,
+    ends: Mapping[int, LogEnd] | None = None,
     rulings: Rulings = NO_RULINGS,
 ) -> DataStreamWriter:
     """Assemble the query of ``database``; the caller starts it.
@@ -101,9 +105,7 @@ def build_query(
         spool.folder is not None and database.grouping == "planner"
         and 1 < shards <= task_slots(spark)
     )  # fmt: skip
-    step = hosts.ShardStep(
-        database, str(config.local), life, starter, ends, spool, at_once=at_once
-    )
+    step = hosts.ShardStep(database, str(config.local), life, starter, ends, spool, at_once=at_once)
 
     blocks = _input(spark, config, database, start)
     blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
@@ -111,8 +113,11 @@ def build_query(
         Stateful(step), hosts.GRANT_SCHEMA, outputMode="Append", timeMode="None"
     )
     grants = grants.observe(
-        "progress", f.max("seq").alias("seq"), (-f.min("seq")).alias("resolved"),
-        f.max("ignored").alias("ignored"), f.max("resolves").alias("resolves"),
+        "progress",
+        f.max("seq").alias("seq"),
+        (-f.min("seq")).alias("resolved"),
+        f.max("ignored").alias("ignored"),
+        f.max("resolves").alias("resolves"),
     )
     if database.grouping == "single":
         gather = hosts.GatherStep(database, changes_partitions, modules, rulings, spool)
@@ -123,18 +128,12 @@ def build_query(
     elif shards == 1:
         records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
     elif at_once:
-        exchanging = hosts.ExchangingExecutor(
-            database, changes_partitions, modules, rulings, spool
-        )
+        exchanging = hosts.ExchangingExecutor(database, changes_partitions, modules, rulings, spool)
         records = grants.mapInArrow(exchanging.__call__, hosts.RECORD_SCHEMA)
     else:
-        outputs = grants.repartition("token").mapInArrow(
-            executor.__call__, hosts.OUTPUT_SCHEMA
-        )
+        outputs = grants.repartition("token").mapInArrow(executor.__call__, hosts.OUTPUT_SCHEMA)
         outputs = outputs.observe("executing", f.sum("cpu_us").alias("cpu_us"))
-        records = outputs.repartition("token").mapInArrow(
-            explode.__call__, hosts.RECORD_SCHEMA
-        )
+        records = outputs.repartition("token").mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     return _to_kafka(records, config)
 
 
@@ -182,9 +181,7 @@ def _source(
     spark: SparkSession, config: PipelineConfig, topic: str, options: dict[str, str]
 ) -> DataFrame:
     reader = spark.readStream.format("kafka").option("subscribe", topic)
-    for name, value in {
-        **config.settings.spark_options(), **_SOURCE_OPTIONS, **options
-    }.items():
+    for name, value in {**config.settings.spark_options(), **_SOURCE_OPTIONS, **options}.items():
         reader = reader.option(name, value)
     return reader.load()
 

@@ -1,4 +1,5 @@
-"""The facts that a checkpoint records: the database's configuration, and the topics it belongs to.
+"""The facts that a checkpoint records: the database's configuration,
+and the topics it belongs to.
 """
 
 from __future__ import annotations
@@ -42,8 +43,14 @@ def recorded_config(
     """
     path = checkpoint / _RECORD
     given = ShardConfig(
-        settings.database, uuid.uuid4().hex, settings.shards, partitions, settings.id_window,
-        settings.grouping, digest_interval=settings.digest_interval, name=name,
+        settings.database,
+        uuid.uuid4().hex,
+        settings.shards,
+        partitions,
+        settings.id_window,
+        settings.grouping,
+        digest_interval=settings.digest_interval,
+        name=name,
         constraints=settings.constraints,
     )
     recorded = read_record(checkpoint)
@@ -105,8 +112,7 @@ def require_same_log(checkpoint: Path, log: str) -> None:
 
 
 def require_same_changes(
-    checkpoint: Path, known: str, topic: str, begins_after: int,
-    written: Callable[[], int | None],
+    checkpoint: Path, known: str, topic: str, begins_after: int, written: Callable[[], int | None]
 ) -> None:
     """Refuse changes that lack what is not written again; a new checkpoint notes whose they are.
 
@@ -194,7 +200,13 @@ def _refuse_drift(
     present one, and the log may have grown.
     """
     names = (
-        "database", "shards", "id_window", "grouping", "constraints", "digest_interval", "name"
+        "database",
+        "shards",
+        "id_window",
+        "grouping",
+        "constraints",
+        "digest_interval",
+        "name",
     )
     for name in (*names, "partitions") if partitions else names:
         old, new = getattr(recorded, name), getattr(given, name)

@@ -70,9 +70,13 @@ class PartReports:
         metrics.diverged.set(view.alarm is not None)
         follows = view.role == "following" and not leads
         self._status.update(  # after the metrics, as after a micro-batch
-            name=self._name or None, role="leading" if leads else view.role, epoch=view.epoch,
-            alarm=view.alarm, ready=view.ready if follows else None,
-            lag_ms=view.lag_ms if follows else None, behind=view.behind if follows else None,
+            name=self._name or None,
+            role="leading" if leads else view.role,
+            epoch=view.epoch,
+            alarm=view.alarm,
+            ready=view.ready if follows else None,
+            lag_ms=view.lag_ms if follows else None,
+            behind=view.behind if follows else None,
         )
 
 

@@ -48,9 +48,7 @@ class RestartedQuery:
 
     """
 
-    def __init__(
-        self, start: Callable[[int], RunningQuery], member: _Member, desk: Desk
-    ) -> None:
+    def __init__(self, start: Callable[[int], RunningQuery], member: _Member, desk: Desk) -> None:
         """Nothing runs yet; it is being started."""
         self._start = start
         self._member = member

@@ -28,9 +28,21 @@ from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
 
 __all__ = [
-    "DRIVER_OPTIONS", "GEAR_SLOTS", "LOCAL_DIR", "LOCAL_DIRS", "PIPELINED", "STORE_SETTINGS",
-    "SparkProcesses", "driver_options", "forget_defaults", "on_one_machine", "session",
-    "start_processes", "task_slots", "with_retries", "with_slots",
+    "DRIVER_OPTIONS",
+    "GEAR_SLOTS",
+    "LOCAL_DIR",
+    "LOCAL_DIRS",
+    "PIPELINED",
+    "STORE_SETTINGS",
+    "SparkProcesses",
+    "driver_options",
+    "forget_defaults",
+    "on_one_machine",
+    "session",
+    "start_processes",
+    "task_slots",
+    "with_retries",
+    "with_slots",
 ]
 
 log = logging.getLogger("streamydb.pipeline")
@@ -234,9 +246,7 @@ def _prepare_environment(master: str | None) -> None:
         os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))
 
 
-def _settings(
-    name: str, master: str | None, extra: Mapping[str, str] | None
-) -> dict[str, str]:
+def _settings(name: str, master: str | None, extra: Mapping[str, str] | None) -> dict[str, str]:
     """All that a session is to be given; `spark-submit` has given the rest."""
     ours = {}
     if master is not None:
@@ -245,7 +255,9 @@ def _settings(
 
 
 def session(
-    name: str, master: str | None, extra: Mapping[str, str] | None = None,
+    name: str,
+    master: str | None,
+    extra: Mapping[str, str] | None = None,
     jvm: EarlyJvm | None = None,
 ) -> SparkSession:
     """Get the session that `spark-submit` prepared, or make one with our defaults and jars.

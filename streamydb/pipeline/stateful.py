@@ -37,7 +37,10 @@ class Stateful(StatefulProcessor):
         self._state = handle.getMapState("blobs", _BLOB_NAME, _BLOB)
 
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803, ARG002
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803, ARG002
     ) -> Iterator[Row]:
         """Run one step; ``key`` is the shard's token."""
         step: Step = pickle.loads(self._packed)  # noqa: S301 - the driver has packed it

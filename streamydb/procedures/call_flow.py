@@ -122,7 +122,10 @@ class Flow:
         return returned
 
     def finish(
-        self, machine: Machine, host: _Host, place: tuple[int, int, str],
+        self,
+        machine: Machine,
+        host: _Host,
+        place: tuple[int, int, str],
         writes: dict[str, bytes | None],
     ) -> Outputs:
         """Put windows and counts into ``writes``; what goes out. A stop of the meter may end it."""
@@ -167,8 +170,12 @@ def text_of(abort: BaseException) -> str:
 
 
 def keys_of(
-    module: Module, namespace: Mapping[str, Any], name: str, args: Mapping[str, Any],
-    *, follow_up: bool = False,
+    module: Module,
+    namespace: Mapping[str, Any],
+    name: str,
+    args: Mapping[str, Any],
+    *,
+    follow_up: bool = False,
 ) -> DeclaredKeys | None:
     """The keys of a call, reserved ones included; None without a key function.
 

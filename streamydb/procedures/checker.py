@@ -154,8 +154,11 @@ class _Checker:
     def run(self, tree: ast.Module) -> None:
         for statement in tree.body:
             self.module_level(statement)
-        self.bound = {node.id for node in ast.walk(tree)
-                      if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        self.bound = {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
         self.bound |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         self.bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         self.visit(tree, 0)
@@ -314,8 +317,8 @@ class _Checker:
         left = node.left
         for op, right in zip(node.ops, node.comparators, strict=True):
             if isinstance(op, ast.Is | ast.IsNot) and not any(
-                isinstance(side, ast.Constant) and (side.value is None or side.value is True
-                                                    or side.value is False)
+                isinstance(side, ast.Constant)
+                and (side.value is None or side.value is True or side.value is False)
                 for side in (left, right)
             ):
                 self.refuse(node, "`is` compares with None, True and False only; use ==")

@@ -64,8 +64,14 @@ class Called:
 
 
 def run(
-    module: Module, name: str, args: bytes, host: Host, place: Stamp,
-    batch: r.TakenBatch | None = None, *, steps: int = PROCEDURE_STEPS_MAX,
+    module: Module,
+    name: str,
+    args: bytes,
+    host: Host,
+    place: Stamp,
+    batch: r.TakenBatch | None = None,
+    *,
+    steps: int = PROCEDURE_STEPS_MAX,
 ) -> Called:
     """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object).
 
@@ -128,9 +134,7 @@ def _ended(
     return Called(code, cut_reason(reason))
 
 
-def declared_keys(
-    module: Module, name: str, args: Mapping[str, Any]
-) -> DeclaredKeys | None:
+def declared_keys(module: Module, name: str, args: Mapping[str, Any]) -> DeclaredKeys | None:
     """The keys and ranges that the procedure's key function gives; None without one.
 
     Raises:

@@ -15,13 +15,7 @@ from streamydb.errors import ConfigurationError, ModuleMissing
 from streamydb.limits import MODULE_BYTES_MAX, PROCEDURE_NAME_CHARACTERS_MAX
 from streamydb.local.file_lock import write_whole
 from streamydb.procedures.checker import Refusal
-from streamydb.procedures.modules import (
-    Module,
-    ModuleRefused,
-    compile_module,
-    hash_of,
-    missing,
-)
+from streamydb.procedures.modules import Module, ModuleRefused, compile_module, hash_of, missing
 
 __all__ = ["FolderModules", "Published", "file_name", "load_file", "publish", "published"]
 

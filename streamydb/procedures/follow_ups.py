@@ -137,8 +137,12 @@ KeysOf = Callable[[str, dict[str, Any]], DeclaredKeys]
 
 
 def outputs_of(
-    module: Module, emissions: list[Emission], place: tuple[int, int, str],
-    batch: r.TakenBatch | None, counts: FollowUpCounts, keys_of: KeysOf,
+    module: Module,
+    emissions: list[Emission],
+    place: tuple[int, int, str],
+    batch: r.TakenBatch | None,
+    counts: FollowUpCounts,
+    keys_of: KeysOf,
 ) -> Outputs:
     """The records of a call that emitted ``emissions`` at ``place`` (seq, ts_ms, id).
 
@@ -181,7 +185,11 @@ def _batches(module: Module, emissions: list[Emission]) -> list[tuple[str, str, 
 
 
 def _encoded(
-    module: Module, id_: str, target: str, values: list[bytes], told: dict[str, Any],
+    module: Module,
+    id_: str,
+    target: str,
+    values: list[bytes],
+    told: dict[str, Any],
     keys_of: KeysOf,
 ) -> bytes:
     """Encode a follow-up's record; refuse one that would not be a valid transaction."""

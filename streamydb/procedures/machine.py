@@ -388,7 +388,8 @@ class Machine(TextMeter):
         return call
 
     def spent(self, steps: int, unpacks: bool = False) -> bool:  # noqa: FBT001, FBT002
-        """So many steps, and those of unpacking a dict; true, so that it can stand in a condition.
+        """So many steps, and those of unpacking a dict; true,
+        so that it can stand in a condition.
         """
         self.left -= steps
         if self.left < 0:
@@ -426,9 +427,7 @@ class Machine(TextMeter):
     def _copied(self, kind: type, length: int) -> None:
         self.charge(length // (TEXT_PER_STEP if kind is str else ITEMS_PER_STEP) + 1)
 
-    def _bits(
-        self, operate: Callable[[Any, Any], Any], sign: str, left: Any, right: Any
-    ) -> Any:
+    def _bits(self, operate: Callable[[Any, Any], Any], sign: str, left: Any, right: Any) -> Any:
         if type(left) in (int, bool) and type(right) in (int, bool):
             return operate(left, right)
         return self._unfit(sign, left, right)

@@ -140,8 +140,21 @@ _TEXT: Final[dict[str, Method]] = {
     **{
         name: _cased(name)
         for name in (
-            "capitalize", "casefold", "isalnum", "isalpha", "isdecimal", "isdigit", "islower",
-            "isspace", "isupper", "lower", "lstrip", "rstrip", "strip", "title", "upper",
+            "capitalize",
+            "casefold",
+            "isalnum",
+            "isalpha",
+            "isdecimal",
+            "isdigit",
+            "islower",
+            "isspace",
+            "isupper",
+            "lower",
+            "lstrip",
+            "rstrip",
+            "strip",
+            "title",
+            "upper",
         )
     },
     **{name: _split(name) for name in ("rsplit", "split", "splitlines")},
@@ -309,8 +322,19 @@ METHODS: Final[dict[type, dict[str, Method]]] = {
     OrderedSet: {
         n: _set(n)
         for n in (
-            "add", "clear", "copy", "difference", "discard", "intersection", "isdisjoint",
-            "issubset", "issuperset", "remove", "symmetric_difference", "union", "update",
+            "add",
+            "clear",
+            "copy",
+            "difference",
+            "discard",
+            "intersection",
+            "isdisjoint",
+            "issubset",
+            "issuperset",
+            "remove",
+            "symmetric_difference",
+            "union",
+            "update",
         )
     },
     int: {"bit_length": _once(int, "bit_length")},

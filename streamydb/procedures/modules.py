@@ -194,9 +194,18 @@ def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Modu
     fixed |= {LIST: list} if LIST in loaded else {}
     fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
     return Module(
-        name, hash_of(text), code, procedures, keyed, fixed,
+        name,
+        hash_of(text),
+        code,
+        procedures,
+        keyed,
+        fixed,
         tuple(helper for helper in (*HELPERS, *QUICK) if f"__{helper}__" in loaded),
-        tuple(each for each in FUNCTIONS if each in loaded), imported, workspaces, graph, text,
+        tuple(each for each in FUNCTIONS if each in loaded),
+        imported,
+        workspaces,
+        graph,
+        text,
     )
 
 

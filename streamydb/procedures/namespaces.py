@@ -56,8 +56,17 @@ MATH: Final = Namespace(
         **{
             name: _math(getattr(math, name))
             for name in (
-                "ceil", "copysign", "fabs", "floor", "gcd", "isfinite", "isinf", "isnan", "isqrt",
-                "sqrt", "trunc",
+                "ceil",
+                "copysign",
+                "fabs",
+                "floor",
+                "gcd",
+                "isfinite",
+                "isinf",
+                "isnan",
+                "isqrt",
+                "sqrt",
+                "trunc",
             )
         },
         "inf": math.inf,

@@ -71,7 +71,8 @@ class TextMeter(Meter):
         return text
 
     def _spread(self, value: Any) -> int:
-        """The characters that the text of the value has at least; no integer is too long to show.
+        """The characters that the text of the value has at least;
+        no integer is too long to show.
         """
         if type(value) in (list, tuple, dict):
             pairs = [*value, *value.values()] if type(value) is dict else value

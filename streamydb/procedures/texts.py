@@ -69,7 +69,8 @@ def _later(characters: set[str]) -> set[str]:
 
 
 def _stand_ins(marks: set[str], pool: tuple[str, ...], taken: set[str]) -> dict[str, str]:
-    """Return a substitute for each of the ``marks``, which is not among those that are ``taken``.
+    """Return a substitute for each of the ``marks``, which is not among those that are
+    ``taken``.
     """
     found = sorted(marks.difference(pool))
     free = [each for each in pool if each not in taken]

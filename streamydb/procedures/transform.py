@@ -287,7 +287,8 @@ class _Rewriter(ast.NodeTransformer):
         return [one for each in made for one in (each if isinstance(each, list) else [each])]
 
     def side(self, op: ast.cmpop, node: ast.expr, *, searched: bool = False) -> ast.expr:
-        """Rewrite a side of a comparison; ``searched``: the one in which the other is looked for.
+        """Rewrite a side of a comparison; ``searched``:
+        the one in which the other is looked for.
         """
         del op
         return self.wrapped("searched" if searched else "compared", node)

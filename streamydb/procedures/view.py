@@ -198,7 +198,11 @@ def _scan(
 
 
 def _count(
-    _machine: Machine, view: ProcedureView, prefix: Any = None, *, start: Any = None,
+    _machine: Machine,
+    view: ProcedureView,
+    prefix: Any = None,
+    *,
+    start: Any = None,
     end: Any = None,
 ) -> int:
     return len(view.within(prefix, start, end))
@@ -294,9 +298,7 @@ def _append(
     view.update(r.Append(key, data, ttl))
 
 
-def _touch(
-    machine: Machine, view: ProcedureView, key: str, *, ttl_ms: Any = _NOT_GIVEN
-) -> None:
+def _touch(machine: Machine, view: ProcedureView, key: str, *, ttl_ms: Any = _NOT_GIVEN) -> None:
     if not view.host.expires:
         raise AttributeError("a ProcedureView has no method touch")
     machine.tick()
@@ -360,8 +362,13 @@ class Declared:
     """
 
     def __init__(
-        self, keys: Collection[str], reads: Collection[str], ranges: Collection[Range] = (),
-        *, expires: bool = True, weighs: bool = True,
+        self,
+        keys: Collection[str],
+        reads: Collection[str],
+        ranges: Collection[Range] = (),
+        *,
+        expires: bool = True,
+        weighs: bool = True,
     ) -> None:
         """It may write ``keys``, read both, and scan ``ranges``."""
         self.expires = expires

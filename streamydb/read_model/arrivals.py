@@ -60,9 +60,7 @@ def fresh(partitions: Ints, offsets: Ints, positions: Ints) -> Bytes:
 
 
 @kernel
-def parted(
-    rows: Ints, partitions: Ints, resolved: Ints, steps: Steps
-) -> tuple[Ints, Ints, Ints]:
+def parted(rows: Ints, partitions: Ints, resolved: Ints, steps: Steps) -> tuple[Ints, Ints, Ints]:
     """Part changes in those to store, with their partitions, and repeated ones.
 
     ``rows``: of each record, 0 where it is no change. ``resolved``: of each partition, before.

@@ -184,9 +184,7 @@ def _read(batch: StoreBatch, records: RecordColumns, database: str) -> None:
         others.read(i, records[i])
     places, packed = others.packed()
     rows[places] = packed
-    batch.rows, batch.partitions, batch.repeats = parted(
-        rows, partitions, resolved, others.steps()
-    )
+    batch.rows, batch.partitions, batch.repeats = parted(rows, partitions, resolved, others.steps())
     batch.buffers += [buffer]
     for number, part in parts.items():
         part.position = int(positions[number])

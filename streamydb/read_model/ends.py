@@ -78,8 +78,13 @@ class Ends:
             return self._least(parts, places, known, seq, pause)
 
     def _look(
-        self, parts: ShownParts, places: dict[int, int], wanted: list[int],
-        known: dict[int, _Earliest], seq: int, pause: Callable[[], object],
+        self,
+        parts: ShownParts,
+        places: dict[int, int],
+        wanted: list[int],
+        known: dict[int, _Earliest],
+        seq: int,
+        pause: Callable[[], object],
     ) -> None:
         """Look through some parts."""
         for start in range(0, len(wanted), _PARTS):
@@ -94,7 +99,11 @@ class Ends:
                 known[part] = _Earliest(end, row, seq)
 
     def _least(
-        self, parts: ShownParts, places: dict[int, int], known: dict[int, _Earliest], seq: int,
+        self,
+        parts: ShownParts,
+        places: dict[int, int],
+        known: dict[int, _Earliest],
+        seq: int,
         pause: Callable[[], object],
     ) -> int | None:
         """Return the earliest end of all parts; look again through those where it has gone."""

@@ -220,9 +220,7 @@ class Environment:
         with suppress(lmdb.NotFoundError):
             txn.drop(self._env.open_db(name.encode(), txn=txn, create=False))
 
-    def parts(
-        self, txn: lmdb.Transaction[memoryview], numbers: list[int]
-    ) -> list[tuple[int, int]]:
+    def parts(self, txn: lmdb.Transaction[memoryview], numbers: list[int]) -> list[tuple[int, int]]:
         """Address and length of stored parts, which stay there while the transaction is open.
 
         Raises:
@@ -309,8 +307,13 @@ def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environm
     """Open a file and its sub-databases; make what is missing if it is to be written."""
     try:
         env = lmdb.open(
-            str(folder), map_size=map_bytes, max_dbs=len(_TABLES) + 1, max_readers=READERS_MAX,
-            readonly=not write, create=write, readahead=False,
+            str(folder),
+            map_size=map_bytes,
+            max_dbs=len(_TABLES) + 1,
+            max_readers=READERS_MAX,
+            readonly=not write,
+            create=write,
+            readahead=False,
         )
         try:
             env.reader_check()

@@ -15,13 +15,7 @@ from streamydb.kafka.connection import is_transient
 from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.source import ChangesExpiredError, SourceError
 from streamydb.kafka.strangers import ChangeRecords
-from streamydb.read_model.core import (
-    PartitionProgress,
-    Retention,
-    StoreBatch,
-    TopicProgress,
-    plan,
-)
+from streamydb.read_model.core import PartitionProgress, Retention, StoreBatch, TopicProgress, plan
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.records.generation import FIRST
 
@@ -138,7 +132,8 @@ class Follower:
         return count
 
     def _read(self, progress: TopicProgress, timeout_s: float) -> tuple[StoreBatch, int]:
-        """Fetch what is there, as much as is committed at once; the writes, and how many records.
+        """Fetch what is there, as much as is committed at once; the writes,
+        and how many records.
         """
         batch, count = StoreBatch(progress), 0
         while count % BATCH_RECORDS_MAX == 0 and count < COMMIT_RECORDS_MAX:

@@ -62,9 +62,7 @@ def _rows(snapshot: Path | str, manifest: SnapshotManifest) -> Iterator[list[byt
 
     for batch in read_rows(snapshot, manifest):
         yield [
-            pack_row(
-                row.key, row.version, row.ts_ms, row.txn_id, row.value, row.expires_ms or 0
-            )
+            pack_row(row.key, row.version, row.ts_ms, row.txn_id, row.value, row.expires_ms or 0)
             for row in batch
         ]
 

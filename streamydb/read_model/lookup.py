@@ -195,7 +195,8 @@ def find_each(view: Ints, rows: Ints) -> Ints:
 
 @brief
 def gathered(
-    rows: Ints, keys: bool  # noqa: FBT001 - numba's arguments
+    rows: Ints,
+    keys: bool,  # noqa: FBT001 - numba's arguments
 ) -> tuple[Bytes, Ints, Ints]:
     """Keys, if wanted, and values of rows; of each where both end, its seq and timestamp; and ends.
 

@@ -241,9 +241,7 @@ def _close(out: int, starts: Ints, part: npt.NDArray[np.void], at: int) -> int:
 
 
 @kernel
-def written(
-    rows: Ints, part_bytes: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.void]]:
+def written(rows: Ints, part_bytes: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.void]]:
     """Sorted rows as parts of at most about so many bytes, all alike; and those parts."""
     size = 0
     for row in rows:

@@ -160,9 +160,7 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> tuple[Bytes, Ints]
     return buffer, rows
 
 
-def recognised(
-    keys: Ragged, values: Ragged, database: str
-) -> tuple[npt.NDArray[np.uint8], Ints]:
+def recognised(keys: Ragged, values: Ragged, database: str) -> tuple[npt.NDArray[np.uint8], Ints]:
     """A buffer of rows, and where each record's begins: an address, or `UNRECOGNISED`.
 
     Behind the last key, and behind the last value, lie `SPARE_BYTES`.

@@ -193,7 +193,8 @@ def row_bytes(row: int) -> int:
 
 @leaf
 def put_head(row: int, version: tuple[int, int, int], lengths: tuple[int, int, int]) -> None:
-    """Write a row's head and its end: seq, commit timestamp and end; lengths of value, key and id.
+    """Write a row's head and its end: seq, commit timestamp and end; lengths of value,
+    key and id.
     """
     seq, ts_ms, expires_ms = version
     value_bytes, key_bytes, id_bytes = lengths
@@ -241,8 +242,7 @@ def same_key(left: int, right: int) -> bool:
     """Return True if two rows are of one key."""
     length = key_bytes_of(left)
     return (
-        length == key_bytes_of(right)
-        and compare(key_of(left), length, key_of(right), length) == 0
+        length == key_bytes_of(right) and compare(key_of(left), length, key_of(right), length) == 0
     )
 
 

@@ -90,9 +90,7 @@ class Runs:
         found = [run[run["newest"] > seq] for run in self.runs]
         return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in found)])
 
-    def settle(
-        self, horizon: int, added_bytes: int, resolved: int, *, hurry: bool = False
-    ) -> bool:
+    def settle(self, horizon: int, added_bytes: int, resolved: int, *, hurry: bool = False) -> bool:
         """Merge what has to be merged, but not for too long; whether more is left.
 
         While there are few runs, it is left for later when records wait to be read, and when some

@@ -10,23 +10,8 @@ import numpy as np
 
 from streamydb.columns.addresses import start_of
 from streamydb.columns.jit import brief, leaf
-from streamydb.read_model.lookup import (
-    BEHIND_ALL,
-    DAMAGED,
-    NONE,
-    part_place,
-    place_of,
-    row_in,
-)
-from streamydb.read_model.rows import (
-    Ints,
-    compare,
-    deleted,
-    key_bytes_of,
-    key_of,
-    same_key,
-    seq_of,
-)
+from streamydb.read_model.lookup import BEHIND_ALL, DAMAGED, NONE, part_place, place_of, row_in
+from streamydb.read_model.rows import Ints, compare, deleted, key_bytes_of, key_of, same_key, seq_of
 
 __all__ = ["advanced", "begun", "filled", "heads_at"]
 
@@ -156,7 +141,11 @@ def heads_at(view: Ints, bounds: bytes, first_bytes: int, seq: int) -> tuple[Int
 
 @brief
 def advanced(
-    view: Ints, heads: Ints, bounds: bytes, lengths: tuple[int, int], out: Ints,
+    view: Ints,
+    heads: Ints,
+    bounds: bytes,
+    lengths: tuple[int, int],
+    out: Ints,
     step: tuple[int, int, int],
 ) -> tuple[int, bool]:
     """Go on with a scan; see `filled`.

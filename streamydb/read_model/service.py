@@ -58,9 +58,7 @@ def run(
     if compiles(warm_up):  # takes twenty seconds, the first time on a machine
         renew()
     with ReadModel.open(folder, settings.database, write=True) as model:
-        follower = Follower(
-            model, settings, retention_s=retention_s, retention_seqs=retention_seqs
-        )
+        follower = Follower(model, settings, retention_s=retention_s, retention_seqs=retention_seqs)
         end_metrics = serve(registry_of(model), settings)
         try:
             keep_all()

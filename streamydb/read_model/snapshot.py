@@ -21,14 +21,7 @@ from streamydb.read_model.json_entries import (
 )
 from streamydb.read_model.lookup import DAMAGED, NONE, find, found_many, gathered
 from streamydb.read_model.ports import JsonPage
-from streamydb.read_model.rows import (
-    DamagedError,
-    Ints,
-    key_bytes,
-    pack_seq,
-    row_named,
-    unpack_row,
-)
+from streamydb.read_model.rows import DamagedError, Ints, key_bytes, pack_seq, row_named, unpack_row
 from streamydb.read_model.scanning import advanced, heads_at
 from streamydb.read_model.times import commit_time
 
@@ -158,9 +151,7 @@ class Snapshot:
         texts = list(dict.fromkeys(map(key_bytes, keys)))
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
         self._id()
-        data, count = named_as_json(
-            self._view, b"".join(texts) + _SPARE, ends, self.seq, bytes_max
-        )
+        data, count = named_as_json(self._view, b"".join(texts) + _SPARE, ends, self.seq, bytes_max)
         if count == DAMAGED:
             raise self._store.damaged()
         return None if count == TOO_LARGE else data.tobytes()

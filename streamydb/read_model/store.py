@@ -238,7 +238,11 @@ class Store:
         return self.environment.write(lambda txn: self._apply(txn, batch, retention, hurry=hurry))
 
     def _apply(
-        self, txn: lmdb.Transaction[memoryview], batch: StoreBatch, retention: Retention, *,
+        self,
+        txn: lmdb.Transaction[memoryview],
+        batch: StoreBatch,
+        retention: Retention,
+        *,
         hurry: bool,
     ) -> bool:
         bounds = self.bounds(txn)

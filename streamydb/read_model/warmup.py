@@ -1,6 +1,6 @@
 """Compile all that follows and reads, in one process, so that others find it in the cache.
 
-    python -m streamydb.read_model.warmup
+python -m streamydb.read_model.warmup
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def warm_up() -> None:
     with TemporaryDirectory(prefix="streamydb-warm-up-") as home:
         folder = Path(home) / "read-model"
         with ReadModel.open(folder, _DATABASE, write=True) as model:
-            follower = Follower(
-                model, settings, retention_s=0, retention_seqs=1, source=_Changes()
-            )
+            follower = Follower(model, settings, retention_s=0, retention_seqs=1, source=_Changes())
             while model.latest().seq < _SEQS:
                 follower.step(0)
             with model.snapshot() as shown:

@@ -127,9 +127,7 @@ def connect_value(key: str, change: Change) -> bytes:
     return _VALUE_HEAD + _encode(envelope) + b"}"
 
 
-def _row(
-    key: str, value: msgspec.Raw, version: int | None, expires_ms: int | None
-) -> _Row | None:
+def _row(key: str, value: msgspec.Raw, version: int | None, expires_ms: int | None) -> _Row | None:
     text = bytes(value)
     return None if text == _NULL else _Row(key, text.decode(), version, expires_ms)
 

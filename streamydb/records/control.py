@@ -101,13 +101,15 @@ _GEAR: Final = "+"
 
 
 def gear_of(pipeline: str, start: str) -> str:
-    """Return the incarnation of a real-time gear of a pipeline; ``start``: no other start has it.
+    """Return the incarnation of a real-time gear of a pipeline;
+    ``start``: no other start has it.
     """
     return f"{pipeline}{_GEAR}{start}"
 
 
 def owner_of(pipeline: str) -> str:
-    """Return the incarnation of the pipeline that a real-time gear belongs to; of others, theirs.
+    """Return the incarnation of the pipeline that a real-time gear belongs to; of others,
+    theirs.
     """
     return pipeline.partition(_GEAR)[0]
 

@@ -191,9 +191,7 @@ def _canonicalise_rest(txn: Transaction, *, ranges: bool) -> bool:
 def _compares_range(check: Check) -> bool:
     """Return True if a check compares something of a range, and nothing of a key."""
     of_key = (check.version, check.eq, check.ne, check.lt, check.le, check.gt, check.ge)
-    of_range = (
-        check.exists, check.count, check.count_le, check.count_ge, check.version_le,
-    )
+    of_range = (check.exists, check.count, check.count_le, check.count_ge, check.version_le)
     if check.range is UNSET or not check.range.fits or check.key:
         return False
     return all(each is UNSET for each in of_key) and any(each is not UNSET for each in of_range)

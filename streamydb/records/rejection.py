@@ -48,9 +48,7 @@ _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
 
 
-def explain(
-    raw: bytes | None, *, ranges: bool = True, expiry: bool = True
-) -> Marker | Rejection:
+def explain(raw: bytes | None, *, ranges: bool = True, expiry: bool = True) -> Marker | Rejection:
     """The marker in a record, or the reason why the record is not a transaction. Never raises.
 
     ``ranges``, ``expiry``: as `decode` takes them.

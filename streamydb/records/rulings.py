@@ -281,6 +281,12 @@ def fault_of(ruling: Ruling) -> Fault:
 def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
     """The ruling on a fault."""
     return Ruling(
-        log=log, epoch=epoch, partition=fault.partition, offset=fault.offset, error=fault.error,
-        named=fault.named, counted=fault.counted, shown=fault.shown,
+        log=log,
+        epoch=epoch,
+        partition=fault.partition,
+        offset=fault.offset,
+        error=fault.error,
+        named=fault.named,
+        counted=fault.counted,
+        shown=fault.shown,
     )

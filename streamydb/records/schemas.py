@@ -52,10 +52,7 @@ _FAILED: Final = object_of(
     {"truncated": {"const": True}, "constraint": TEXT, "violated": TEXT, "count": COUNT},
 )
 _READ_RANGE: Final = object_of(
-    {
-        "range": RANGE,
-        "entries": array(object_of({"key": KEY, "value": NOT_NULL, "version": SEQ})),
-    }
+    {"range": RANGE, "entries": array(object_of({"key": KEY, "value": NOT_NULL, "version": SEQ}))}
 )
 
 
@@ -83,7 +80,7 @@ def _result() -> Schema:
             "reason": TEXT,
             "duplicate": object_of(
                 {"seq": SEQ, "ts_ms": TIME, "partition": COUNT, "offset": COUNT}
-            )
+            ),
         },
     )
     nothing_failed = {"maxItems": 0}
@@ -203,11 +200,7 @@ _TITLES: Final = {
 def schemas() -> dict[str, Schema]:
     """The schema of every record, by name."""
     return {
-        name: {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": title,
-            **make(),
-        }
+        name: {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **make()}
         for name, (make, title) in _TITLES.items()
     }
 

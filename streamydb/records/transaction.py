@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from streamydb.limits import (
-    ID_BYTES_MAX,
-    INTEGER_MAX,
-    INTEGER_MIN,
-    KEY_BYTES_MAX,
-    TTL_MS_MAX,
-)
-from streamydb.records.names import (
-    HASH,
-    NAME,
-    UNIQUE_PREFIX,
-)
+from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX, TTL_MS_MAX
+from streamydb.records.names import HASH, NAME, UNIQUE_PREFIX
 from streamydb.records.ranges import Bounds, Range, RangeRead
 
 if TYPE_CHECKING:
@@ -258,9 +248,7 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         """The different ranges that it names: checks, locks, reads, then those of its call; and
         whether their entries are read.
         """
-        found = {
-            check.range.bounds(): False for check in self.checks if check.range is not UNSET
-        }
+        found = {check.range.bounds(): False for check in self.checks if check.range is not UNSET}
         found.update({named.bounds(): False for named in self.lock_ranges})
         found.update({read.range.bounds(): True for read in self.reads if type(read) is RangeRead})
         if self.call is not UNSET:

@@ -21,10 +21,7 @@ from streamydb.records.schema_parts import (
     object_of,
 )
 
-_NUMBER: Final[Schema] = {
-    "description": "An integer of 64 bits or a double.",
-    "type": "number",
-}
+_NUMBER: Final[Schema] = {"description": "An integer of 64 bits or a double.", "type": "number"}
 _OPERAND: Final[Schema] = {"type": ["number", "string"]}
 
 _WRITTEN_KEY: Final[Schema] = {
@@ -35,7 +32,9 @@ _WRITTEN_KEY: Final[Schema] = {
 
 
 _TTL: Final[Schema] = {
-    "type": "integer", "minimum": 1, "maximum": limits.TTL_MS_MAX,
+    "type": "integer",
+    "minimum": 1,
+    "maximum": limits.TTL_MS_MAX,
     "description": "The key is absent from so long (ms) after the commit time on.",
 }
 
@@ -66,15 +65,23 @@ _OF_KEYS: Final[Schema] = {
     "ge": _OPERAND,
 }
 _OF_RANGES: Final[Schema] = {
-    "count": COUNT, "count_le": COUNT, "count_ge": COUNT, "version_le": COUNT
+    "count": COUNT,
+    "count_le": COUNT,
+    "count_ge": COUNT,
+    "version_le": COUNT,
 }
 _CHECK: Final[Schema] = {
     "type": "object",
     "properties": {
-        "key": KEY, "range": RANGE, "exists": {"type": "boolean"}, **_OF_KEYS, **_OF_RANGES
+        "key": KEY,
+        "range": RANGE,
+        "exists": {"type": "boolean"},
+        **_OF_KEYS,
+        **_OF_RANGES,
     },
     "dependentRequired": {
-        **{name: ["key"] for name in _OF_KEYS}, **{name: ["range"] for name in _OF_RANGES}
+        **{name: ["key"] for name in _OF_KEYS},
+        **{name: ["range"] for name in _OF_RANGES},
     },
     "not": {"required": ["key", "range"]},
     "minProperties": 2,
@@ -82,9 +89,7 @@ _CHECK: Final[Schema] = {
 }
 _READ: Final[Schema] = {"oneOf": [KEY, object_of({"range": RANGE})]}
 _LOCK: Final[Schema] = {
-    "oneOf": [
-        {**KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}, object_of({"range": RANGE}),
-    ]
+    "oneOf": [{**KEY, "pattern": f"^{re.escape(UNIQUE_PREFIX)}"}, object_of({"range": RANGE})]
 }
 _NAMED: Final[Schema] = {"type": "string", "pattern": f"^{NAME}$"}
 _BATCH: Final[Schema] = {

@@ -46,9 +46,7 @@ def require_order(seam: Seam, records: TimedRecords, after: int) -> None:
 
 
 @kernel
-def _conflict(
-    counts: Ints, keys: tuple[Ints, Bytes], proc: Ints, earlier: Ints, slots: int
-) -> int:
+def _conflict(counts: Ints, keys: tuple[Ints, Bytes], proc: Ints, earlier: Ints, slots: int) -> int:
     """Return where a transaction shares a written key, or an id, with one of another partition.
 
     Every writer puts down its partition, and everybody looks who was the last: no step depends on
@@ -106,9 +104,7 @@ def _require_slots(seam: Seam, records: TimedRecords, plan: Plan, procs: int) ->
     seam.require_none(found, _PLAN_FACTS, records=n, partitions=procs)
 
 
-def require_plan(
-    seam: Seam, records: TimedRecords, plan: Plan, earlier: Ints, procs: int
-) -> None:
+def require_plan(seam: Seam, records: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> None:
     """Require a plan of which no two partitions share a key that one of them writes, or an id."""
     _require_slots(seam, records, plan, procs)
     if procs == 1:

@@ -158,8 +158,7 @@ class KeyedEventTimeSorter:
         return covered
 
     def release(
-        self, limit: int, bytes_max: int = PLAN_BYTES_MAX,
-        fits: Callable[[TimedRecords], int] = len,
+        self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[TimedRecords], int] = len
     ) -> TimedRecords | None:
         """Return the next records of the total order.
 
@@ -204,7 +203,8 @@ class KeyedEventTimeSorter:
         return records
 
     def _advance(self, chunk: HeldChunk, table: TimedRecords, count: int) -> None:
-        """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been released.
+        """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been
+        released.
         """
         chunk.start += count
         if chunk.start == chunk.count:
@@ -223,9 +223,7 @@ class KeyedEventTimeSorter:
     def _chunk_fresh(self) -> None:
         """Divide this batch's records into chunks, not yet saved."""
         for table in self._fresh:
-            for start, end in chunk_bounds(
-                table.size, _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS
-            ):
+            for start, end in chunk_bounds(table.size, _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS):
                 part = table.part(start, end)
                 name = f"held/{self.state.next_blob}"
                 self.state.next_blob += 1

@@ -46,11 +46,7 @@ class LastPlan:
         if procs == 1 or (ranges is not None and len(ranges.rows)):
             return make(records, procs)
         read, kept = _read(records), self._kept
-        if (
-            kept is not None
-            and kept[:2] == (make, procs)
-            and all(map(_is_equal, kept[2], read))
-        ):
+        if kept is not None and kept[:2] == (make, procs) and all(map(_is_equal, kept[2], read)):
             return kept[3]
         planned = make(records, procs)
         self._kept = make, procs, read, planned

@@ -100,9 +100,7 @@ def ranges_of(released: TimedRecords, slot: Ints, first: Ints) -> PlanRanges | N
     interval = _intervals(
         keys.key.texts(), first, written, Ragged.of(cuts).texts(), np.cumsum(steps) > 0
     )
-    return PlanRanges(
-        occurrences, rows.read != 0, counts, list(numbers), runs, interval
-    )
+    return PlanRanges(occurrences, rows.read != 0, counts, list(numbers), runs, interval)
 
 
 class _Spans(NamedTuple):

@@ -100,9 +100,7 @@ def check(
 ) -> Column:
     """A condition on the state before; the transaction aborts if one does not hold."""
     there = None if exists is None else f.lit(exists)
-    return _object(
-        key=key, version=version, exists=there, eq=eq, ne=ne, lt=lt, le=le, gt=gt, ge=ge
-    )
+    return _object(key=key, version=version, exists=there, eq=eq, ne=ne, lt=lt, le=le, gt=gt, ge=ge)
 
 
 def json(text: Term) -> Column:

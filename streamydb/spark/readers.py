@@ -132,9 +132,7 @@ def events(
 ) -> DataFrame:
     """All records of the changes topic but tombstones, as `rows.EVENTS`."""
     topic = TopicNames(settings.database).changes
-    source = _source(
-        spark, settings, topic, options or {}, stream=stream, max_offsets=max_offsets
-    )
+    source = _source(spark, settings, topic, options or {}, stream=stream, max_offsets=max_offsets)
     taken = source.select("partition", "offset", "key", "value")
     return taken.mapInArrow(rows.events, rows.EVENTS)
 

@@ -69,9 +69,7 @@ class SeenRecords:
         self.topic = topic or known
         self.above: set[_Name] = set(names)
 
-    def fresh(
-        self, events: Iterable[tuple[int, int, str | None, bool]]
-    ) -> npt.NDArray[np.bool_]:
+    def fresh(self, events: Iterable[tuple[int, int, str | None, bool]]) -> npt.NDArray[np.bool_]:
         """Mark the events that are changes and come for the first time.
 
         Args:
@@ -88,7 +86,11 @@ class SeenRecords:
         return _KEYED + msgspec.msgpack.encode(names) if names else b""
 
     def _is_fresh(
-        self, seq: int, index: int, key: str | None, resolved: bool  # noqa: FBT001
+        self,
+        seq: int,
+        index: int,
+        key: str | None,
+        resolved: bool,  # noqa: FBT001
     ) -> bool:
         if resolved:
             if seq > self.resolved:

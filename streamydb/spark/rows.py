@@ -11,23 +11,9 @@ import pyarrow as pa
 from streamydb.backup.snapshots.digest import RowsDigest
 from streamydb.errors import RecordError
 from streamydb.kafka.strangers import ChangeRecords
-from streamydb.records import (
-    Change,
-    Duplicate,
-    Resolved,
-    Result,
-    decode_result,
-    is_strange_result,
-)
+from streamydb.records import Change, Duplicate, Resolved, Result, decode_result, is_strange_result
 
-__all__ = [
-    "DIGESTS",
-    "EVENTS",
-    "RESULTS",
-    "digests",
-    "events",
-    "results",
-]
+__all__ = ["DIGESTS", "EVENTS", "RESULTS", "digests", "events", "results"]
 
 EVENTS: Final = (
     "partition int, offset bigint, resolved boolean, key string, seq bigint, index bigint, "

@@ -37,9 +37,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     )
 
 
-def settings_of(
-    database: str | None, bootstrap: str | None, settings: Settings | None
-) -> Settings:
+def settings_of(database: str | None, bootstrap: str | None, settings: Settings | None) -> Settings:
     """The settings that are given, then those of the environment."""
     if settings is not None:
         return settings

@@ -181,9 +181,7 @@ def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | Non
         "endingOffsets": offsets_json(ends.topic, {n: s.high for n, s in ends.spans.items()}),
     }
     found = events(spark, settings, options)
-    seq = (
-        _seq_at(found, ends, at, manifest) if isinstance(at, dt.datetime) else _resolved(ends, at)
-    )
+    seq = _seq_at(found, ends, at, manifest) if isinstance(at, dt.datetime) else _resolved(ends, at)
     _require_after(manifest, base, seq)
     return _Cut(ends, found, manifest, None if base is None else uri_of(base), seq)
 

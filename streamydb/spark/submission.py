@@ -52,7 +52,8 @@ def transactions(
     id: Term | None = None,  # noqa: A002 - the field's own word
     name: str | None = None,
 ) -> DataFrame:
-    """Return what `submit` would write, to look at: id, payload, and code and meaning of bad rows.
+    """Return what `submit` would write, to look at: id, payload,
+    and code and meaning of bad rows.
     """
     made = _made(frame, (updates, checks, reads), id, name, None, None)
     return made.select("id", "payload").mapInArrow(payloads.check, payloads.CHECKED)
@@ -155,9 +156,7 @@ def _made(
         named = f.concat(f.lit(f"{name}:"), named)
     record_key = f.lit(None) if key is None else f.col(key) if isinstance(key, str) else key
     taken = frame.withColumns({"__id": named.cast("string"), "__key": record_key.cast("string")})
-    text = operations.transaction(
-        "__id", updates, checks=checks, reads=reads, deadline_ms=deadline
-    )
+    text = operations.transaction("__id", updates, checks=checks, reads=reads, deadline_ms=deadline)
     made = taken.select(
         f.col("__id").alias("id"), text.alias("payload"), f.col("__key").alias("key")
     )

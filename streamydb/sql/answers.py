@@ -43,9 +43,7 @@ class UnheldValueError(StreamyError):
         )
 
 
-def fetched(
-    done: duckdb.DuckDBPyConnection, rows_max: int | None = None
-) -> list[tuple[Any, ...]]:
+def fetched(done: duckdb.DuckDBPyConnection, rows_max: int | None = None) -> list[tuple[Any, ...]]:
     """The next rows of a result, or all.
 
     Raises:
@@ -59,9 +57,7 @@ def fetched(
         raise UnheldValueError(fault) from None
 
 
-def answer(
-    done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_max: int
-) -> bytes:
+def answer(done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_max: int) -> bytes:
     """The JSON of a result, read a few rows at a time.
 
     Raises:

@@ -27,7 +27,8 @@ _DATA: Final = re.compile(rb"^VmData:\s+(\d+) kB$", re.MULTILINE)
 
 
 class WithoutPandas(MetaPathFinder):
-    """Hides pandas: pyarrow and DuckDB load it where it is, which takes longer than all the rest.
+    """Hides pandas: pyarrow and DuckDB load it where it is,
+    which takes longer than all the rest.
     """
 
     def find_spec(self, name: str, *_: object) -> None:

@@ -94,9 +94,7 @@ class DialoguePool:
                 await asyncio.shield(end(oldest))
 
 
-async def _converse(
-    process: Process, job: Any, answer: Callable[[Any], Awaitable[Any]]
-) -> Any:
+async def _converse(process: Process, job: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process has no pipes")
     said = job

@@ -59,7 +59,8 @@ class Spare:
             raise
 
     def _usable(self) -> asyncio.Task[Process] | None:
-        """The process that is kept ready, or is being made; None: it has ended, or did not start.
+        """The process that is kept ready, or is being made; None: it has ended,
+        or did not start.
         """
         spare = self._spare
         if spare is None or not spare.done():

@@ -194,7 +194,7 @@ def _without_end(sql: str) -> str:
     """A statement without the semicolons at its end, and what stands behind them."""
     text, end = sql.encode(), len(sql.encode())
     for at, kind in reversed(duckdb.tokenize(sql)):
-        if text[at:at + 1] == b";" and kind == duckdb.token_type.operator:
+        if text[at : at + 1] == b";" and kind == duckdb.token_type.operator:
             end = at
         elif kind != duckdb.token_type.comment:
             break

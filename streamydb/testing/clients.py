@@ -59,7 +59,9 @@ class MemoryHost:
     """
 
     def __init__(
-        self, settings: FacadeSettings | None = None, tokens: Tokens | None = None,
+        self,
+        settings: FacadeSettings | None = None,
+        tokens: Tokens | None = None,
         database: MemoryDatabase | None = None,
     ) -> None:
         """Build the facade; it begins to serve with `with`."""

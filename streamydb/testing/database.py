@@ -97,8 +97,10 @@ class Database:
             started.push(self)
             self.broker.start()
             create(
-                self.settings.client_config(), self.name,
-                partitions=self.partitions, shards=self.shards,
+                self.settings.client_config(),
+                self.name,
+                partitions=self.partitions,
+                shards=self.shards,
             )
             self.start_pipeline()
             started.pop_all()
@@ -113,8 +115,11 @@ class Database:
     def beside(self, name: str, options: Sequence[str] = ("--standby",)) -> Iterator[Database]:
         """Run a second pipeline over the same log while the body runs; it may be killed, too."""
         other = Database(
-            self.folder, shards=self.shards, partitions=self.partitions,
-            options=[*self.options, "--name", name, *options], master=self.master,
+            self.folder,
+            shards=self.shards,
+            partitions=self.partitions,
+            options=[*self.options, "--name", name, *options],
+            master=self.master,
         )
         other.name, other.broker = self.name, self.broker
         other.place = DatabaseFolder(self.folder / name, self.name)
@@ -129,18 +134,37 @@ class Database:
     def settings(self) -> Settings:
         """Settings of clients of this database."""
         return Settings(
-            database=self.name, bootstrap=self.broker.bootstrap, home=self.folder / "home",
-            shards=self.shards, partitions=self.partitions,
+            database=self.name,
+            bootstrap=self.broker.bootstrap,
+            home=self.folder / "home",
+            shards=self.shards,
+            partitions=self.partitions,
         )
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
         """The pipeline's command line."""
         return [
-            sys.executable, "-m", "streamydb.pipeline", "--database", self.name,
-            "--bootstrap", self.broker.bootstrap, "--checkpoint", str(self.place.checkpoint),
-            "--status-file", str(self.place.status_file), "--shards", str(self.shards),
-            "--master", self.master, "--local", str(self.folder / "local"),
-            "--procedures", str(self.place.procedures), *self.options, *extra,
+            sys.executable,
+            "-m",
+            "streamydb.pipeline",
+            "--database",
+            self.name,
+            "--bootstrap",
+            self.broker.bootstrap,
+            "--checkpoint",
+            str(self.place.checkpoint),
+            "--status-file",
+            str(self.place.status_file),
+            "--shards",
+            str(self.shards),
+            "--master",
+            self.master,
+            "--local",
+            str(self.folder / "local"),
+            "--procedures",
+            str(self.place.procedures),
+            *self.options,
+            *extra,
         ]
 
     def start_pipeline(self, extra: Iterable[str] = ()) -> None:
@@ -241,8 +265,10 @@ class Database:
         """
         report = check(
             CheckOptions(
-                connection=self.settings.client_config(), database=self.name,
-                initial_partitions=self.partitions, timeout_s=timeout_s,
+                connection=self.settings.client_config(),
+                database=self.name,
+                initial_partitions=self.partitions,
+                timeout_s=timeout_s,
                 modules=FolderModules([self.place.procedures]),
             )
         )

@@ -161,7 +161,8 @@ class InProcess:
         headers: Mapping[str, str] | None = None,
         repeated: Sequence[tuple[str, str]] = (),
     ) -> HttpAnswer:
-        """Send a request and return its answer; ``repeated``: headers of which there are several.
+        """Send a request and return its answer; ``repeated``:
+        headers of which there are several.
         """
         stream = EventStream()
         sent = False

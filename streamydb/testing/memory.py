@@ -182,7 +182,7 @@ class MemoryDatabase:
     """
 
     def __init__(
-        self, *, modules: Modules | None = None, id_window: int = ID_WINDOW_DEFAULT,
+        self, *, modules: Modules | None = None, id_window: int = ID_WINDOW_DEFAULT
     ) -> None:
         """Begin empty; code may come from other ``modules``, ids are remembered for ``id_window``
         seqs.
@@ -219,9 +219,7 @@ class MemoryDatabase:
             if offset in self.log.controls:
                 continue
             self.now_ms = max(self.now_ms, self.clock())
-            for record in self._oracle.apply(
-                self.log.records[offset], 0, offset, self.now_ms
-            ):
+            for record in self._oracle.apply(self.log.records[offset], 0, offset, self.now_ms):
                 self._take(record)
             self._covered = offset + 1
 

@@ -100,14 +100,16 @@ class MemoryStreams:
         self._publish = lambda _: None
 
     async def offset_after(
-        self, partition: int, seq: int, ts_ms: int, patience_s: float  # noqa: ARG002 - the port
+        self,
+        partition: int,  # noqa: ARG002 - the port
+        seq: int,  # noqa: ARG002
+        ts_ms: int,  # noqa: ARG002
+        patience_s: float,  # noqa: ARG002
     ) -> int:
         """The beginning."""
         return 0
 
-    async def history(
-        self, wanted: StreamSpan, bounds: PageBounds
-    ) -> tuple[list[StreamRow], int]:
+    async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         """Return records that were put before."""
         rows = [row for row in self.all[wanted.begin : wanted.end] if row.key == wanted.stream]
         found = list(fresh(wanted.after, rows))[: bounds.records_max]

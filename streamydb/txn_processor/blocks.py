@@ -67,8 +67,6 @@ def open_output(block: bytes, database: str) -> Records:
     require_format(header)
     if header["kind"] == _Output.KIND:
         output = _Output.opened(header, stored)
-        return Records(
-            output.topic, output.records.key, output.records.value, 0, output.partition
-        )
+        return Records(output.topic, output.records.key, output.records.value, 0, output.partition)
     kind = _Results if header["topic"] == RESULTS else _Changes
     return formatted(Rows(kind.opened(header, stored).rows), database)

@@ -141,16 +141,23 @@ class Builder:
         markers = np.array(self.markers, np.int64).reshape(-1, 3)
         numbers = RecordMarkers(markers[:, 1].copy(), markers[:, 2].copy())
         home = draft_home(
-            np.array(self.code, np.uint8), self.deadlines, Ragged.of(self.ids),
-            Ragged.of(self.raws), ChildRows(np.array(self.step_counts, np.int64), _steps(self)),
+            np.array(self.code, np.uint8),
+            self.deadlines,
+            Ragged.of(self.ids),
+            Ragged.of(self.raws),
+            ChildRows(np.array(self.step_counts, np.int64), _steps(self)),
         )
         ranges = None
         if self.ranges:
             ranges = ChildRows(np.array(self.range_counts, np.int64), _ranges(self.ranges))
         keys = Ragged.of([key.encode() for key in self.keys])
         return draft_of(
-            kind, np.array(self.key_counts, np.int64), (np.array(self.writes, np.uint8), keys),
-            home, ChildRows((kind == p.MARKER).astype(np.int64), numbers), ranges,
+            kind,
+            np.array(self.key_counts, np.int64),
+            (np.array(self.writes, np.uint8), keys),
+            home,
+            ChildRows((kind == p.MARKER).astype(np.int64), numbers),
+            ranges,
         )
 
 
@@ -225,8 +232,11 @@ def _checks(
 def _comparisons(check: r.Check) -> list[tuple[int, int]]:
     """Return what a check compares of a range: operations, and with what."""
     named = (
-        (p.R_COUNT, check.count), (p.R_COUNT_LE, check.count_le), (p.R_COUNT_GE, check.count_ge),
-        (p.R_VERSION_LE, check.version_le), (p.R_EXISTS, check.exists),
+        (p.R_COUNT, check.count),
+        (p.R_COUNT_LE, check.count_le),
+        (p.R_COUNT_GE, check.count_ge),
+        (p.R_VERSION_LE, check.version_le),
+        (p.R_EXISTS, check.exists),
     )
     return [(op, int(wanted)) for op, wanted in named if wanted is not _UNSET]
 
@@ -266,7 +276,10 @@ def _updates(
 
 
 def draft_home(
-    code: Bytes, deadlines: Sequence[tuple[int, int, int]] | Array, ids: Ragged, raws: Ragged,
+    code: Bytes,
+    deadlines: Sequence[tuple[int, int, int]] | Array,
+    ids: Ragged,
+    raws: Ragged,
     steps: ChildRows[ProgramSteps],
 ) -> DraftHome:
     """The home part; ``deadlines``: of each record (0: none), and where its digits are."""
@@ -276,18 +289,26 @@ def draft_home(
 
 
 def draft_of(
-    kind: Bytes, key_counts: Array, keys: tuple[Bytes, Ragged], home: DraftHome,
-    markers: ChildRows[RecordMarkers], ranges: ChildRows[RecordRanges] | None = None,
+    kind: Bytes,
+    key_counts: Array,
+    keys: tuple[Bytes, Ragged],
+    home: DraftHome,
+    markers: ChildRows[RecordMarkers],
+    ranges: ChildRows[RecordRanges] | None = None,
 ) -> DraftRecords:
-    """Records with the hashes of their ids and keys; ``keys``: whether they are written, and they.
+    """Records with the hashes of their ids and keys; ``keys``: whether they are written,
+    and they.
     """
     ids, (writes, texts) = home.id, keys
     has_id = ids.lengths() > 0
     return DraftRecords(
-        kind, np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
+        kind,
+        np.where(has_id, hash_ragged(ids, ID_SEED), 0).astype(np.uint64, copy=False),
         np.where(has_id, hash_ragged(ids, KEY_SEED), 0).astype(np.uint64, copy=False),
-        ChildRows(key_counts, RecordKeys(writes, hash_ragged(texts, KEY_SEED), texts)), markers,
-        ranges, ChildRows(np.ones(len(kind), np.int64), home),
+        ChildRows(key_counts, RecordKeys(writes, hash_ragged(texts, KEY_SEED), texts)),
+        markers,
+        ranges,
+        ChildRows(np.ones(len(kind), np.int64), home),
     )
 
 

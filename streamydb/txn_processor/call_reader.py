@@ -46,7 +46,11 @@ _HAS_PROCEDURE, _HAS_ARGS, _HAS_KEYS, _HAS_READS = 1, 2, 4, 8
 
 @leaf
 def read_keys(
-    data: Bytes, at: int, end: int, spans: Ints, reserved: bool  # noqa: FBT001 - numba names none
+    data: Bytes,
+    at: int,
+    end: int,
+    spans: Ints,
+    reserved: bool,  # noqa: FBT001 - numba names none
 ) -> tuple[int, int]:
     """Read a list of keys, at most as many as ``spans`` has room for: (position behind, how many),
     or (-1, 0).

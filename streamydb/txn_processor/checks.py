@@ -140,7 +140,10 @@ def executed(name: PlanName, outcome: ExecutionOutcome, parts: Grants) -> None:
     numbers = np.concatenate([slots.number for _, _, slots in parts])
     slots, where = outcome.slots, {"first": name.first, "last": name.last}
     found = _unchained(
-        outcome.writes, slots, outcome.places.table.seq, (tags, numbers),
+        outcome.writes,
+        slots,
+        outcome.places.table.seq,
+        (tags, numbers),
         np.empty(len(slots), _STANDING),
     )
     _OUTCOME.require_none(found, _OUTCOME_FACTS, **where)

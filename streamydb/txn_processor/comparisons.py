@@ -38,7 +38,8 @@ def _no_range(index: int, _: r.Check) -> Failed | None:
 
 
 def failed_checks(
-    txn: r.Transaction, look: Callable[[str], Value],
+    txn: r.Transaction,
+    look: Callable[[str], Value],
     of_range: Callable[[int, r.Check], Failed | None] = _no_range,
 ) -> list[Failed]:
     """Entries of the asserts and checks of a transaction that do not hold, as many as are shown.

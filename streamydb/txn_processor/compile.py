@@ -27,13 +27,7 @@ from streamydb.columns.table import Array, Bytes, ChildRows, Ragged, starts_of
 from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, EXPIRY_IN_CALLS, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
-from streamydb.txn_processor.builder import (
-    Builder,
-    DraftHome,
-    DraftRecords,
-    draft_home,
-    draft_of,
-)
+from streamydb.txn_processor.builder import Builder, DraftHome, DraftRecords, draft_home, draft_of
 from streamydb.txn_processor.fault import keep, reported
 from streamydb.txn_processor.scan import Scanned, scan
 
@@ -44,8 +38,13 @@ _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 
 
 def compile_records(
-    partitions: Array, offsets: Array, append_ms: Array, values: Sequence[bytes | None] | Ragged,
-    *, constraints: bool = False, rulings: Rulings = NO_RULINGS,
+    partitions: Array,
+    offsets: Array,
+    append_ms: Array,
+    values: Sequence[bytes | None] | Ragged,
+    *,
+    constraints: bool = False,
+    rulings: Rulings = NO_RULINGS,
 ) -> CompiledRecords:
     """Compile one batch of log records, in the order given.
 
@@ -72,7 +71,8 @@ def compile_records(
         care = _Care(constraints, rulings)
         other = _compile_with_care(
             [values[row] for row in rest.tolist()],
-            list(zip(partitions[rest].tolist(), offsets[rest].tolist(), strict=True)), care,
+            list(zip(partitions[rest].tolist(), offsets[rest].tolist(), strict=True)),
+            care,
         )
         require_ruled(care.faults)
         order = np.empty(len(texts), np.int64)
@@ -88,16 +88,25 @@ def compile_records(
     if not scanned.plain.all():
         _tell_copies_apart(records, partitions, offsets, ~scanned.plain)
     return CompiledRecords(
-        records.kind, records.id0, records.id1, np.ascontiguousarray(partitions, np.int32),
-        np.ascontiguousarray(offsets, np.int64), texts.lengths().astype(np.int32),
-        np.ascontiguousarray(append_ms, np.int64), records.keys, records.marker, records.ranges,
+        records.kind,
+        records.id0,
+        records.id1,
+        np.ascontiguousarray(partitions, np.int32),
+        np.ascontiguousarray(offsets, np.int64),
+        texts.lengths().astype(np.int32),
+        np.ascontiguousarray(append_ms, np.int64),
+        records.keys,
+        records.marker,
+        records.ranges,
         ChildRows(counts, home),
     )
 
 
 @leaf
 def _blank_out(
-    data: Bytes, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64],
+    data: Bytes,
+    offsets: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
 ) -> None:
     """Put zeros in place of the digits from ``starts`` to ``ends`` of each record."""
@@ -241,7 +250,10 @@ def _plain(s: Scanned, starts: Array) -> DraftRecords:
     none = RecordMarkers(np.empty(0, np.int64), np.empty(0, np.int64))
     within = s.deadline_spans - (starts * (s.deadlines > 0))[:, None]
     home = draft_home(
-        np.zeros(n, np.uint8), np.column_stack([s.deadlines, within]), s.ids, _payloads(s),
+        np.zeros(n, np.uint8),
+        np.column_stack([s.deadlines, within]),
+        s.ids,
+        _payloads(s),
         ChildRows(s.step_counts, s.steps),
     )
     markers = ChildRows(np.zeros(n, np.int64), none)

@@ -31,13 +31,7 @@ from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.procedures.modules import NO_MODULES, Modules
-from streamydb.records.rulings import (
-    NO_RULINGS,
-    Fault,
-    Rulings,
-    UnruledFaults,
-    require_ruled,
-)
+from streamydb.records.rulings import NO_RULINGS, Fault, Rulings, UnruledFaults, require_ruled
 from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.execution import execute_grants
@@ -76,8 +70,12 @@ class TransactionProcessor:
     """
 
     def __init__(
-        self, config: ShardConfig, spreads: int, changes_partitions: int,
-        modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
+        self,
+        config: ShardConfig,
+        spreads: int,
+        changes_partitions: int,
+        modules: Modules = NO_MODULES,
+        rulings: Rulings = NO_RULINGS,
     ) -> None:
         """Execute for the shards of ``config``.
 
@@ -130,8 +128,13 @@ class TransactionProcessor:
             yield from self._withdrawn(part, more, 0, found.left_out - part.plan.first)
             return
         outcome = execute_grants(
-            grants, self._modules, self._rulings, over=found.over, most=most,
-            ranges=RangeParts(found.ranges, config.shards), timeline=found.timeline,
+            grants,
+            self._modules,
+            self._rulings,
+            over=found.over,
+            most=most,
+            ranges=RangeParts(found.ranges, config.shards),
+            timeline=found.timeline,
         )
         require_ruled(outcome.unruled, executed=part.silent)
         made = outcome.made if part.makes_max else None
@@ -146,10 +149,19 @@ class TransactionProcessor:
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
         for each in checks.fed(part.plan, outcome, chunked):
             told = Feedback(
-                plan=part.plan, incarnation=config.incarnation, proc=part.proc, more=more,
-                made=made, shard=each.shard, chunk=each.chunk, chunks=each.chunks,
-                deltas=[] if each.chunk else deltas[each.shard], ends=ends, sizes=each.sizes,
-                writes=each.writes, verdicts=each.verdicts,
+                plan=part.plan,
+                incarnation=config.incarnation,
+                proc=part.proc,
+                more=more,
+                made=made,
+                shard=each.shard,
+                chunk=each.chunk,
+                chunks=each.chunks,
+                deltas=[] if each.chunk else deltas[each.shard],
+                ends=ends,
+                sizes=each.sizes,
+                writes=each.writes,
+                verdicts=each.verdicts,
             )
             yield o.Told(told)
 
@@ -159,9 +171,18 @@ class TransactionProcessor:
         """Return the feedback of a partition that has stopped: its plan produces too much."""
         for shard in range(self._config.shards):
             told = Feedback(
-                plan=part.plan, incarnation=self._config.incarnation, proc=part.proc, more=more,
-                made=made, fits=fits, shard=shard, chunk=0, chunks=1, deltas=[],
-                writes=WrittenValues.none(), verdicts=Verdicts.none(),
+                plan=part.plan,
+                incarnation=self._config.incarnation,
+                proc=part.proc,
+                more=more,
+                made=made,
+                fits=fits,
+                shard=shard,
+                chunk=0,
+                chunks=1,
+                deltas=[],
+                writes=WrittenValues.none(),
+                verdicts=Verdicts.none(),
             )
             yield o.Told(told)
 
@@ -178,9 +199,7 @@ class _Part(NamedTuple):
     @classmethod
     def of(cls, grant: Grant) -> _Part:
         """The part of which a grant is."""
-        return cls(
-            grant.plan, grant.proc, grant.silent, grant.feedback_bytes_max, grant.makes_max
-        )
+        return cls(grant.plan, grant.proc, grant.silent, grant.feedback_bytes_max, grant.makes_max)
 
 
 @dataclass(slots=True)
@@ -193,9 +212,7 @@ class _Grants:
     execute. ``timeline``: where keys may end.
     """
 
-    parts: dict[tuple[int, int], tuple[GrantedTransactions, SlotRows]] = field(
-        default_factory=dict
-    )
+    parts: dict[tuple[int, int], tuple[GrantedTransactions, SlotRows]] = field(default_factory=dict)
     ranges: list[RangeRows] = field(default_factory=list)
     left_out: int = 0
     timeline: Timeline | None = None
@@ -237,7 +254,8 @@ def _first(item: tuple[Any, Any]) -> Any:
 
 
 def _emptied(slots: SlotRows, now: int) -> SlotRows:
-    """Drop the values of all slots but those of the database's own keys, and those that have ended.
+    """Drop the values of all slots but those of the database's own keys,
+    and those that have ended.
     """
 
     def values(chosen: Array) -> ValueRows:
@@ -246,7 +264,13 @@ def _emptied(slots: SlotRows, now: int) -> SlotRows:
 
     left = only_system(slots.key, values, over_by(slots, now))
     return SlotRows(
-        left.tag, left.number, left.version, slots.slot, slots.covered, slots.written, left.text,
+        left.tag,
+        left.number,
+        left.version,
+        slots.slot,
+        slots.covered,
+        slots.written,
+        left.text,
         slots.key,
     )
 
@@ -272,14 +296,21 @@ def passed_on(
 
 
 def _deltas(
-    outcome: ExecutionOutcome, grants: list[tuple[int, GrantedTransactions, SlotRows]],
+    outcome: ExecutionOutcome,
+    grants: list[tuple[int, GrantedTransactions, SlotRows]],
     config: ShardConfig,
 ) -> list[Deltas]:
     """Return, per shard, the change of its digest by the writes: (interval, low, high)."""
     met = np.concatenate([slots.version for _, _, slots in grants]).astype(np.int64)
     first, sums = write_deltas(
-        outcome.writes, outcome.places.table.seq, outcome.slot_keys, met, outcome.slot_home,
-        outcome.pool, config.digest_interval, config.shards,
+        outcome.writes,
+        outcome.places.table.seq,
+        outcome.slot_keys,
+        met,
+        outcome.slot_home,
+        outcome.pool,
+        config.digest_interval,
+        config.shards,
     )
     return [
         [(first + i, low, high) for i, (low, high) in enumerate(rows) if low or high]

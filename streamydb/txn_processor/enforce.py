@@ -36,7 +36,8 @@ class Judged(NamedTuple):
 
 
 class NamedRanges(NamedTuple):
-    """The ranges that a transaction names, by their bounds, and how many keys each has before it.
+    """The ranges that a transaction names, by their bounds,
+    and how many keys each has before it.
     """
 
     bounds: Collection[Bounds]
@@ -44,7 +45,8 @@ class NamedRanges(NamedTuple):
 
 
 class Enforced(NamedTuple):
-    """The outcome of the constraints: a reason code with its entries, or the writes to the index.
+    """The outcome of the constraints: a reason code with its entries,
+    or the writes to the index.
     """
 
     code: str | None

@@ -54,10 +54,16 @@ __all__ = ["execute_grants"]
 _ANY: Final = Most()
 Ints = npt.NDArray[np.int64]
 
+
 def execute_grants(
-    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]], modules: Modules = NO_MODULES,
-    rulings: Rulings = NO_RULINGS, *, over: bool = False, most: Most = _ANY,
-    ranges: RangeParts = NO_PARTS, timeline: Timeline | None = None,
+    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]],
+    modules: Modules = NO_MODULES,
+    rulings: Rulings = NO_RULINGS,
+    *,
+    over: bool = False,
+    most: Most = _ANY,
+    ranges: RangeParts = NO_PARTS,
+    timeline: Timeline | None = None,
 ) -> ExecutionOutcome:
     """Execute the transactions of one partition of a plan.
 
@@ -107,12 +113,30 @@ def execute_grants(
             at += 1
             rules.send(at)
     fits = _fitting(run, made, most) or fits or _concluded(run, int(made.sum()), most)
-    pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
     places = Places(txns.places()) if ending is None else ending.places()
+    return _outcome(run, places, int(made.sum()), fits)
+
+
+def _outcome(run: Run, places: Places, made: int, fits: int) -> ExecutionOutcome:
+    """Return what a run has made: ``made`` bytes, of which transactions up to ``fits`` (0: all)."""
+    notes, program = run.notes, run.program
+    pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
     return ExecutionOutcome(
-        txns, places, run.values.slots, run.keys, run.homes, pool, program.status,
-        notes.writes[: notes.counts[WRITES]], notes.reads[: notes.counts[READS]], run.special,
-        run.internal, run.unruled, joined(run.workflow), int(made.sum()), fits,
+        run.txns,
+        places,
+        run.values.slots,
+        run.keys,
+        run.homes,
+        pool,
+        program.status,
+        notes.writes[: notes.counts[WRITES]],
+        notes.reads[: notes.counts[READS]],
+        run.special,
+        run.internal,
+        run.unruled,
+        joined(run.workflow),
+        made,
+        fits,
     )
 
 
@@ -154,7 +178,7 @@ def _fitting(run: Run, made: Ints, most: Most) -> int:
     np.add.at(made, rows["txn"], np.where(told <= limits.FAILED_VALUE_BYTES_MAX, told, 0))
     total, seqs = np.cumsum(made), run.txns.seq
     for i in np.flatnonzero(total > most.bytes)[:2].tolist():  # the first record alone always fits
-        if (fits := most.fits(int(total[i]), int(seqs[i]))):
+        if fits := most.fits(int(total[i]), int(seqs[i])):
             return fits
     return 0
 
@@ -169,7 +193,7 @@ def _concluded(run: Run, made: int, most: Most) -> int:
     copies = np.flatnonzero(run.txns.duplicate == PLAN_DUPLICATE)
     for i, original in zip(copies.tolist(), originals(run.txns, copies).tolist(), strict=True):
         made += len(run.special.get(original, b""))
-        if (fits := most.fits(made, int(run.txns.seq[i]))):
+        if fits := most.fits(made, int(run.txns.seq[i])):
             return fits
     return 0
 
@@ -259,12 +283,7 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             verdict = interpreter.failed(txn, look)
         else:
             txn = transaction_of(run, i)
-            at = int(txns.partition[i]), int(txns.offset[i])
-            calls = interpreter.ExecutionContext(
-                given.modules, place, given.rules in own, given.see,
-                given.begins.ranges_anywhere(*at), given.begins.holds(EXPIRY_IN_CALLS, *at),
-                given.begins.holds(WORK_CHARGED, *at),
-            )
+            calls = _context(run, i, given, place, ruled=given.rules in own)
             verdict = (
                 interpreter.too_large(txn, look)
                 if too_much
@@ -277,7 +296,10 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             raise
         name = reported(error, f"transaction {place.seq}")
         fault = Fault(
-            int(txns.partition[i]), int(txns.offset[i]), name, counted=txn is not None,
+            int(txns.partition[i]),
+            int(txns.offset[i]),
+            name,
+            counted=txn is not None,
             shown=bool(raw),
         )
         run.internal[i] = fault
@@ -293,6 +315,22 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
     return made
 
 
+def _context(
+    run: Run, i: int, given: _Calls, place: Stamp, *, ruled: bool
+) -> interpreter.ExecutionContext:
+    """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
+    at = int(run.txns.partition[i]), int(run.txns.offset[i])
+    return interpreter.ExecutionContext(
+        given.modules,
+        place,
+        ruled,
+        given.see,
+        given.begins.ranges_anywhere(*at),
+        given.begins.holds(EXPIRY_IN_CALLS, *at),
+        given.begins.holds(WORK_CHARGED, *at),
+    )
+
+
 def _special_aborts(run: Run) -> None:
     """Finished results of the transactions that the kernel aborted."""
     fails = run.notes.fails[: run.notes.counts[FAILS]]
@@ -306,9 +344,7 @@ def _special_aborts(run: Run) -> None:
             key = run.keys[entry["slot"]].decode()
             kind = p.SEEN_KINDS[entry["kind"]]
             failed.append(
-                failed_entry(
-                    kind, int(entry["index"]), key, value, int(entry["version"])
-                )
+                failed_entry(kind, int(entry["index"]), key, value, int(entry["version"]))
             )
         code = p.ABORT_CODES[run.program.status[i]]
         run.special[i] = verdict_bytes(run.txns, i, interpreter.Verdict(code, failed))

@@ -27,6 +27,7 @@ __all__ = ["Ending"]
 
 Ints = npt.NDArray[np.int64]
 
+
 @dataclass(slots=True)
 class Ending:
     """The keys of a run that end, and those that have.

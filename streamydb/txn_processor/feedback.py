@@ -95,8 +95,10 @@ def _final_writes(outcome: ExecutionOutcome) -> tuple[WrittenValues, Ints]:
     texts = outcome.pool.take(slots["ref"][opaque])
     lengths[opaque] = texts.lengths()
     table = WrittenValues(
-        np.ascontiguousarray(slots["tag"]), np.ascontiguousarray(slots["number"]),
-        np.ascontiguousarray(slots["version"]), outcome.slot_keys.take(dirty),
+        np.ascontiguousarray(slots["tag"]),
+        np.ascontiguousarray(slots["number"]),
+        np.ascontiguousarray(slots["version"]),
+        outcome.slot_keys.take(dirty),
         Ragged(texts.data, starts_of(lengths)),
     )
     return table, outcome.slot_home[dirty]

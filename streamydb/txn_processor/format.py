@@ -48,7 +48,12 @@ class _Places(NamedTuple):
 
 @kernel
 def _results(
-    ids: Texts, places: _Places, special: Texts, starts: Ints, keys: Texts, values: Values,
+    ids: Texts,
+    places: _Places,
+    special: Texts,
+    starts: Ints,
+    keys: Texts,
+    values: Values,
     pieces: Texts,
 ) -> tuple[Bytes, Ints]:
     """The records; ``pieces``: what stands between their parts, see `_RESULT`."""
@@ -89,8 +94,13 @@ def _results(
 
 _RESULT = Ragged.of(
     [
-        b'{"id":', b',"seq":', b',"ts_ms":', b',"status":"committed","reads":{',
-        b'},"failed":[],"code":null,"source":{"partition":', b',"offset":', b"}}",
+        b'{"id":',
+        b',"seq":',
+        b',"ts_ms":',
+        b',"status":"committed","reads":{',
+        b'},"failed":[],"code":null,"source":{"partition":',
+        b',"offset":',
+        b"}}",
     ]
 )
 
@@ -101,7 +111,12 @@ def format_results(rows: ResultRows) -> Ragged:
     ids, keys = json_strings(rows.id), json_strings(reads.key)
     values = Values(reads.tag, reads.number, reads.text.data, reads.text.offsets)
     data, bounds = _results(
-        ids.texts(), _places(rows), rows.special.texts(), starts_of(counts), keys.texts(), values,
+        ids.texts(),
+        _places(rows),
+        rows.special.texts(),
+        starts_of(counts),
+        keys.texts(),
+        values,
         _RESULT.texts(),
     )
     return Ragged(data, bounds)
@@ -195,9 +210,17 @@ def _change_pieces(database: str) -> Ragged:
     name = database.encode()
     return Ragged.of(
         [
-            b'{"op":"', b'","before":', b',"after":', b',"ts_ms":',
-            b',"source":{"connector":"streamydb","db":"' + name + b'","partition":', b',"offset":',
-            b',"seq":', b'},"transaction":{"id":', b',"total_order":',
-            b',"data_collection_order":', b"}}", b',"expires_ms":',
+            b'{"op":"',
+            b'","before":',
+            b',"after":',
+            b',"ts_ms":',
+            b',"source":{"connector":"streamydb","db":"' + name + b'","partition":',
+            b',"offset":',
+            b',"seq":',
+            b'},"transaction":{"id":',
+            b',"total_order":',
+            b',"data_collection_order":',
+            b"}}",
+            b',"expires_ms":',
         ]
     )

@@ -126,7 +126,8 @@ class GrantedRanges:
             np.array([place.count for place in places], np.int64),
             np.array([place.version for place in places], np.int64),
             starts_of(np.array([len(place.slots) for place in places], np.int64)),
-            np.concatenate(slots), limits.RANGE_KEYS_MAX,
+            np.concatenate(slots),
+            limits.RANGE_KEYS_MAX,
         )
 
     @property

@@ -142,8 +142,12 @@ def execute(
 
 
 def _concluded(
-    txn: r.Transaction, after: dict[str, bytes | None], look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: ExecutionContext, called: Called | None = None,
+    txn: r.Transaction,
+    after: dict[str, bytes | None],
+    look: Callable[[str], Value],
+    size: Callable[[Verdict], int],
+    calls: ExecutionContext,
+    called: Called | None = None,
 ) -> Verdict:
     """Return the verdict of a transaction that writes ``after``, unless a constraint forbids it.
 
@@ -194,8 +198,11 @@ def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> lis
 
 
 def _constrain(
-    txn: r.Transaction, wanted: bytes, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: ExecutionContext,
+    txn: r.Transaction,
+    wanted: bytes,
+    look: Callable[[str], Value],
+    size: Callable[[Verdict], int],
+    calls: ExecutionContext,
 ) -> Verdict:
     """Declare, drop or validate a constraint."""
     try:
@@ -223,9 +230,7 @@ def _fitting(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
 class _Declared(Declared):
     """The keys and ranges of a call, with the values before it."""
 
-    def __init__(
-        self, call: r.Call, look: Callable[[str], Value], calls: ExecutionContext
-    ) -> None:
+    def __init__(self, call: r.Call, look: Callable[[str], Value], calls: ExecutionContext) -> None:
         super().__init__(
             call.keys, call.reads, call.ranges, expires=calls.expires, weighs=calls.weighs
         )
@@ -249,8 +254,11 @@ class _Declared(Declared):
 
 
 def _call(
-    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: ExecutionContext,
+    txn: r.Transaction,
+    call: r.Call,
+    look: Callable[[str], Value],
+    size: Callable[[Verdict], int],
+    calls: ExecutionContext,
 ) -> Verdict:
     """Call a procedure; if it is a follow-up, only when its turn has come, and count it in any
     case.
@@ -287,10 +295,14 @@ def too_large(
 
 
 def _called(
-    txn: r.Transaction, call: r.Call, look: Callable[[str], Value],
-    size: Callable[[Verdict], int], calls: ExecutionContext,
+    txn: r.Transaction,
+    call: r.Call,
+    look: Callable[[str], Value],
+    size: Callable[[Verdict], int],
+    calls: ExecutionContext,
 ) -> Verdict:
-    """Run the procedure with the version of its module that is current at this place in the order.
+    """Run the procedure with the version of its module that is current at this place in the
+    order.
     """
     module = current_module(call, look, calls.modules)
     if module is None:
@@ -313,9 +325,7 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-def current_module(
-    call: _Named, look: Callable[[str], Value], modules: Modules
-) -> Module | None:
+def current_module(call: _Named, look: Callable[[str], Value], modules: Modules) -> Module | None:
     """The module as it is deployed before the transaction; None if the procedure is not in it."""
     deployed = look(r.module_key(call.module))[0]
     if deployed is None:

@@ -52,9 +52,16 @@ class Routed(Generic[_Message_co]):
 
 
 def parse_transactions(
-    partitions: Array, offsets: Array, append_ms: Array,
-    values: Sequence[bytes | None] | Ragged, shards: int, *, whole: bool = False,
-    constraints: bool = False, rulings: Rulings = NO_RULINGS, hashes: bool = False,
+    partitions: Array,
+    offsets: Array,
+    append_ms: Array,
+    values: Sequence[bytes | None] | Ragged,
+    shards: int,
+    *,
+    whole: bool = False,
+    constraints: bool = False,
+    rulings: Rulings = NO_RULINGS,
+    hashes: bool = False,
 ) -> Iterator[Routed[LogRecords]]:
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 

@@ -291,8 +291,10 @@ def _slots(own: list[int], txn: _Record, module_key: str) -> _Slots | None:
     if len(own) == end + len(call.keys) and not shown:
         readable = dict(zip(call.reads, own[first:end], strict=True))
         writable = dict(zip(call.keys, own[end:], strict=True))
-        if len(readable) + len(writable) + 1 == len(own) and module_key not in readable and (
-            readable.keys().isdisjoint(writable)
+        if (
+            len(readable) + len(writable) + 1 == len(own)
+            and module_key not in readable
+            and (readable.keys().isdisjoint(writable))
         ):
             return _Slots(own[0], writable, readable, readable)
     named = dict.fromkeys((*shown, module_key, *call.reads, *call.keys))
@@ -322,8 +324,11 @@ class _Rows:
             columns = txns.seq, txns.ts_ms, txns.partition, txns.offset
             positions = zip(*(column.tolist() for column in columns), strict=True)
             self._lists = (
-                txns.raw.tolist(), txns.id.tolist(), program.key_starts.tolist(),
-                program.key_slot.tolist(), list(positions),
+                txns.raw.tolist(),
+                txns.id.tolist(),
+                program.key_starts.tolist(),
+                program.key_slot.tolist(),
+                list(positions),
             )
 
     def row(self, i: int) -> _Row:

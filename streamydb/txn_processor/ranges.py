@@ -108,8 +108,12 @@ def failed_range(index: int, check: r.Check, see: See) -> Failed | None:
     if holds:
         return None
     return {
-        "check": "range", "index": index, "key": check.range.begin, "value": None,
-        "version": seen.version, "count": seen.keys,
+        "check": "range",
+        "index": index,
+        "key": check.range.begin,
+        "value": None,
+        "version": seen.version,
+        "count": seen.keys,
     }
 
 

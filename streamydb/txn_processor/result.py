@@ -41,7 +41,11 @@ def encode(
     reads = verdict.reads.items()
     shown = {key: None if value is None else msgspec.Raw(value) for key, value in reads}
     record: dict[str, Any] = {
-        "id": id_.decode() or None, "seq": seq, "ts_ms": ts, "status": status, "reads": shown,
+        "id": id_.decode() or None,
+        "seq": seq,
+        "ts_ms": ts,
+        "status": status,
+        "reads": shown,
     }
     if verdict.ranges:
         record["ranges"] = [
@@ -113,9 +117,7 @@ def verdict_bytes(txns: PlanTransactions, i: int, verdict: Verdict) -> bytes:
 
 
 def _position(txns: PlanTransactions, i: int) -> Position:
-    return (
-        int(txns.seq[i]), int(txns.ts_ms[i]), int(txns.partition[i]), int(txns.offset[i])
-    )
+    return (int(txns.seq[i]), int(txns.ts_ms[i]), int(txns.partition[i]), int(txns.offset[i]))
 
 
 def as_duplicate(txns: PlanTransactions, i: int, original: bytes) -> bytes:

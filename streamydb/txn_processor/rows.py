@@ -38,12 +38,18 @@ def result_rows(
         starts = starts_of(counts)[rows]
         seen = reads[expand(starts, counts[rows])]
     values = ReadValues(
-        np.ascontiguousarray(seen["tag"]), np.ascontiguousarray(seen["number"]),
-        outcome.slot_keys.take(seen["slot"]), _opaque(outcome.pool, seen["tag"], seen["ref"]),
+        np.ascontiguousarray(seen["tag"]),
+        np.ascontiguousarray(seen["number"]),
+        outcome.slot_keys.take(seen["slot"]),
+        _opaque(outcome.pool, seen["tag"], seen["ref"]),
     )
     return ResultRows(
-        txns.seq[rows], txns.ts_ms[rows], txns.partition[rows], txns.offset[rows],
-        txns.id.take(rows), _at({**outcome.special, **repeated}, rows),
+        txns.seq[rows],
+        txns.ts_ms[rows],
+        txns.partition[rows],
+        txns.offset[rows],
+        txns.id.take(rows),
+        _at({**outcome.special, **repeated}, rows),
         ChildRows(counts[rows], values),
     )
 
@@ -96,7 +102,17 @@ def change_rows(outcome: ExecutionOutcome, rows: Ints, index: Parts | Ints) -> C
         return _opaque(outcome.pool, tags[at], refs)
 
     return ChangeRows(
-        places.seq[txn], places.ts_ms[txn], places.partition[txn], places.offset[txn], index[rows],
-        tags[0], numbers[0], tags[1], numbers[1], places.id.take(txn),
-        outcome.slot_keys.take(slot), texts(0, "before_ref"), texts(1, "after_ref"),
+        places.seq[txn],
+        places.ts_ms[txn],
+        places.partition[txn],
+        places.offset[txn],
+        index[rows],
+        tags[0],
+        numbers[0],
+        tags[1],
+        numbers[1],
+        places.id.take(txn),
+        outcome.slot_keys.take(slot),
+        texts(0, "before_ref"),
+        texts(1, "after_ref"),
     )

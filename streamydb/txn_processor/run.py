@@ -116,9 +116,7 @@ class Run:
         slots[slot_id] = (version, number, ref, tag, 1, 0, 0)  # and of program.SLOT
         notes.counts[WRITES] += 1
 
-    def write_all(
-        self, rows: list[int], slot_ids: list[int], afters: list[bytes | None]
-    ) -> None:
+    def write_all(self, rows: list[int], slot_ids: list[int], afters: list[bytes | None]) -> None:
         """As `write`, one after the other: the transaction, the slot and the value of each."""
         if len(rows) <= _FEW:
             for each in zip(rows, slot_ids, afters, strict=True):
@@ -161,7 +159,8 @@ class Run:
 
 
 def prepared(
-    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]], rulings: Rulings,
+    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]],
+    rulings: Rulings,
     timeline: Timeline | None = None,
 ) -> Run:
     """Join what the shards granted into one table of transactions in seq order and one of slots.
@@ -180,15 +179,27 @@ def prepared(
     if timeline is not None:  # a key that ends once more than it is written
         in_python = 2 * (in_python + len(steps)) + len(granted)
     program = Program(
-        _routes(txns), txns.seq, txns.id.lengths(), np.zeros(len(txns), np.uint8),
-        starts_of(key_counts), _local_slots(granted.slot, key_table.slot),
-        starts_of(step_counts), steps,
+        _routes(txns),
+        txns.seq,
+        txns.id.lengths(),
+        np.zeros(len(txns), np.uint8),
+        starts_of(key_counts),
+        _local_slots(granted.slot, key_table.slot),
+        starts_of(step_counts),
+        steps,
     )
     values = Values(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
     return Run(
-        txns, program, values, _notes(steps, len(txns), in_python), keys, homes.astype(np.int64),
-        np.flatnonzero(_NO_SLOTS if granted.covered is None else granted.covered), pool,
-        rulings.rows(txns.partition, txns.offset), timeline=timeline,
+        txns,
+        program,
+        values,
+        _notes(steps, len(txns), in_python),
+        keys,
+        homes.astype(np.int64),
+        np.flatnonzero(_NO_SLOTS if granted.covered is None else granted.covered),
+        pool,
+        rulings.rows(txns.partition, txns.offset),
+        timeline=timeline,
         written=np.flatnonzero(_NO_SLOTS if granted.written is None else granted.written),
     )
 
@@ -214,7 +225,9 @@ def _notes(steps: npt.NDArray[Any], txns: int, in_python: int) -> Notes:
     reads = int(np.count_nonzero(steps["op"] == p.READ))
     writes = len(steps) - checks - reads + in_python
     return Notes(
-        np.zeros(writes, p.WRITE), np.zeros(reads, p.SEEN), np.zeros(checks + txns, p.SEEN),
+        np.zeros(writes, p.WRITE),
+        np.zeros(reads, p.SEEN),
+        np.zeros(checks + txns, p.SEEN),
         np.zeros(3, np.int64),
     )
 

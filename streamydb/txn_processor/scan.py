@@ -342,12 +342,17 @@ def scan(values: Ragged) -> Scanned:
     size = int(values.offsets[-1] - values.offsets[0])
     most = min((2 * _MOST + 2 * CALL_KEYS_MAX + 1) * n, size // 4 + 1)
     draft = _Draft(
-        np.zeros(_MOST + 1, p.STEP), np.empty((_MOST, 4), np.int64), np.empty((_MOST, 2), np.int64),
-        np.empty((CALL_KEYS_MAX, 2), np.int64), np.empty((CALL_KEYS_MAX, 2), np.int64),
+        np.zeros(_MOST + 1, p.STEP),
+        np.empty((_MOST, 4), np.int64),
+        np.empty((_MOST, 2), np.int64),
+        np.empty((CALL_KEYS_MAX, 2), np.int64),
+        np.empty((CALL_KEYS_MAX, 2), np.int64),
     )
     draft.steps["op"][_MOST] = p.READ
     out = _Compiled(
-        np.empty((most, 2), np.int64), np.zeros(most, np.uint8), np.empty(2 * most, p.STEP),
+        np.empty((most, 2), np.int64),
+        np.zeros(most, np.uint8),
+        np.empty(2 * most, p.STEP),
         np.empty((2 * most, 2), np.int64),
     )
     kinds, noted, key_ends, step_ends = _scan(values.texts(), draft, out)
@@ -363,9 +368,17 @@ def scan(values: Ragged) -> Scanned:
     payloads = Ragged(*cut(values.data, bounds[chosen][kinds == _CALLS]))
     keys = Ragged(*_cut_keys(values.data, out.keys[:k], out.writes))
     return Scanned(
-        chosen, kinds == _CALLS, payloads, Ragged(*cut(values.data, noted)), key_counts, keys,
-        out.writes[:k].copy(), step_counts, table,
-        noted[:, _DEADLINE].copy(), noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
+        chosen,
+        kinds == _CALLS,
+        payloads,
+        Ragged(*cut(values.data, noted)),
+        key_counts,
+        keys,
+        out.writes[:k].copy(),
+        step_counts,
+        table,
+        noted[:, _DEADLINE].copy(),
+        noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
     )
 
 

@@ -149,7 +149,11 @@ def run(folder: Path, asked: argparse.Namespace, counted: Counted) -> None:
     rng = random.Random(counted.seed)
     gears = asked.gears and asked.shards == 1
     world = World(
-        folder, rng, shards=asked.shards, partitions=1 if gears else 2, grouping="planner",
+        folder,
+        rng,
+        shards=asked.shards,
+        partitions=1 if gears else 2,
+        grouping="planner",
         gears=gears,
     )
     begun = time.monotonic()
@@ -206,7 +210,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=64, help="of each history [64]")
     parser.add_argument("--shards", type=int, default=1, help="of the database [1]")
     parser.add_argument(
-        "--gears", action=argparse.BooleanOptionalAction, default=True,
+        "--gears",
+        action=argparse.BooleanOptionalAction,
+        default=True,
         help="a real-time gear, where there is one shard [yes]",
     )
     parser.add_argument("--seed", type=int, help="of all choices [by chance]")

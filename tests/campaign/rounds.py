@@ -1,4 +1,5 @@
-"""Rounds of a campaign: periods with random faults or calm, liveness after each, proof at the end.
+"""Rounds of a campaign: periods with random faults or calm, liveness after each,
+proof at the end.
 """
 
 from __future__ import annotations
@@ -165,9 +166,7 @@ def _shifts(world: World) -> int:
     return count
 
 
-def _period(
-    world: World, running: Clients, rng: random.Random, totals: Totals, only: str
-) -> None:
+def _period(world: World, running: Clients, rng: random.Random, totals: Totals, only: str) -> None:
     """One period: some progress, then faults or calm, then liveness."""
     totals.periods += 1
     running.progressed(rng.randint(1, _ANSWERS))

@@ -39,7 +39,9 @@ _PASSED: Final = {"problem": "deadline-passed", "code": "deadline-passed"}
 
 _HOURS: Final = 7_200_000
 _TOO_FAR: Final = {
-    "problem": "invalid-transaction", "code": "deadline-too-far", "ts_ms": _START_MS - _HOURS,
+    "problem": "invalid-transaction",
+    "code": "deadline-too-far",
+    "ts_ms": _START_MS - _HOURS,
 }
 _TOO_LATE: Final = {**_PASSED, "ts_ms": _START_MS + _HOURS}
 """Clocks that differ by two hours."""

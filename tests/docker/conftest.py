@@ -48,7 +48,10 @@ def daemon() -> Any:
 def image(daemon: Any) -> Iterator[str]:  # noqa: ARG001 - it must be there
     """The image of every role, built from this checkout on the base image that is named."""
     with DockerImage(
-        SOURCES, tag="streamydb-test", dockerfile_path="docker/Dockerfile", clean_up=False,
+        SOURCES,
+        tag="streamydb-test",
+        dockerfile_path="docker/Dockerfile",
+        clean_up=False,
         buildargs={"BASE_IMAGE": BASE},
     ) as built:
         yield str(built)
@@ -109,7 +112,9 @@ class Stack:
         """Ask the facade, as a client with a token; the JSON that comes back."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data, method=method,
+            f"http://127.0.0.1:{self.port}{path}",
+            data,
+            method=method,
             headers={"Authorization": f"Bearer {self._token}"},
         )
         try:
@@ -130,10 +135,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(
-    daemon: Any,
-    image: str,
-    prometheus_image: str,
-    tmp_path_factory: pytest.TempPathFactory,
+    daemon: Any, image: str, prometheus_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
     """The whole of docker/compose.yaml but Grafana, started; removed at the end."""
     folder = tmp_path_factory.mktemp("stack")
@@ -150,7 +152,10 @@ def stack(
         for name, value in environment.items():
             patch.setenv(name, value)
         compose = DockerCompose(
-            SOURCES / "docker", "compose.yaml", wait=False, services=list(_PARTS),
+            SOURCES / "docker",
+            "compose.yaml",
+            wait=False,
+            services=list(_PARTS),
             docker_command_path=_compose_command(folder),
         )
         with compose:

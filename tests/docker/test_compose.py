@@ -120,9 +120,7 @@ def test_sigkill_of_a_role_is_survived(stack: Stack, role: str) -> None:
     checked(stack)
 
 
-def test_the_image_needs_no_network_and_is_layered(
-    daemon: Any, image: str
-) -> None:
+def test_the_image_needs_no_network_and_is_layered(daemon: Any, image: str) -> None:
     code = "from streamydb.local.jars import cached; assert cached('broker') and cached('pipeline')"
     daemon.containers.run(
         image, ["-c", code], entrypoint="python", network_mode="none", remove=True, read_only=True

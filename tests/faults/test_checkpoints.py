@@ -50,7 +50,9 @@ def streamydb(db: Database, *arguments: str) -> str:
     options = ["--database", db.name, "--home", str(db.folder / "home")]
     done = subprocess.run(
         [sys.executable, "-m", "streamydb.cli", *arguments, *options],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -236,7 +238,7 @@ def test_a_grown_log_is_rebuilt_in_the_same_order(tmp_path: Path) -> None:
         db.kill_pipeline()
         record = json.loads((db.place.checkpoint / "streamydb.json").read_bytes())
         assert record["partitions"] == 1
-        (log_id,) = ((db.place.checkpoint / "log-id").read_text().split())
+        (log_id,) = (db.place.checkpoint / "log-id").read_text().split()
         assert recall(connection, db.name, log_id).partitions == 1
         shutil.rmtree(db.place.checkpoint)
         db.start_pipeline()

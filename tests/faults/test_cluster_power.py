@@ -42,9 +42,7 @@ class PoweredCluster(Clustered):
         return self._power.lose(broker.home / "broker" / "data")
 
 
-def lose_and_compare(
-    folder: Path, rounds: int, seed: int, injected: Callable[..., None]
-) -> None:
+def lose_and_compare(folder: Path, rounds: int, seed: int, injected: Callable[..., None]) -> None:
     """Let brokers lose their power under load, at moments that the seed draws; judge all."""
     chance = random.Random(seed)
     with PoweredCluster(folder) as db:

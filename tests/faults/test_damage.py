@@ -21,6 +21,7 @@ from tests.support.faulty import POISONED, TRIED_TWICE, fails, poisoned
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+
 def cut(file: Path) -> None:
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2])

@@ -139,7 +139,7 @@ def test_gears_shift_under_load(
 
 
 def test_a_restart_begins_with_the_base_of_the_run_before(
-    database_on_shared: Callable[..., OnShared]
+    database_on_shared: Callable[..., OnShared],
 ) -> None:
     with database_on_shared(options=BOTH) as db:
         db.load(transfers(20, seed=1))

@@ -16,6 +16,7 @@ from tests.support.phases import ATTEMPTS_MAX, LEFT, Batches, executing, kill_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
+
 @pytest.mark.long
 @pytest.mark.fault(
     1, "SIGKILL in each phase: before the offsets, in execution, after outputs, after the state"

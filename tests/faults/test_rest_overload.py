@@ -216,9 +216,7 @@ def overload(folder: Path, seconds: float, watchers: int) -> None:
         assert "streamydb_facade_connections " in metrics
 
 
-def judge(
-    db: Served, tallies: list[Tally], people: Crowd, memory: Memory, watchers: int
-) -> None:
+def judge(db: Served, tallies: list[Tally], people: Crowd, memory: Memory, watchers: int) -> None:
     last = tallies[-1]
     assert [fault for tally in tallies for fault in tally.faults] == []
     assert last.statuses["503"] + last.statuses["429"] > 0, "that was no overload"

@@ -44,7 +44,11 @@ class SecuredDatabase(Database):
         mechanism = "PLAIN" if role == ADMIN else "SCRAM-SHA-512"
         name = ADMIN if role == ADMIN else f"its-{role}"
         return self.secured.settings(
-            name, mechanism, database=self.name, partitions=self.partitions, shards=self.shards,
+            name,
+            mechanism,
+            database=self.name,
+            partitions=self.partitions,
+            shards=self.shards,
             **more,
         )
 
@@ -94,11 +98,13 @@ def test_every_part_with_its_own_rights(
         with (
             running(
                 [cli, "read-model", *place, "--folder", str(folder)],
-                db.environment("read-model"), tmp_path / "read-model.log",
+                db.environment("read-model"),
+                tmp_path / "read-model.log",
             ),
             running(
                 [cli, "serve", *place, "--folder", str(folder), "--port", str(port)],
-                db.environment("facade"), tmp_path / "facade.log",
+                db.environment("facade"),
+                tmp_path / "facade.log",
             ),
         ):
             wait_for(lambda: answers(url), "the facade", 120)
@@ -111,8 +117,10 @@ def test_every_part_with_its_own_rights(
         db.load(transfers(300))
         report = check(
             CheckOptions(
-                connection=db.user("auditor").client_config(), database=db.name,
-                initial_partitions=partitions, timeout_s=180,
+                connection=db.user("auditor").client_config(),
+                database=db.name,
+                initial_partitions=partitions,
+                timeout_s=180,
             )
         )
         assert report.ok, report
@@ -134,7 +142,10 @@ def as_client(db: SecuredDatabase, monkeypatch: pytest.MonkeyPatch, folder: Path
     ):  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-m", "streamydb.cli", *command],
-            env=db.environment(role), capture_output=True, text=True, check=False,
+            env=db.environment(role),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         said.append(done.stdout + done.stderr)
         assert done.returncode == 0 or command[0] == "doctor", said[-1]

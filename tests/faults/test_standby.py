@@ -135,9 +135,7 @@ def handover(db: Database, to: str = "", code: int = 0) -> str:
     43, "a mended standby takes over from a pipeline that had faults before and beside it",
     "the same verdicts; digests agree",
 )  # fmt: skip
-def test_the_active_one_is_killed_under_load(
-    tmp_path: Path, injected: Callable[..., None]
-) -> None:
+def test_the_active_one_is_killed_under_load(tmp_path: Path, injected: Callable[..., None]) -> None:
     """SIGKILL: the standby goes on from the last resolved seq; nothing lost, nothing different.
 
     Our own code fails on some transactions in the first one alone; the standby executes them.

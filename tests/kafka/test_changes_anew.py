@@ -80,7 +80,10 @@ def delete_changes(config: PipelineConfig) -> None:
 
 
 def resolve(
-    config: PipelineConfig, seq: int, partition: int, ts_ms: int = 1,
+    config: PipelineConfig,
+    seq: int,
+    partition: int,
+    ts_ms: int = 1,
     offsets: dict[str, int] | None = None,
 ) -> None:
     """All changes up to a seq are there."""
@@ -130,7 +133,11 @@ def test_a_checkpoint_whose_changes_were_made_anew_is_refused_and_a_new_one_begi
     (7, 0, True), (0, 0, False), (7, 7, False), (7, 6, True),
 ])  # fmt: skip
 def test_a_rebuild_from_a_state_is_refused_before_anything_is_moved(
-    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, *, seq: int, written: int,
+    config: PipelineConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    seq: int,
+    written: int,
     refused: bool,
 ) -> None:
     client, name = config.settings.client_config(), config.settings.database
@@ -174,7 +181,12 @@ _LATER_MS = 1 << 50
     ([b"{}"], 0, 1, False),
 ])  # fmt: skip
 def test_changes_of_transactions_that_the_log_has_lost_are_not_written_on(
-    config: PipelineConfig, tmp_path: Path, records: list[bytes], covered: int, ts_ms: int, *,
+    config: PipelineConfig,
+    tmp_path: Path,
+    records: list[bytes],
+    covered: int,
+    ts_ms: int,
+    *,
     lost: bool,
 ) -> None:
     """The log ends before what is resolved, or has later records in its place."""

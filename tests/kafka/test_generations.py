@@ -9,15 +9,7 @@ from confluent_kafka import Producer
 from msgspec import Raw
 
 from streamydb.backup.restore import keep_rulings
-from streamydb.kafka import (
-    Founding,
-    TopicNames,
-    create,
-    log_id,
-    recall,
-    record,
-    renew,
-)
+from streamydb.kafka import Founding, TopicNames, create, log_id, recall, record, renew
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.creation import changes_begun, existing
 from streamydb.read_model import Follower, ReadModel

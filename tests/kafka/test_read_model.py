@@ -304,9 +304,7 @@ def test_a_topic_that_was_made_again_is_refused(feed: Feed, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("beginning", [0, 5])
-def test_two_histories_in_one_topic_are_refused(
-    feed: Feed, tmp_path: Path, beginning: int
-) -> None:
+def test_two_histories_in_one_topic_are_refused(feed: Feed, tmp_path: Path, beginning: int) -> None:
     """That of a log that has lost its end behind that of what it has lost; or the beginning, which
     is written last, where a pipeline went on in a topic that was made anew.
     """

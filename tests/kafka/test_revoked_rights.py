@@ -46,7 +46,12 @@ def revoke(admin: dict[str, str], topic: str, principal: str) -> None:
     """Take all rights to a topic from a user."""
     client = administrator(admin)
     every = AclBindingFilter(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, None, AclOperation.ANY,
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        principal,
+        None,
+        AclOperation.ANY,
         AclPermissionType.ANY,
     )
     assert answers(client.delete_acls([every]), "revoke")[every]

@@ -18,9 +18,7 @@ from streamydb.settings import Settings
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_rulings_are_adopted_fenced_and_read(
-    bootstrap: str, database: str, tmp_path: Path
-) -> None:
+def test_rulings_are_adopted_fenced_and_read(bootstrap: str, database: str, tmp_path: Path) -> None:
     client = Settings(bootstrap=bootstrap, database=database).client_config()
     create(client, database)
     names, log = TopicNames(database), log_id(client, database)

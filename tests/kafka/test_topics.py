@@ -72,9 +72,7 @@ def test_creating_again_changes_nothing(client: Client, database: str) -> None:
     assert describe(client, database) == before
 
 
-def test_an_appender_knows_its_topic_before_the_first_record(
-    client: Client, database: str
-) -> None:
+def test_an_appender_knows_its_topic_before_the_first_record(client: Client, database: str) -> None:
     """Otherwise that record waits until librdkafka looks for new topics, once a second."""
     create(client, database)
     topic, known = TopicNames(database).transactions, set[str]()

@@ -21,9 +21,7 @@ CAUGHT_WITHIN = 60
     "every call has its one effect, or none, as it says; nobody gives up early",
 )  # fmt: skip
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_every_call_has_the_effect_that_it_says(
-    chunk: int, injected: Callable[..., None]
-) -> None:
+def test_every_call_has_the_effect_that_it_says(chunk: int, injected: Callable[..., None]) -> None:
     ended: Counter[str] = Counter()
     killed = 0
     for seed in range(1 + chunk, SEEDS + 1, CHUNKS):

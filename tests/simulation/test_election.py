@@ -32,8 +32,7 @@ def test_elections_hold(chunk: int, injected: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed",
-    [60, 477, 976, 1165, 10006, 14829, 15110, 18582, 25284, 25915, 27080, 206062, 226213],
+    "seed", [60, 477, 976, 1165, 10006, 14829, 15110, 18582, 25284, 25915, 27080, 206062, 226213]
 )
 def test_what_failed_once_holds(seed: int) -> None:
     assert run_election(seed).problems == []

@@ -1,4 +1,5 @@
-"""What a database was founded with, over any starts: what is recorded holds, or a start is refused.
+"""What a database was founded with, over any starts: what is recorded holds,
+or a start is refused.
 """
 
 from __future__ import annotations

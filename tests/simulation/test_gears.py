@@ -64,12 +64,19 @@ def test_a_broken_gear_is_noticed(name: str) -> None:
 
 
 _KINDS: dict[str, dict[str, Any]] = {
-    "constraints": {"constraints": 1.0}, "ends": {"expiry": 0.5}, "range": {"ranges": 0.5},
-    "follow-ups": {"workflows": 0.2}, "rulings": {"faults": 0.1},
+    "constraints": {"constraints": 1.0},
+    "ends": {"expiry": 0.5},
+    "range": {"ranges": 0.5},
+    "follow-ups": {"workflows": 0.2},
+    "rulings": {"faults": 0.1},
     "partitions": {"records": 300},
 }
 _TRIED_FIRST = {
-    "constraints": (9,), "ends": (18,), "ids": (8,), "order": (5,), "partitions": (235, 105),
+    "constraints": (9,),
+    "ends": (18,),
+    "ids": (8,),
+    "order": (5,),
+    "partitions": (235, 105),
     "tail": (25,),
 }
 _HAPPENS = (6, 9, 10, 32, 40, 68)

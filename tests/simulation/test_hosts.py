@@ -120,9 +120,13 @@ class Hosted(sim.Cluster):
             folder = shard_folder(self.local, config.database, config.incarnation, number)
             node.caches = ShardFiles(self.local, folder)
         self._numbers = {
-            names.results: o.RESULTS, names.changes: o.CHANGES, names.streams: o.STREAMS,
-            names.deadletters: o.DEAD_LETTERS, names.digests: o.DIGESTS,
-            names.transactions: o.FOLLOW_UPS, names.feedback_of(config.name): o.FEEDBACK,
+            names.results: o.RESULTS,
+            names.changes: o.CHANGES,
+            names.streams: o.STREAMS,
+            names.deadletters: o.DEAD_LETTERS,
+            names.digests: o.DIGESTS,
+            names.transactions: o.FOLLOW_UPS,
+            names.feedback_of(config.name): o.FEEDBACK,
         }
 
     def close(self) -> None:
@@ -206,8 +210,11 @@ class Hosted(sim.Cluster):
 
     def _input(self, partition: int, record: LogRecord, *, fed: bool) -> dict[str, Any]:
         return {
-            "feedback": fed, "partition": partition, "offset": record.offset,
-            "append_ms": record.append_ms, "value": record.value,
+            "feedback": fed,
+            "partition": partition,
+            "offset": record.offset,
+            "append_ms": record.append_ms,
+            "value": record.value,
         }
 
     def _batches(self, rows: _Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

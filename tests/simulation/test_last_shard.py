@@ -21,7 +21,9 @@ def test_a_plan_that_is_used_again_is_still_what_its_shard_would_plan() -> None:
     of = LastPlan.of
 
     def judged(
-        self: LastPlan, records: TimedRecords, procs: int,
+        self: LastPlan,
+        records: TimedRecords,
+        procs: int,
         make: Callable[[TimedRecords, int], Planned],
     ) -> Planned:
         nonlocal again
@@ -47,9 +49,7 @@ def test_records_that_are_used_again_are_still_what_their_shard_would_open() -> 
     again = 0
     of = LastRecords.of
 
-    def judged(
-        self: LastRecords, told: Sequence[LogRecords], shards: int
-    ) -> list[CompiledRecords]:
+    def judged(self: LastRecords, told: Sequence[LogRecords], shards: int) -> list[CompiledRecords]:
         nonlocal again
         kept = self._kept
         found = of(self, told, shards)

@@ -41,7 +41,8 @@ class Damaged:
         self.foreign = self.struck = False
 
     def strike(self) -> None:
-        """Something happens to the folder while the pipeline stands still, or while it is copied.
+        """Something happens to the folder while the pipeline stands still,
+        or while it is copied.
         """
         self.struck = True
         kinds = [self.cut, self.cut, self.forget, self.decay, self.copy, self.copy, self.swap]

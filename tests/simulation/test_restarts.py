@@ -1,4 +1,5 @@
-"""A batch is repeated by a start with other limits, or by another release, in the middle of a plan.
+"""A batch is repeated by a start with other limits, or by another release,
+in the middle of a plan.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Copies of checkpoints are put back, feedback that all have read is gone, the log loses its end.
+"""Copies of checkpoints are put back, feedback that all have read is gone,
+the log loses its end.
 """
 
 from __future__ import annotations

@@ -117,7 +117,12 @@ def test_what_has_ended_is_gone_for_everybody_and_told_once(grouping: str) -> No
     """Many keys end; in some seeds ranges, constraints and large values are among them."""
     for seed in range(1, 1 + seeds(4)):
         outcome = run_seed(
-            seed, 200, grouping, expiry=0.5, ranges=0.3 * (seed % 2), constraints=seed % 3 / 2,
+            seed,
+            200,
+            grouping,
+            expiry=0.5,
+            ranges=0.3 * (seed % 2),
+            constraints=seed % 3 / 2,
             large=seed % 4 / 8,
         )
         assert outcome.problems == [], f"seed {seed}: {outcome.config}"

@@ -22,7 +22,7 @@ KEYS = ["k0", "k1", "k2"]
 
 
 def pipeline(
-    log: SimulatedLog, rng: random.Random, grouping: str, name: str, shards: int = 2,
+    log: SimulatedLog, rng: random.Random, grouping: str, name: str, shards: int = 2
 ) -> Cluster:
     config = ShardConfig("sim", name, shards, log.initial, 20, grouping)
     return Cluster(config, log, rng, crashes=0.05)

@@ -49,8 +49,10 @@ def test_tasks_follow_the_size_and_state_does_not(
         assert max(first.blocks) < _BLOCK_BYTES
         begins_with_all_and_goes_on_as_large_as_it_must(first)
         offsets = db.place.checkpoint / "query" / "offsets"
-        last = max((path for path in offsets.iterdir() if path.name.isdigit()),
-                   key=lambda path: int(path.name))
+        last = max(
+            (path for path in offsets.iterdir() if path.name.isdigit()),
+            key=lambda path: int(path.name),
+        )
         remembered = json.loads(last.read_text().splitlines()[1])["conf"]
         assert remembered["spark.sql.shuffle.partitions"] == str(SHARDS)
         few = first.reading()

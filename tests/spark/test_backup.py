@@ -39,7 +39,10 @@ def command(db: Database, *words: str, code: int = 0) -> Any:
     place = ["--home", str(db.folder / "home"), "--bootstrap", db.broker.bootstrap]
     done = subprocess.run(
         [sys.executable, "-m", "streamydb.cli", name, *place, *rest, "--json"],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == code, done.stderr
     return done.stderr if not done.stdout else json.loads(done.stdout)
@@ -49,10 +52,18 @@ def refused(db: Database, *extra: str) -> str:
     """Start a pipeline on a new checkpoint where it must not start; what it says."""
     done = subprocess.run(
         [
-            *db.command(extra), "--checkpoint", str(db.folder / "refused"), "--name", "refused",
-            "--status-file", str(db.folder / "refused.json"),
+            *db.command(extra),
+            "--checkpoint",
+            str(db.folder / "refused"),
+            "--name",
+            "refused",
+            "--status-file",
+            str(db.folder / "refused.json"),
         ],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 2, done.stderr
     return done.stderr

@@ -26,8 +26,12 @@ def test_the_walk_works_as_it_is_written(tmp_path: Path) -> None:
             if words[0] == "up":
                 words += ["--master", "local[2]"]
             done = subprocess.run(
-                [sys.executable, "-m", "streamydb.cli", *words], env=environment, timeout=300,
-                capture_output=True, text=True, check=False,
+                [sys.executable, "-m", "streamydb.cli", *words],
+                env=environment,
+                timeout=300,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             said[number] = done.stdout + done.stderr
             assert done.returncode == 0, (line, said[number])

@@ -31,9 +31,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 def answer_of(command: list[str]) -> dict[str, Any]:
     """Run a command; its standard output must be one JSON object and nothing else."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
     assert len(lines) == 1, done.stdout

@@ -34,9 +34,7 @@ def test_a_benchmark_runs_and_keeps_its_invariants(tmp_path: Path, name: str) ->
         sys.executable, "-m", "streamydb.cli", "bench", name, "--quick", "--json",
         "--folder", str(tmp_path), *_SMALL[name],
     ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout)
     assert answer["invariants_ok"]

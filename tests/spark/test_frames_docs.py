@@ -44,7 +44,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 def caught_up(db: Database) -> int:
-    """Wait until everything in the log, one partition without markers, is resolved; the last seq.
+    """Wait until everything in the log, one partition without markers,
+    is resolved; the last seq.
     """
     settings = db.settings
     with TopicReader(settings.client_config(), TopicNames(db.name).transactions) as log:

@@ -112,7 +112,10 @@ def test_all_records_come_once_in_order_and_many_in_a_row(
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_lone_record_is_not_held_back(
-    spark: SparkSession, packing: Packing, tmp_path: Path, packed: bool  # noqa: FBT001
+    spark: SparkSession,
+    packing: Packing,
+    tmp_path: Path,
+    packed: bool,  # noqa: FBT001
 ) -> None:
     rows = spark.range(0, 30, 1, 1).mapInArrow(source(tmp_path, wait=True), RECORD)
     rows_of = packing if packed else Packing(spark, wanted=False)
@@ -154,7 +157,9 @@ def test_a_task_that_is_cancelled_leaves_no_thread(
 
 
 def test_without_the_class_records_come_one_by_one_which_is_said_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("streamydb.pipeline.realtime.packing._SOURCE", "Missing.java")

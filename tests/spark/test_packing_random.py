@@ -30,8 +30,17 @@ RECORD_BYTES = 100
 """A record counts for so many bytes more than its value has, as `RecordPacking.java` has it."""
 
 SIZES = (
-    None, 0, 1, 200, 200, 200, 70_000, PACK_BYTES_MAX // 3, PACK_BYTES_MAX - RECORD_BYTES,
-    PACK_BYTES_MAX + 1, PACK_BYTES_MAX + 700_000,
+    None,
+    0,
+    1,
+    200,
+    200,
+    200,
+    70_000,
+    PACK_BYTES_MAX // 3,
+    PACK_BYTES_MAX - RECORD_BYTES,
+    PACK_BYTES_MAX + 1,
+    PACK_BYTES_MAX + 700_000,
 )
 FEW, BURST = 40, 2 * PACK_RECORDS_MAX + 500
 COUNTS = (FEW, BURST, 0, 1, FEW)
@@ -86,7 +95,8 @@ def source(
                     raise TimeoutError(f"the record at offset {offset - 1} is held back")
                 yield pa.RecordBatch.from_arrays(
                     [
-                        pa.array([offset], pa.int64()), pa.array([record.append_ms], pa.int64()),
+                        pa.array([offset], pa.int64()),
+                        pa.array([record.append_ms], pa.int64()),
                         pa.array([record.value], pa.binary()),
                     ],
                     names=["offset", "append_ms", "value"],
@@ -204,7 +214,8 @@ MUTATIONS = {
     "has no bound of records": ("(records.size() >= recordsMax || ", "("),
     "counts a large value as a small one": ("((byte[]) record.get(last)).length)", "0)"),
     "passes over null values": (
-        "records.add(record);", "if (!record.isNullAt(2)) { records.add(record); }",
+        "records.add(record);",
+        "if (!record.isNullAt(2)) { records.add(record); }",
     ),
     "takes the newest first": ("records.add(record);", "records.addFirst(record);"),
     "repeats a record when many wait": (

@@ -20,6 +20,7 @@ from tests.support.programs import (
 
 pytestmark = pytest.mark.timeout(400)
 
+
 @pytest.mark.long
 @pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_versions_are_deployed_called_and_replayed(tmp_path: Path, grouping: str) -> None:

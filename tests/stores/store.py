@@ -72,7 +72,8 @@ class StoreDatabase(Database):
             f"{s3a}.endpoint": self.store,
             f"{s3a}.endpoint.region": "us-east-1",
             f"{s3a}.path.style.access": "true",
-            f"{s3a}.access.key": "any", f"{s3a}.secret.key": "any",
+            f"{s3a}.access.key": "any",
+            f"{s3a}.secret.key": "any",
             # The SDK's asynchronous client takes moto's `100 Continue` for the answer to an upload.
             f"{s3a}.optimized.copy.from.local.enabled": "false",
         }

@@ -158,9 +158,7 @@ def _declared(size: int, home: Path, patch: pytest.MonkeyPatch) -> Task:
     made = _grown(size, home, patch)
     patch.setattr(limits, "FAILED_ENTRIES_MAX", 2)
     more = ("--procedures", str(made.home / "procedures"), "--json", *made.options)
-    return lambda: int(
-        msgspec.json.decode(run("whatif", "--constraint", RULE, *more))["to_seq"]
-    )
+    return lambda: int(msgspec.json.decode(run("whatif", "--constraint", RULE, *more))["to_seq"])
 
 
 def _restored(size: int, home: Path, patch: pytest.MonkeyPatch) -> Task:
@@ -336,7 +334,8 @@ def _judged(size: int, _home: Path, _patch: pytest.MonkeyPatch) -> Task:
 
 
 def _file(size: int, home: Path, patch: pytest.MonkeyPatch) -> Task:
-    """Lines of a file, a client's many ids among them, in the place of whose results is an oracle.
+    """Lines of a file, a client's many ids among them, in the place of whose results is an
+    oracle.
     """
     ExecutedLog.install(patch)
     add: dict[str, Any] = {"updates": [{"op": "add", "key": "n", "by": 1}], "reads": ["n"]}

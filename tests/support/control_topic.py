@@ -17,7 +17,9 @@ class ControlTopic:
     """Stands in for the reader of the topic; who inherits it says what `last` and `batch` read."""
 
     def stand_in(
-        self, monkeypatch: pytest.MonkeyPatch, time_ns: Callable[[], int],
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        time_ns: Callable[[], int],
         monotonic: Callable[[], float],
     ) -> None:
         """Be what is read until the end of a test; ``time_ns``, ``monotonic``: the clocks."""

@@ -38,8 +38,10 @@ class Asked:
         """Start it."""
         (folder / "pyspark_probe.py").write_text(_PROBE)
         given = {
-            "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
-            "PYTHONPATH": str(folder), "OF_SPARK": "as Spark has it: \udcff",
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+            "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+            "PYTHONPATH": str(folder),
+            "OF_SPARK": "as Spark has it: \udcff",
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "streamydb.pipeline.daemon", "pyspark_probe"],

@@ -26,9 +26,7 @@ def promised(name: str) -> str:
     return "".join(f"{line.removeprefix('    ')}\n" for line in block.strip("\n").splitlines())
 
 
-def run(
-    name: str, *arguments: str, variables: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
+def run(name: str, *arguments: str, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a program as its docstring says, with more variables in its environment."""
     return subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), *arguments],

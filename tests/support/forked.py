@@ -154,7 +154,8 @@ async def _ask_awaiting(client: AsyncClient, number: int) -> None:
 
 
 def dbapi(url: str) -> list[str]:
-    """A connection by PEP 249, idle at the fork; and one with a transaction, which is the parent's.
+    """A connection by PEP 249, idle at the fork; and one with a transaction,
+    which is the parent's.
     """
     from streamydb_layers.tables import dbapi as api
 

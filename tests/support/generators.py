@@ -51,7 +51,9 @@ PLAIN_UPDATES = st.one_of(
 """Updates that say nothing of ends."""
 
 UPDATES = st.one_of(
-    PLAIN_UPDATES, PLAIN_UPDATES, PLAIN_UPDATES,
+    PLAIN_UPDATES,
+    PLAIN_UPDATES,
+    PLAIN_UPDATES,
     st.fixed_dictionaries({"op": st.just("put"), "key": KEYS, "value": STORED, **TTLS}),
     st.fixed_dictionaries({"op": st.just("append"), "key": KEYS, "value": JSON, **TTLS}),
     st.fixed_dictionaries({"op": st.just("touch"), "key": KEYS}, optional=TTLS),
@@ -71,8 +73,7 @@ CHECKS = st.fixed_dictionaries({"key": KEYS}, optional=COMPARATORS).filter(
     lambda check: len(check) > 1
 )
 RANGES = st.one_of(
-    st.fixed_dictionaries({"prefix": KEYS}),
-    st.fixed_dictionaries({"start": KEYS, "end": KEYS}),
+    st.fixed_dictionaries({"prefix": KEYS}), st.fixed_dictionaries({"start": KEYS, "end": KEYS})
 )
 RANGE_CHECKS = st.fixed_dictionaries(
     {"range": RANGES},

@@ -200,6 +200,7 @@ def g2_two_edges_a_reader_between_two_writers(tables: Tables) -> None:
     put(one, FIRST, "0")
     conflicts(one)
 
+
 SCHEDULES: list[Schedule] = [
     g0_writes_do_not_interleave,
     g1a_what_is_rolled_back_is_never_read,

@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 
 HOSTILE = [
-    b"", None, b"{", b"\xff\xfe", b"null", b"[]",
+    b"",
+    None,
+    b"{",
+    b"\xff\xfe",
+    b"null",
+    b"[]",
     b'{"id":"n","updates":[{"op":"put","key":"a","value":NaN}]}',
     b'{"id":"h","updates":[{"op":"put","key":"a","value":99999999999999999999}]}',
-    b'{"id":"s","reads":["\\ud800"]}', b"[" * 70 + b"]" * 70, b'{"id":"u","unknown":1}',
-    b'{"id":"c","call":{"procedure":"p","args":{},"keys":[]}}', b'{"marker":-1}',
+    b'{"id":"s","reads":["\\ud800"]}',
+    b"[" * 70 + b"]" * 70,
+    b'{"id":"u","unknown":1}',
+    b'{"id":"c","call":{"procedure":"p","args":{},"keys":[]}}',
+    b'{"marker":-1}',
     json.dumps({"id": "k", "reads": ["x" * 481]}).encode(),
     json.dumps({"id": "ok", "reads": ["x" * 480]}).encode(),
     json.dumps({"id": "many", "reads": [f"k{i}" for i in range(10_000)]}).encode(),

@@ -28,7 +28,8 @@ _SKIPPED: Final = (type, types.ModuleType, types.CodeType, types.FrameType)
 
 
 def foreign(*roots: object) -> list[str]:
-    """Return the ways to sockets, locks, threads, loops and handles; the locks of `Owned` are new.
+    """Return the ways to sockets, locks, threads, loops and handles;
+    the locks of `Owned` are new.
     """
     found: list[str] = []
     seen = {id(root) for root in roots}

@@ -160,25 +160,34 @@ PARAMETERS: dict[str, list[str]] = {
 """What is tried for each parameter and header, by name."""
 
 PATHS: dict[str, list[str]] = {
-    "key": [key for key in KEYS if key != "m"], "id": HISTORY_IDS, "slug": ["forbidden"],
-    "name": ["teller.none", "other.stream"], "file": ["console.js"],
+    "key": [key for key in KEYS if key != "m"],
+    "id": HISTORY_IDS,
+    "slug": ["forbidden"],
+    "name": ["teller.none", "other.stream"],
+    "file": ["console.js"],
 }
 """What is tried for each part of a path, by name."""
 
 _TEXTS: dict[str, list[Any]] = {
-    "procedure": ["teller.told", "teller.none", "none.told"], "module": ["teller"],
-    "hash": [compile_module("teller", MODULE).record["hash"]], "drop": ["email", "none"],
-    "stream": ["votes"], "id": ["t5", "t7", "mine"],
+    "procedure": ["teller.told", "teller.none", "none.told"],
+    "module": ["teller"],
+    "hash": [compile_module("teller", MODULE).record["hash"]],
+    "drop": ["email", "none"],
+    "stream": ["votes"],
+    "id": ["t5", "t7", "mine"],
 }
 _ARGS = [
     {"said": {}}, {"said": {"reads": ["s/u/1"]}}, {"said": {"keys": ["m/1"]}},
     {"said": {"ranges": [{"prefix": "s/"}]}},
 ]  # fmt: skip
 _OBJECTS: dict[str, list[Any]] = {
-    "args": _ARGS, "procedures": [{"told": ["said"]}],
+    "args": _ARGS,
+    "procedures": [{"told": ["said"]}],
     "declare": [{"name": "n", "prefix": "s/", "keys": {"max": 1}}],
     "validate": [{"name": "email", "since": 3}],
-    "asserts": [{key: 7} for key in KEYS], "range": [*RANGES], "ranges": [*RANGES],
+    "asserts": [{key: 7} for key in KEYS],
+    "range": [*RANGES],
+    "ranges": [*RANGES],
 }
 _KEYED = {"key": KEYS, "keys": KEYS, "reads": KEYS, "locks": [UNIQUE, UNIQUE[:-1] + "0"]}
 

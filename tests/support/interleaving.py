@@ -35,9 +35,7 @@ def interleave(seed: int, tables: Tables, statements: int) -> None:
         pair.close()
 
 
-def committed(
-    pair: Pair, transaction: OpenTransaction, said: list[tuple[str, object]]
-) -> None:
+def committed(pair: Pair, transaction: OpenTransaction, said: list[tuple[str, object]]) -> None:
     """Commit; if that succeeds, and if it wrote, SQLite gives the same answers now."""
     wrote = transaction.writes
     try:

@@ -7,14 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from histories import (
-    Answer,
-    AppendOperation,
-    History,
-    Operation,
-    ReadOperation,
-    Seen,
-)
+from histories import Answer, AppendOperation, History, Operation, ReadOperation, Seen
 from histories.records import Line
 from histories.serializability import check_lists
 

@@ -100,14 +100,20 @@ class Kept:
     def _set_up(self, home: Path) -> None:
         """Topics, and the modules in their folder."""
         for topic in (
-            NAMES.control, NAMES.digests, NAMES.rulings, NAMES.deadletters, NAMES.founding
+            NAMES.control,
+            NAMES.digests,
+            NAMES.rulings,
+            NAMES.deadletters,
+            NAMES.founding,
         ):
             self.kafka.create(topic)
         facts = Founding(log="log", begins=EVERYWHERE)
         self.kafka.append(NAMES.founding, 0, msgspec.json.encode(facts), b"founding")
         self.kafka.create(NAMES.transactions, self.made.config.partitions)
         self.kafka.ids |= {
-            NAMES.transactions: "log", NEW.transactions: "new log", FORK.transactions: "fork log"
+            NAMES.transactions: "log",
+            NEW.transactions: "new log",
+            FORK.transactions: "fork log",
         }
         for fault in self.rulings.faults:
             self.kafka.append(NAMES.rulings, 0, encode_ruling(ruling_of(fault, "log")))
@@ -120,9 +126,15 @@ class Kept:
             for name in ("sim", "other"):
                 (home / "procedures" / file_name(name, digest)).write_bytes(text)
         self.subject = copy.Subject(
-            connection=CONNECTION, database="sim", log="log", shards=1, grouping="planner",
-            partitions=self.made.config.partitions, id_window=self.made.config.id_window,
-            digest_interval=self.made.config.digest_interval, procedures=home / "procedures",
+            connection=CONNECTION,
+            database="sim",
+            log="log",
+            shards=1,
+            grouping="planner",
+            partitions=self.made.config.partitions,
+            id_window=self.made.config.id_window,
+            digest_interval=self.made.config.digest_interval,
+            procedures=home / "procedures",
         )
 
     def _break_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +216,7 @@ class Kept:
     def back_up(self) -> None:
         """Take a backup, or go on with one."""
         keep = self.dice.randint(1, 3)
-        done = self.again(
-            lambda: copy.take(self.folder, self.subject, self.resolved, keep, quiet)
-        )
+        done = self.again(lambda: copy.take(self.folder, self.subject, self.resolved, keep, quiet))
         last = len(self.here())
         assert (done.seq, done.digest, done.state) == (last, self.digests[last], self.resolved)
         self.taken = last
@@ -343,9 +353,7 @@ class Kept:
         if (self.place.checkpoint / START).exists():
             states.append(StateFolder(self.place.checkpoint / START))
         found = [each.about() for each in states]
-        return any(
-            about.seq <= seq and self.has_rest(about.offsets()) for about in found
-        )
+        return any(about.seq <= seq and self.has_rest(about.offsets()) for about in found)
 
     def has_rest(self, offsets: Mapping[int, int]) -> bool:
         """Whether the log still has what comes after a state."""
@@ -415,7 +423,11 @@ class Kept:
         return found
 
     def _begins(
-        self, new: TopicNames, source: LogSource, manifest: BackupManifest, seq: int,
+        self,
+        new: TopicNames,
+        source: LogSource,
+        manifest: BackupManifest,
+        seq: int,
         place: Callable[[], About],
     ) -> None:
         """A new database gets the beginning of a log; another history goes on from there."""

@@ -23,8 +23,11 @@ __all__ = ["Pods", "serving_pods"]
 
 _OBJECT = re.compile(r"/api/v1/namespaces/[^/]+/(?P<kind>\w+)(/(?P<name>[^/]+))?")
 _VERBS = {
-    "GET": ("get", "list"), "POST": ("create", "create"), "PATCH": ("patch", "patch"),
-    "PUT": ("update", "update"), "DELETE": ("delete", "deletecollection"),
+    "GET": ("get", "list"),
+    "POST": ("create", "create"),
+    "PATCH": ("patch", "patch"),
+    "PUT": ("update", "update"),
+    "DELETE": ("delete", "deletecollection"),
 }
 _RUNNING, _ENDED = "Running", "Failed"
 _ALONE = """
@@ -49,7 +52,8 @@ class Pods:
     """
 
     def __init__(self, folder: Path, volume: Path, environment: Mapping[str, str]) -> None:
-        """Run pods under ``folder``, of which they see ``volume``, with their image's environment.
+        """Run pods under ``folder``, of which they see ``volume``,
+        with their image's environment.
         """
         self._folder, self._volume = folder, volume
         self.alone = subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
@@ -125,7 +129,11 @@ class Pods:
             command = ["unshare", "-m", "bash", "-ec", _ALONE, "pod", *places, *command]
         with (folder / "log").open("wb") as log:
             return psutil.Popen(
-                command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT,
+                command,
+                cwd=folder,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
@@ -135,8 +143,7 @@ class Pods:
         names = [name for known, name in self._objects if known == kind]
         found = [self._shown(kind, name) for name in names]
         return [
-            each for each in found
-            if wanted.items() <= each["metadata"].get("labels", {}).items()
+            each for each in found if wanted.items() <= each["metadata"].get("labels", {}).items()
         ]
 
     def _delete(self, kind: str, name: str) -> None:

@@ -133,8 +133,13 @@ class MemoryKafka:
         return found
 
     def append(
-        self, topic: str, number: int, value: bytes | None, key: bytes | None = None,
-        append_ms: int | None = None, headers: dict[str, bytes] | None = None,
+        self,
+        topic: str,
+        number: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        append_ms: int | None = None,
+        headers: dict[str, bytes] | None = None,
     ) -> int:
         """Append a record; its offset."""
         part = self.topics[topic][number]
@@ -328,8 +333,13 @@ class _Producer(_Client):
         """Nothing is looked up here."""
 
     def produce(
-        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0,
-        timestamp: int | None = None, on_delivery: Callable[[Any, Any], None] | None = None,
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = 0,
+        timestamp: int | None = None,
+        on_delivery: Callable[[Any, Any], None] | None = None,
         headers: dict[str, bytes] | None = None,
     ) -> None:
         def send() -> None:

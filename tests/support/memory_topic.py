@@ -64,7 +64,8 @@ class MemorySource:
     def __init__(
         self, topic: MemoryTopic, take: Callable[[int, int], int] = lambda _partition, left: left
     ) -> None:
-        """Read ``topic``; ``take`` says how many of the records left in a partition come at once.
+        """Read ``topic``; ``take`` says how many of the records left in a partition come at
+        once.
         """
         self._topic = topic
         self._take = take

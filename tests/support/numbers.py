@@ -84,8 +84,10 @@ class Model:
         """Do what a statement does, or nothing; return its answer."""
         before = deepcopy((self.rows, self.last))
         try:
-            made = self._insert(statement) if isinstance(statement, Insert) else (
-                self._update(statement)
+            made = (
+                self._insert(statement)
+                if isinstance(statement, Insert)
+                else (self._update(statement))
             )
             self._check()
         except RefusedError:

@@ -33,7 +33,9 @@ def timed(records: CompiledRecords) -> TimedRecords:
 
 
 def to_plan(
-    kinds: Array, ids: Array, keys: ChildRows[RecordKeys],
+    kinds: Array,
+    ids: Array,
+    keys: ChildRows[RecordKeys],
     ranges: ChildRows[RecordRanges] | None = None,
 ) -> TimedRecords:
     """Records with what the planner reads, and nothing else."""
@@ -42,7 +44,16 @@ def to_plan(
     steps = ProgramSteps.of(np.zeros(0, np.dtype([(name, "<i8") for name in _STEP])), Ragged.of([]))
     home = HomeRows(np.zeros(n, np.uint8), zeros, hashes, texts, texts, ChildRows(zeros, steps))
     return TimedRecords(
-        kinds, ids, zeros, np.arange(n), zeros, zeros, ids, zeros, keys, ranges,
+        kinds,
+        ids,
+        zeros,
+        np.arange(n),
+        zeros,
+        zeros,
+        ids,
+        zeros,
+        keys,
+        ranges,
         ChildRows(np.ones(n, np.int64), home),
     )
 

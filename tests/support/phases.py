@@ -1,4 +1,5 @@
-"""The phases of a micro-batch, known by the files of the checkpoint, and kills that fall into one.
+"""The phases of a micro-batch, known by the files of the checkpoint,
+and kills that fall into one.
 """
 
 from __future__ import annotations

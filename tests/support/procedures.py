@@ -43,9 +43,15 @@ def module_of(text: str, name: str = "m") -> Module:
 
 
 def call(
-    module: Module, name: str, args: Mapping[str, Any], state: State | None = None,
-    keys: Collection[str] = ("a", "b"), reads: Collection[str] = (), ranges: Collection[Range] = (),
-    *, weighs: bool = True,
+    module: Module,
+    name: str,
+    args: Mapping[str, Any],
+    state: State | None = None,
+    keys: Collection[str] = ("a", "b"),
+    reads: Collection[str] = (),
+    ranges: Collection[Range] = (),
+    *,
+    weighs: bool = True,
 ) -> Called:
     place = Stamp(42, 1_700_000_000_000, "txn-1")
     host = Host(state or {}, keys, reads, ranges)

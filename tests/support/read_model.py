@@ -11,11 +11,7 @@ from msgspec import UNSET, Raw
 
 from streamydb.columns.addresses import address_of, bytes_at
 from streamydb.columns.table import Ragged
-from streamydb.read_model import (
-    Follower,
-    ReadModel,
-    runs,
-)
+from streamydb.read_model import Follower, ReadModel, runs
 from streamydb.read_model.rows import Ints, Row, pack_row, row_bytes, unpack_row
 from streamydb.records import (
     Change,

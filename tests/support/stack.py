@@ -26,9 +26,7 @@ class Stack:
         said: what `up` told the user.
     """
 
-    def __init__(
-        self, folder: Path, master: str = "local[2]", options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, master: str = "local[2]", options: Sequence[str] = ()) -> None:
         """Nothing is started yet."""
         self.home = folder / "home"
         self.started: dict[str, Any] = {}

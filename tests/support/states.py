@@ -39,7 +39,11 @@ def written(seed: int) -> Written:
     """
     rng = random.Random(f"states {seed}")
     config = ShardConfig(
-        "sim", "x", 1, rng.choice([1, 1, 2, 3]), rng.choice([3, 20, 10_000]),
+        "sim",
+        "x",
+        1,
+        rng.choice([1, 1, 2, 3]),
+        rng.choice([3, 20, 10_000]),
         digest_interval=rng.choice([7, 20]),
     )
     keys = [f"k{i}" for i in range(rng.choice([3, 40]))] + ["é/\n"]
@@ -76,7 +80,8 @@ def ends_of(log: SimulatedLog) -> dict[int, int]:
 def truth(
     log: SimulatedLog, config: ShardConfig, rulings: Rulings = NO_RULINGS
 ) -> tuple[list[list[OutputRecord]], list[str]]:
-    """The outputs of each transaction, and the digest of the state after it (that of none first).
+    """The outputs of each transaction, and the digest of the state after it (that of none
+    first).
     """
     oracle = Oracle("sim", config.id_window, rulings, MODULES)
     outputs, digests = [], [state_digest({})]
@@ -87,7 +92,10 @@ def truth(
 
 
 def goes_on(
-    start: Beginning, made: Written, outputs: list[list[OutputRecord]], lows: Sequence[int] = (),
+    start: Beginning,
+    made: Written,
+    outputs: list[list[OutputRecord]],
+    lows: Sequence[int] = (),
     rulings: Rulings = NO_RULINGS,
 ) -> None:
     """Pipelines with any shards begin with a state, and write what the oracle says from there.
@@ -101,8 +109,12 @@ def goes_on(
     """
     log, config, rng = made.log, made.config, made.rng
     fixed = ShardConfig(
-        "sim", f"new {rng.random()}", rng.choice([1, 2, 3, 5]), config.partitions,
-        config.id_window, digest_interval=config.digest_interval,
+        "sim",
+        f"new {rng.random()}",
+        rng.choice([1, 2, 3, 5]),
+        config.partitions,
+        config.id_window,
+        digest_interval=config.digest_interval,
     )
     cluster = Cluster(fixed, log, rng, crashes=0.05)
     cluster.topic.rule(rulings.faults, 0)

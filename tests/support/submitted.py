@@ -24,8 +24,11 @@ LOG = f"-Dlog4j2.configurationFile={shipped_file('log4j2.properties')}"
 def environment() -> dict[str, str]:
     """What a user of spark-submit has set."""
     return {
-        **os.environ, "SPARK_HOME": str(SPARK_HOME), "JAVA_HOME": java_home(),
-        "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "JAVA_HOME": java_home(),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
@@ -37,15 +40,38 @@ class Submitted(Database):
         """The command line of spark-submit."""
         jars = ":".join(str(path) for path in resolve("pipeline"))
         return [
-            str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master,
-            "--properties-file", str(shipped_file("spark-defaults.conf")),
-            "--driver-class-path", jars, "--conf", f"spark.executor.extraClassPath={jars}",
-            "--conf", f"spark.driver.defaultJavaOptions={LOG}",
-            "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=1g",
-            str(JOB), "--database", self.name, "--bootstrap", self.broker.bootstrap,
-            "--checkpoint", str(self.place.checkpoint), "--shards", str(self.shards),
-            "--status-file", str(self.place.status_file), "--local", str(self.folder / "local"),
-            "--procedures", str(self.place.procedures), *self.options, *extra,
+            str(SPARK_HOME / "bin" / "spark-submit"),
+            "--master",
+            self.master,
+            "--properties-file",
+            str(shipped_file("spark-defaults.conf")),
+            "--driver-class-path",
+            jars,
+            "--conf",
+            f"spark.executor.extraClassPath={jars}",
+            "--conf",
+            f"spark.driver.defaultJavaOptions={LOG}",
+            "--conf",
+            "spark.driver.host=127.0.0.1",
+            "--conf",
+            "spark.executor.memory=1g",
+            str(JOB),
+            "--database",
+            self.name,
+            "--bootstrap",
+            self.broker.bootstrap,
+            "--checkpoint",
+            str(self.place.checkpoint),
+            "--shards",
+            str(self.shards),
+            "--status-file",
+            str(self.place.status_file),
+            "--local",
+            str(self.folder / "local"),
+            "--procedures",
+            str(self.place.procedures),
+            *self.options,
+            *extra,
         ]
 
     def stop_pipeline(self) -> int:

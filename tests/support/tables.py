@@ -204,9 +204,7 @@ class Drawn:
         return Shape(name, dict(list(columns.items())[: self.rng.randrange(3, 5)]))
 
     def _table(self, shape: Shape, before: Sequence[Shape]) -> str:
-        parts = [
-            f"{name} {kind}{self._more(kind)}" for name, kind in shape.columns.items()
-        ]
+        parts = [f"{name} {kind}{self._more(kind)}" for name, kind in shape.columns.items()]
         key = self.rng.sample(list(shape.columns), self.rng.randrange(3))
         if key:
             parts = [p if p.partition(" ")[0] not in key or "not null" in p else

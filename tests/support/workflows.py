@@ -10,7 +10,9 @@ from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
 
 HEAD = "from streamydb.procedures import Abort, Workflow, procedure\n"
-VOTER = HEAD + """
+VOTER = (
+    HEAD
+    + """
 flow = Workflow(
     emits={"vote": ["votes"], "count": ["counted"]},
     triggers={"votes": ["count"], "counted": ["board", "trend"]},
@@ -46,6 +48,7 @@ def trend(db, batch):
     if last.slid():
         db.put("trending", last.items())
 """
+)
 
 
 class Log:

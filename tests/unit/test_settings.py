@@ -102,7 +102,9 @@ def test_addresses_that_no_client_could_use(address: str) -> None:
         {"ssl_ca_file": "/ca"},
         {"ssl_certificate_file": "/c", "ssl_key_file": "/k"},
         {
-            **SASL, "security_protocol": "SASL_PLAINTEXT", "sasl_password_file": "/p",
+            **SASL,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_password_file": "/p",
             "ssl_ca_file": "/ca",
         },
     ],

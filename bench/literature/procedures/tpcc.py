@@ -55,7 +55,12 @@ def new_order(db: Any, w: int, d: int, c: int, number: int, lines: list[list[int
         amount += price
         entered.append([item, supply, quantity, price])
     row = {
-        "id": order, "c": c, "entry": db.now, "lines": len(lines), "local": local, "carrier": None,
+        "id": order,
+        "c": c,
+        "entry": db.now,
+        "lines": len(lines),
+        "local": local,
+        "carrier": None,
     }
     db.put(f"o/{w}/{d}/{number}", row)
     db.put(f"no/{w}/{d}/{number}", order)
@@ -100,8 +105,12 @@ def order_status(db: Any, w: int, d: int, c: int, last: str | None) -> Any:
     number = db.get(f"last/{w}/{d}/{c}")
     order, lines = db.get(f"o/{w}/{d}/{number}"), db.get(f"ol/{w}/{d}/{number}")
     return {
-        "balance": db.get(f"c/{w}/{d}/{c}")["balance"], "number": number, "c": order["c"],
-        "carrier": order["carrier"], "told": order["lines"], "shown": len(lines["lines"]),
+        "balance": db.get(f"c/{w}/{d}/{c}")["balance"],
+        "number": number,
+        "c": order["c"],
+        "carrier": order["carrier"],
+        "told": order["lines"],
+        "shown": len(lines["lines"]),
         "delivered": lines["delivered"],
     }
 

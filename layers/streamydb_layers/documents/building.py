@@ -33,9 +33,7 @@ _ATTEMPTS: Final = 3
 class IndexedCore(CollectionCore):
     """A collection whose indexes can be made and dropped."""
 
-    def create_index(
-        self, name: str, fields: Sequence[str], *, unique: bool = False
-    ) -> Flow[bool]:
+    def create_index(self, name: str, fields: Sequence[str], *, unique: bool = False) -> Flow[bool]:
         """Make an index and put all documents into it, while others go on writing.
 
         Args:
@@ -107,9 +105,7 @@ class IndexedCore(CollectionCore):
                 yield from self._enter(index, ids[place : place + _CHUNK])
             seq, keys = yield from self._next(prefix, seq, keys[-1])
 
-    def _next(
-        self, prefix: str, seq: int | None, last: str | None
-    ) -> Flow[tuple[int, list[str]]]:
+    def _next(self, prefix: str, seq: int | None, last: str | None) -> Flow[tuple[int, list[str]]]:
         """The keys behind the last one, and the seq that shows them.
 
         That is a newer one when this one is not kept any more: what it shows besides was written

@@ -49,9 +49,7 @@ def encode(values: Sequence[Scalar], descending: Sequence[bool]) -> str:
         values: as many as the fields that are given, from the first on.
         descending: for each field of the index.
     """
-    return "".join(
-        _one(value, down=down) for value, down in zip(values, descending, strict=False)
-    )
+    return "".join(_one(value, down=down) for value, down in zip(values, descending, strict=False))
 
 
 def texts_with(prefix: str, *, descending: bool) -> tuple[str, str]:

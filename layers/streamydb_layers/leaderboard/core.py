@@ -214,7 +214,10 @@ class BoardCore:
         return deleted
 
     def _plan(
-        self, keys: list[str], members: Mapping[str, str], add: Mapping[str, int],
+        self,
+        keys: list[str],
+        members: Mapping[str, str],
+        add: Mapping[str, int],
         to: Mapping[str, int],
     ) -> Flow[_Plan]:
         """Return the effect of the change on the state that this client knows; checks prove that it
@@ -275,7 +278,10 @@ class BoardCore:
         return found
 
     def _move(
-        self, atomic: Builder, plan: _Plan, moving: Mapping[str, int | None],
+        self,
+        atomic: Builder,
+        plan: _Plan,
+        moving: Mapping[str, int | None],
         buckets: Mapping[str, int],
     ) -> None:
         """Take members from where they were, and put them where they will be."""

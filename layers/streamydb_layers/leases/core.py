@@ -12,12 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from streamydb.client import Builder, CheckFailedError
-from streamydb_layers.errors import (
-    InvalidArgumentError,
-    LeaseHeldError,
-    LeaseLostError,
-    told_by,
-)
+from streamydb_layers.errors import InvalidArgumentError, LeaseHeldError, LeaseLostError, told_by
 from streamydb_layers.names import check_id, check_name
 from streamydb_layers.steps import AttemptView, Body, Flow, commit, pause, read
 
@@ -64,9 +59,7 @@ class Lease:
 class LeaseCore:
     """The flows of one group of leases."""
 
-    def __init__(
-        self, group: str, clock: Callable[[], float], unique: Callable[[], str]
-    ) -> None:
+    def __init__(self, group: str, clock: Callable[[], float], unique: Callable[[], str]) -> None:
         """Speak of the leases of ``group``.
 
         ``clock``: seconds. ``unique``: returns what it has never returned.

@@ -85,7 +85,11 @@ def claim(
         db.put(prefix + "ends", ends)
     full = not given and not places
     return {
-        "items": given, "exhausted": exhausted, "page": ends["head"], "inbox": left, "full": full,
+        "items": given,
+        "exhausted": exhausted,
+        "page": ends["head"],
+        "inbox": left,
+        "full": full,
     }
 
 

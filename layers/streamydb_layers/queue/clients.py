@@ -21,13 +21,12 @@ class _Enqueuing:
 
     @property
     def prefix(self) -> str:
-        """The beginning of all keys of the queue; `client.watch(queue.prefix)` reports its changes.
+        """The beginning of all keys of the queue; `client.watch(queue.prefix)` reports its
+        changes.
         """
         return self.core.prefix
 
-    def enqueue_in(
-        self, atomic: Builder, *values: Any, item_ids: Sequence[str] = ()
-    ) -> list[str]:
+    def enqueue_in(self, atomic: Builder, *values: Any, item_ids: Sequence[str] = ()) -> list[str]:
         """Add items to a transaction that is being put together; return their ids."""
         return self.core.enqueue_in(atomic, *values, item_ids=item_ids)
 

@@ -83,11 +83,7 @@ class QueueCore:
         return ids[0]
 
     def enqueue_many(
-        self,
-        values: Iterable[Any],
-        *,
-        item_ids: Sequence[str] = (),
-        also: Build | None = None,
+        self, values: Iterable[Any], *, item_ids: Sequence[str] = (), also: Build | None = None
     ) -> Flow[list[str]]:
         """Add items in one transaction, in their order; return their ids.
 
@@ -120,9 +116,7 @@ class QueueCore:
             raise DuplicateIdError(told) from error
         return ids
 
-    def enqueue_in(
-        self, atomic: Builder, *values: Any, item_ids: Sequence[str] = ()
-    ) -> list[str]:
+    def enqueue_in(self, atomic: Builder, *values: Any, item_ids: Sequence[str] = ()) -> list[str]:
         """Add items to a transaction that is being put together; return their ids.
 
         A transaction adds to one queue once, as it updates each key once.

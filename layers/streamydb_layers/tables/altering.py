@@ -115,9 +115,7 @@ class Alterations:
         """A table with the column alone, and all that is said of it."""
         column = node.copy()
         column.set("exists", None)
-        shape = exp.Schema(
-            this=exp.Table(this=exp.to_identifier(table.name)), expressions=[column]
-        )
+        shape = exp.Schema(this=exp.Table(this=exp.to_identifier(table.name)), expressions=[column])
         create = exp.Create(this=shape, kind="TABLE")
 
         def find(name: str) -> Table | None:

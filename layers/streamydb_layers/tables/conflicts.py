@@ -113,9 +113,7 @@ class Conflicts:
         old = [stored[key] for key, _ in met]
         said = self._write.tree["on_conflict_info"]["set_info"]
         where = said["condition"]
-        whole = sees_whole(
-            [where, *said["expressions"]], self._table, self._alias, _EXCLUDED
-        )
+        whole = sees_whole([where, *said["expressions"]], self._table, self._alias, _EXCLUDED)
         number = ROWID if whole else ROW
         mine, other = (trees.reference(name, number) for name in (self._alias, _EXCLUDED))
         source = trees.joined(

@@ -122,9 +122,7 @@ _KINDS: Final[list[tuple[type[StreamyError], type[Error]]]] = [
 ]
 
 
-def _translated(
-    method: Callable[Concatenate[Any, _P], _T],
-) -> Callable[Concatenate[Any, _P], _T]:
+def _translated(method: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Any, _P], _T]:
     """Make a method raise the errors of this module."""
 
     @wraps(method)

@@ -8,11 +8,7 @@ from sqlglot import exp
 
 from streamydb_layers.tables.access import access
 from streamydb_layers.tables.definitions import INDEXES_MAX, Definition, columns_of, named
-from streamydb_layers.tables.errors import (
-    ConstraintViolationError,
-    StatementInvalidError,
-    place_of,
-)
+from streamydb_layers.tables.errors import ConstraintViolationError, StatementInvalidError, place_of
 from streamydb_layers.tables.keys import fits, part
 from streamydb_layers.tables.parsing import only, unsupported
 from streamydb_layers.tables.reading import Reader, shape

@@ -109,9 +109,7 @@ def part(prefix: str, equal: Sequence[Scalar], bounds: Bounds | None) -> KeyRang
     base = prefix + encode(equal, [False] * len(equal))
     if bounds is None:
         return KeyRange(base, base + AFTER)
-    start, end = bracket(
-        bounds.upper if bounds.lower is None else bounds.lower, descending=False
-    )
+    start, end = bracket(bounds.upper if bounds.lower is None else bounds.lower, descending=False)
     if bounds.lower is not None:
         start = encode([bounds.lower], [False]) + (AFTER if bounds.lower_open else "")
     if bounds.upper is not None:

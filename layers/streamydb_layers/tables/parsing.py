@@ -348,9 +348,7 @@ def bind(statement: exp.Expr, params: Parameters | None) -> exp.Expr:
         except DataRefusedError as error:
             raise DataRefusedError(f"Parameter {name}: {error}", place_of(node)) from None
     if not isinstance(values, Mapping) and len(used) != len(values):
-        raise StatementInvalidError(
-            f"There are {len(values)} values for {len(used)} parameters."
-        )
+        raise StatementInvalidError(f"There are {len(values)} values for {len(used)} parameters.")
     return _with_values(statement, values)
 
 

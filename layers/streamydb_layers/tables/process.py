@@ -21,11 +21,7 @@ from streamydb.sql.child import READY, WithoutPandas, frame, hold, read_frame
 from streamydb_layers.errors import InvalidNameError
 from streamydb_layers.names import check_name
 from streamydb_layers.tables.database import TablesView
-from streamydb_layers.tables.errors import (
-    ConstraintViolationError,
-    DataRefusedError,
-    SqlError,
-)
+from streamydb_layers.tables.errors import ConstraintViolationError, DataRefusedError, SqlError
 from streamydb_layers.tables.keys import Keys
 from streamydb_layers.tables.statements import Result
 from streamydb_layers.tables.transaction import Overlay

@@ -342,9 +342,7 @@ class Reader:
         chosen = NOTHING if empty else access(self.keys, relation, known)
         return _Opening(relation, (chosen,), None)
 
-    def relation_of(
-        self, node: Tree, origin: exp.Expr, sees: Sees | None = None
-    ) -> Relation:
+    def relation_of(self, node: Tree, origin: exp.Expr, sees: Sees | None = None) -> Relation:
         """The table or view that a place in a tree names; errors are where the origin names it."""
         name = node["table_name"]
         written = (each for each in origin.find_all(exp.Table) if each.name == name)

@@ -98,9 +98,7 @@ def _from(source: Tree, where: Tree | None, names: frozenset[str]) -> Iterator[R
         yield from _within({**join, "left": None, "right": None}, names)
 
 
-def _leaves(
-    source: Tree, conditions: tuple[Tree, ...]
-) -> Iterator[tuple[Tree, tuple[Tree, ...]]]:
+def _leaves(source: Tree, conditions: tuple[Tree, ...]) -> Iterator[tuple[Tree, tuple[Tree, ...]]]:
     """Yield what joins put together, with the conditions of each."""
     if not is_of(source, "JOIN"):
         yield source, conditions

@@ -24,15 +24,7 @@ from streamydb_layers.tables.errors import (
 )
 from streamydb_layers.tables.keys import Keys
 from streamydb_layers.tables.parsing import DIALECT, only, too_deep, unsupported
-from streamydb_layers.tables.reading import (
-    ROW,
-    ROWID,
-    Reader,
-    StoredRow,
-    renamed,
-    shape,
-    sql_of,
-)
+from streamydb_layers.tables.reading import ROW, ROWID, Reader, StoredRow, renamed, shape, sql_of
 from streamydb_layers.tables.schema import Column, Row, Table
 from streamydb_layers.tables.transaction import Overlay, Transaction
 from streamydb_layers.tables.trees import Tree, is_of
@@ -76,9 +68,7 @@ class Result:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def execute(
-    statement: exp.Expr, keys: Keys, transaction: Transaction, bench: Workbench
-) -> Result:
+def execute(statement: exp.Expr, keys: Keys, transaction: Transaction, bench: Workbench) -> Result:
     """Execute a statement; it writes all that it has to, or raises and writes nothing.
 
     Raises:
@@ -158,9 +148,7 @@ class Statement:
         return Result(changed=len(self._inserted(table, rows)))
 
     def _insert(self, node: exp.Insert) -> Result:
-        only(
-            node, "this", "expression", "conflict", "returning", "default", "with_", "is_function"
-        )
+        only(node, "this", "expression", "conflict", "returning", "default", "with_", "is_function")
         write = written(node)
         table = self._reader.table(node.this)
         columns = self._columns(table, node.this)

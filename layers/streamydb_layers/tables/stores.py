@@ -1,4 +1,5 @@
-"""Transactions of the client: functions under `run`, and those that stay open between statements.
+"""Transactions of the client: functions under `run`, and those that stay open between
+statements.
 """
 
 from __future__ import annotations

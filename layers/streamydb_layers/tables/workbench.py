@@ -129,9 +129,7 @@ class Workbench:
         self._made.append(f"view {name}")
         return name
 
-    def ask(
-        self, sql: str, origin: exp.Expr | None = None, *, settled: bool = False
-    ) -> Answer:
+    def ask(self, sql: str, origin: exp.Expr | None = None, *, settled: bool = False) -> Answer:
         """Run a query.
 
         Args:
@@ -214,7 +212,7 @@ class Workbench:
             return sql, []
         rows = ", ".join(f"{name} as ({self._few[name].sql})" for name in named)
         values = [column for name in named for column in self._few[name].values]
-        return f"{begin[1] or 'with '}{rows}{', ' if begin[1] else ' '}{sql[begin.end():]}", values
+        return f"{begin[1] or 'with '}{rows}{', ' if begin[1] else ' '}{sql[begin.end() :]}", values
 
     def _settle(self) -> None:
         """Make tables of the few rows."""

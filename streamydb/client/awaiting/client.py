@@ -227,7 +227,11 @@ class AsyncClient:
             raise self._answerable(error) from error.__cause__
 
     async def put(
-        self, key: str, value: Any, *, ttl_ms: int | UnsetType = UNSET,
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl_ms: int | UnsetType = UNSET,
         timeout_s: float | None = None,
     ) -> Committed:
         """Store a value, for ``ttl_ms`` or for good; raises as `transaction`."""
@@ -237,9 +241,7 @@ class AsyncClient:
         """Remove a key, if it is there; raises as `transaction`."""
         return await self.atomic().delete(key).commit(timeout_s=timeout_s)
 
-    def atomic(
-        self, txn_id: str | None = None, *, deadline_ms: int | None = None
-    ) -> AsyncAtomic:
+    def atomic(self, txn_id: str | None = None, *, deadline_ms: int | None = None) -> AsyncAtomic:
         """Begin a transaction that is put together call by call, then committed.
 
         Args:
@@ -327,7 +329,16 @@ class AsyncClient:
         """
         given = {**(args or {}), **named}
         wanted = Wanted(
-            procedure, given, keys, reads, ranges, checks, after, pinned, calls_max, txn_id,
+            procedure,
+            given,
+            keys,
+            reads,
+            ranges,
+            checks,
+            after,
+            pinned,
+            calls_max,
+            txn_id,
             timeout_s,
         )
         try:
@@ -340,7 +351,11 @@ class AsyncClient:
         return await self._send(txn, timeout_s)
 
     async def _send(
-        self, txn: Prepared, timeout_s: float | None, *, fresh: bool = False,
+        self,
+        txn: Prepared,
+        timeout_s: float | None,
+        *,
+        fresh: bool = False,
         dated: Callable[[], int] | None = None,
     ) -> Committed:
         """Send a transaction; ``fresh`` and ``dated``: see `core.execute`."""
@@ -386,9 +401,7 @@ class AsyncClient:
         """
         flow = run(self.session, consistency, conflicts_max)
         try:
-            value: _T = await drive(
-                flow, lambda request: self._perform_run(request, function)
-            )
+            value: _T = await drive(flow, lambda request: self._perform_run(request, function))
         except OutcomeUnknownError as error:
             raise self._answerable(error) from error.__cause__
         return value

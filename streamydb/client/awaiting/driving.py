@@ -17,9 +17,7 @@ _T = TypeVar("_T")
 Perform: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
 
 
-async def drive(
-    flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]
-) -> _T:
+async def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]) -> _T:
     """Run a flow to its end."""
     try:
         request = next(flow)

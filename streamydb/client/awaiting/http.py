@@ -34,7 +34,9 @@ class AsyncHttpTransport:
     """Performs requests over HTTP; see `AsyncTransport`."""
 
     def __init__(
-        self, options: HttpOptions, transport: httpx.AsyncBaseTransport | None = None,
+        self,
+        options: HttpOptions,
+        transport: httpx.AsyncBaseTransport | None = None,
         history: Generation | None = None,
     ) -> None:
         """Connect when the first request is sent.

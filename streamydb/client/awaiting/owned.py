@@ -23,9 +23,7 @@ class AsyncOwnedTransport:
         leave: as for `Owned`.
     """
 
-    def __init__(
-        self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None
-    ) -> None:
+    def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
         """Make this process's."""
         self._owned = AsyncOwned(make, leave)
         self._owned.make()

@@ -23,11 +23,7 @@ class AsyncWatch:
     """
 
     def __init__(
-        self,
-        perform: Perform,
-        transport: AsyncTransport,
-        watching: Watching,
-        within: AsyncLifetime,
+        self, perform: Perform, transport: AsyncTransport, watching: Watching, within: AsyncLifetime
     ) -> None:
         """Nothing is opened yet."""
         self._others = perform

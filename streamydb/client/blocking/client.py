@@ -43,10 +43,7 @@ class Client:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        session: Session,
-        sleep: Callable[[float], None] | None = None,
+        self, transport: Transport, session: Session, sleep: Callable[[float], None] | None = None
     ) -> None:
         """Speak through `transport`; `sleep` stands in for real pauses."""
         self.session = session

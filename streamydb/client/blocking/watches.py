@@ -24,11 +24,7 @@ class Watch:
     """
 
     def __init__(
-        self,
-        perform: Perform,
-        transport: Transport,
-        watching: Watching,
-        within: Lifetime,
+        self, perform: Perform, transport: Transport, watching: Watching, within: Lifetime
     ) -> None:
         """Nothing is opened yet."""
         self._others = perform

@@ -18,6 +18,7 @@ __all__ = ["HistoryLine", "KeepsHistory", "get_history"]
 
 _CHUNK: Final = 16
 
+
 class HistoryLine(Protocol):
     """A line of a key's history."""
 

@@ -20,6 +20,7 @@ __all__ = ["get_stats", "stats_of"]
 _HOT_KEYS_SHOWN: Final = 15
 _FRESH_S: Final = 5
 
+
 class _Sample(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One second, by its end; what is left out is not known, or did not happen."""
 

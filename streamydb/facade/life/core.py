@@ -25,8 +25,19 @@ _EARLIER_THAN_CHECKS: Final = frozenset(
     {errors.VALUES_TOO_LARGE, errors.RANGE_TOO_LARGE, errors.INTERNAL}
 )
 _COMPARATORS: Final = (
-    "version", "exists", "eq", "ne", "lt", "le", "gt", "ge", "range", "count", "count_le",
-    "count_ge", "version_le",
+    "version",
+    "exists",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "range",
+    "count",
+    "count_le",
+    "count_ge",
+    "version_le",
 )
 
 
@@ -169,9 +180,7 @@ def explain(
     )  # fmt: skip
 
 
-def _met_by(
-    result: Result, before: Mapping[str, MetValue] | None
-) -> Mapping[str, MetValue] | None:
+def _met_by(result: Result, before: Mapping[str, MetValue] | None) -> Mapping[str, MetValue] | None:
     """Leave out what had ended by its time: the removal counts as right before it."""
     if before is None:
         return None
@@ -190,10 +199,15 @@ def _appends(result: Result, evidence: Evidence) -> Iterator[Append]:
         first = copies[0].result
         place = first.duplicate or first
         yield Append(
-            partition=partition, offset=offset, seq=place.seq, ts_ms=place.ts_ms,
+            partition=partition,
+            offset=offset,
+            seq=place.seq,
+            ts_ms=place.ts_ms,
             appended_ms=evidence.append_ms if (partition, offset) == own else None,
-            executed=executed and (partition, offset) == own, code=first.code,
-            result_written_ms=copies[0].written_ms, times=len(copies),
+            executed=executed and (partition, offset) == own,
+            code=first.code,
+            result_written_ms=copies[0].written_ms,
+            times=len(copies),
         )
 
 
@@ -203,13 +217,17 @@ def _order(result: Result, evidence: Evidence) -> Order:
     known = [time for time in times if time is not None]
     complete = evidence.partitions == 1 or evidence.passed is not None
     return Order(
-        seq=result.seq, ts_ms=result.ts_ms, passed=evidence.passed,
+        seq=result.seq,
+        ts_ms=result.ts_ms,
+        passed=evidence.passed,
         released_ms=max(known) if known and complete else None,
     )
 
 
 def _plan(
-    result: Result, evidence: Evidence, seen: Mapping[str, MetValue] | None,
+    result: Result,
+    evidence: Evidence,
+    seen: Mapping[str, MetValue] | None,
     may_read: Callable[[str], bool] | None,
 ) -> Plan | None:
     """Return the plan, with its conflict group.
@@ -228,8 +246,11 @@ def _plan(
 
 
 def _met(
-    result: Result, touched: Sequence[str], evidence: Evidence,
-    seen: Mapping[str, MetValue] | None, unknown: dict[str, str],
+    result: Result,
+    touched: Sequence[str],
+    evidence: Evidence,
+    seen: Mapping[str, MetValue] | None,
+    unknown: dict[str, str],
 ) -> list[Met]:
     """The keys that it names, as they were: by a state, else by what its outputs tell."""
     if not touched:
@@ -278,7 +299,8 @@ def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
         for index, (key, wanted) in enumerate(txn.asserts.items())
     ]
     rows += [
-        ("check", i, check.key, _wanted(check)) if check.range is UNSET
+        ("check", i, check.key, _wanted(check))
+        if check.range is UNSET
         else ("range", i, check.range.shared, _wanted(check))
         for i, check in enumerate(txn.checks)
     ]

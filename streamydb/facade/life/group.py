@@ -60,7 +60,10 @@ class Group(msgspec.Struct):
 
 
 def group_of(
-    members: Sequence[Member], seq: int, *, declared: bool = False,
+    members: Sequence[Member],
+    seq: int,
+    *,
+    declared: bool = False,
     may_read: Callable[[str], bool] | None = None,
 ) -> Group:
     """The group of the transaction at a seq.

@@ -108,9 +108,7 @@ class _Search:
         """Say why a part is not known."""
         self.found.missing[part] = why
 
-    def _read(
-        self, topic: str, places: Mapping[int, tuple[int, int]]
-    ) -> Iterator[Any]:
+    def _read(self, topic: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Any]:
         """Yield the records from one offset to before another, as long as there is time."""
         deadline_s = time.monotonic() + _PART_S
         self._late = False

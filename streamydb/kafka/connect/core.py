@@ -49,9 +49,7 @@ class PartitionCopy:
         self.resolved = place.seq
         self._waiting: dict[ChangeName, _Waiting] = {}
 
-    def take(
-        self, offset: int, key: bytes | None, record: Change | Resolved
-    ) -> list[CopiedRecord]:
+    def take(self, offset: int, key: bytes | None, record: Change | Resolved) -> list[CopiedRecord]:
         """Take the next record of the partition; return what can be copied now."""
         if isinstance(record, Resolved):
             return self._resolve(offset, record.resolved)

@@ -60,9 +60,7 @@ def addressed(rows: Sequence[Released], shard: int, shards: int) -> None:
     _FEEDBACK.require(here, "they live here", shard=shard)
 
 
-def released(
-    meta: SingleMeta, shard: int, writes: WrittenValues, verdicts: Verdicts
-) -> None:
+def released(meta: SingleMeta, shard: int, writes: WrittenValues, verdicts: Verdicts) -> None:
     """Require that what comes back is of unresolved transactions, and each key is there once."""
     seqs = meta.resolved + 1, meta.seq
     writes.check(_FEEDBACK, seqs)
@@ -73,9 +71,7 @@ def released(
     _FEEDBACK.require(row < 0, "each key lives here", row=row, shard=shard)
 
 
-def sent(
-    payloads: Sequence[Payload], grants: Sequence[Granted], meta: SingleMeta
-) -> None:
+def sent(payloads: Sequence[Payload], grants: Sequence[Granted], meta: SingleMeta) -> None:
     """Require that what an executing partition gets is of unresolved transactions."""
     low, high = meta.resolved, meta.seq
     seqs = [payload.seq for payload in payloads]
@@ -89,9 +85,7 @@ def gathered(payloads: Sequence[Payload], grants: Sequence[Granted]) -> None:
     _require_messages(_GATHERED, payloads, grants)
 
 
-def _require_messages(
-    seam: Seam, payloads: Sequence[Payload], grants: Sequence[Granted]
-) -> None:
+def _require_messages(seam: Seam, payloads: Sequence[Payload], grants: Sequence[Granted]) -> None:
     ascends = all(one.seq < other.seq for one, other in pairwise(payloads))
     seam.require(ascends, "payloads are in order, each once", payloads=len(payloads))
     once = len({(grant.seq, grant.lock) for grant in grants}) == len(grants)

@@ -37,14 +37,7 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.lock_messages import (
-    Granted,
-    Locks,
-    MessagePart,
-    Payload,
-    Released,
-    Swept,
-)
+from streamydb.columns.lock_messages import Granted, Locks, MessagePart, Payload, Released, Swept
 from streamydb.columns.messages import ResolvedRecord, resolved_value
 from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
 from streamydb.columns.readers import ToGatherer, ToSingleShard
@@ -190,8 +183,7 @@ class SingleShard:
         if bound > meta.told or sweep.keys:
             meta.told = max(meta.told, bound)
             told = Swept(
-                meta.config.incarnation, self._shard, self._life.name, meta.history.steps,
-                meta.told,
+                meta.config.incarnation, self._shard, self._life.name, meta.history.steps, meta.told
             )
             messages.append(told)
         for message in messages:
@@ -204,10 +196,12 @@ class SingleShard:
         cuts = chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes)) or [(0, 0)]
         for number, (start, end) in enumerate(cuts):
             yield Locks(
-                life=self._life.name, step=self._meta.history.steps,
+                life=self._life.name,
+                step=self._meta.history.steps,
                 feedback_bytes_max=shape.feedback_bytes_max,
                 values_bytes_max=shape.values_bytes_max,
-                payloads=box.payloads if number == 0 else [], grants=box.grants[start:end],
+                payloads=box.payloads if number == 0 else [],
+                grants=box.grants[start:end],
             )
 
     def _shape(self) -> PlanShape:
@@ -305,18 +299,22 @@ class SingleShard:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
         home = released.home.rows
         own = HomeIds(
-            released.seq[at_home], released.ts_ms[at_home], released.partition[at_home],
-            released.offset[at_home], released.kind[at_home], released.id0[at_home],
-            released.id1[at_home], home.payload, home.deadline,
+            released.seq[at_home],
+            released.ts_ms[at_home],
+            released.partition[at_home],
+            released.offset[at_home],
+            released.kind[at_home],
+            released.id0[at_home],
+            released.id1[at_home],
+            home.payload,
+            home.deadline,
         )
         resolved = (self._meta.resolved, self._meta.resolved_ts)
         found = self._repeats.find(own, self._meta.seq, resolved)
         self._meta.repeats.update(found.original)
         places = own.seq, own.ts_ms, own.partition, own.offset, own.kind
         columns = (column.tolist() for column in places)
-        rows = zip(
-            *columns, home.code.tolist(), home.id.tolist(), home.raw.tolist(), strict=True
-        )
+        rows = zip(*columns, home.code.tolist(), home.id.tolist(), home.raw.tolist(), strict=True)
         silent = self._meta.role.is_silent(self._meta.seq)
         return {
             seq: Payload(
@@ -330,7 +328,9 @@ class SingleShard:
         shards = np.uint64(self._meta.config.shards)
         counts, keys = released.keys
         touched = zip(
-            keys.key.tolist(), keys.write.astype(bool).tolist(), (keys.hash % shards).tolist(),
+            keys.key.tolist(),
+            keys.write.astype(bool).tolist(),
+            (keys.hash % shards).tolist(),
             strict=True,
         )
         places = released.seq, released.ts_ms, released.partition, released.offset
@@ -378,7 +378,8 @@ class SingleShard:
                 self._send(Granted(seq, lock, verdict, 0))
 
     def _granted(self, seq: int, lock: bytes, value: bytes | None, version: int) -> Granted:
-        """Return a granted lock; if its value has ended, a writer gets it with where to remove it.
+        """Return a granted lock; if its value has ended,
+        a writer gets it with where to remove it.
         """
         if not is_over(value, self._txn(seq).ts):
             return Granted(seq, lock, packed(value), version)

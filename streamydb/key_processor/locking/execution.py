@@ -18,13 +18,7 @@ from streamydb.columns.lock_messages import Payload, Released
 from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.gatherer import Gathered
-from streamydb.key_processor.locking.messages import (
-    RemovedAt,
-    id_lock,
-    key_lock,
-    packed,
-    unpacked,
-)
+from streamydb.key_processor.locking.messages import RemovedAt, id_lock, key_lock, packed, unpacked
 from streamydb.key_processor.locking.ranges import looked, see_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -73,7 +67,10 @@ class Finished:
 
 
 def execute_gathered(
-    gathered: Gathered, database: str, home: int, modules: Modules = NO_MODULES,
+    gathered: Gathered,
+    database: str,
+    home: int,
+    modules: Modules = NO_MODULES,
     rulings: Rulings = NO_RULINGS,
 ) -> Finished:
     """Execute a complete transaction whose id lives on shard ``home``; ``rulings``: as given."""
@@ -129,14 +126,23 @@ def _letter(
 ) -> tuple[bytes, bytes]:
     source = r.Source(payload.part, payload.off)
     letter = r.dead_letter(
-        raw, seq=payload.seq, ts_ms=payload.ts, code=code, id=payload.id.decode() or None,
-        source=source, error=error,
+        raw,
+        seq=payload.seq,
+        ts_ms=payload.ts,
+        code=code,
+        id=payload.id.decode() or None,
+        source=source,
+        error=error,
     )
     return r.dead_letter_key(source), r.encode_dead_letter(letter)
 
 
 def _executed(
-    gathered: Gathered, position: Position, database: str, home: int, modules: Modules,
+    gathered: Gathered,
+    position: Position,
+    database: str,
+    home: int,
+    modules: Modules,
     begins: Begins,
 ) -> Finished:
     """Execute a transaction without a ruling; ``begins``: where in the log rules begin."""
@@ -215,13 +221,18 @@ def _finished(
     releases[home].append(Released(payload.seq, lock, remembered is not None, remembered))
     here = {key: value for key, (value, place) in over.items() if place.seq == payload.seq}
     told = [
-        change for key, (value, place) in over.items() if not (key in here and key in after)
+        change
+        for key, (value, place) in over.items()
+        if not (key in here and key in after)
         for change in _removal(key, value, place, database)
     ]
     return Finished(
-        payload.seq, payload.id, result,
+        payload.seq,
+        payload.id,
+        result,
         changes=told + _changes(payload, verdict.writes, database, here),
-        releases=releases, silent=payload.silent,
+        releases=releases,
+        silent=payload.silent,
     )
 
 
@@ -231,7 +242,10 @@ def _removal(
     """Return the changes that tell of a key that has ended."""
     number = removal_number(key)
     change = r.Change(
-        op="d", before=Raw(before), after=_NULL, ts_ms=place.ts,
+        op="d",
+        before=Raw(before),
+        after=_NULL,
+        ts_ms=place.ts,
         source=r.ChangeOrigin(CONNECTOR, database, place.part, place.off, place.seq),
         transaction=r.ChangeTransaction(r.EXPIRY_ID, number, number),
     )

@@ -14,9 +14,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.execution import Finished, execute_gathered
 from streamydb.key_processor.locking.gatherer import TransactionGatherer
-from streamydb.key_processor.locking.messages import (
-    is_packed,
-)
+from streamydb.key_processor.locking.messages import is_packed
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
@@ -32,8 +30,13 @@ class Gatherer:
     """One executing partition within one micro-batch."""
 
     def __init__(
-        self, config: ShardConfig, proc: int, blobs: BlobStore, changes_partitions: int = 1,
-        modules: Modules = NO_MODULES, rulings: Rulings = NO_RULINGS,
+        self,
+        config: ShardConfig,
+        proc: int,
+        blobs: BlobStore,
+        changes_partitions: int = 1,
+        modules: Modules = NO_MODULES,
+        rulings: Rulings = NO_RULINGS,
     ) -> None:
         """Continue from ``blobs``; resolved records go to each of ``changes_partitions``.
 
@@ -109,8 +112,13 @@ class Gatherer:
             for block in blocks:
                 if block.parts:
                     told = ReleasedLocks(
-                        incarnation=self._config.incarnation, shard=shard, life=life, step=step,
-                        more=more and shard == self._proc, ends=ends, rows=block.rows,
+                        incarnation=self._config.incarnation,
+                        shard=shard,
+                        life=life,
+                        step=step,
+                        more=more and shard == self._proc,
+                        ends=ends,
+                        rows=block.rows,
                         parts=block.parts,
                     )
                     yield o.formatted(o.Told(told), self._config.database)

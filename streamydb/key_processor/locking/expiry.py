@@ -70,9 +70,7 @@ class Sweep:
     pending: int | None = None
 
     @classmethod
-    def of(
-        cls, meta: SingleMeta, values: ShardValues, locks: LockTable, bytes_max: int
-    ) -> Sweep:
+    def of(cls, meta: SingleMeta, values: ShardValues, locks: LockTable, bytes_max: int) -> Sweep:
         """Find what has ended by the last released record, and nobody waits for."""
         found, size = cls(), 0
         if not (meta.expires and meta.unresolved):
@@ -133,7 +131,8 @@ def split_removals(
     """
     tags, ends = before.tag.copy(), before.number
     over = [
-        row for row in np.flatnonzero(tags == p.EXPIRING).tolist()
+        row
+        for row in np.flatnonzero(tags == p.EXPIRING).tolist()
         if ends[row] <= meta.unresolved[seqs[row] - meta.resolved - 1].ts
     ]
     if not over:
@@ -145,6 +144,7 @@ def split_removals(
     rest = WrittenValues(tags, ends, before.version, before.key, before.text)
     places = [place_of(meta, int(ends[row])).seq for row in over]
     return (
-        WrittenValues.concat([gone, rest]), WrittenValues.concat([absent, after]),
+        WrittenValues.concat([gone, rest]),
+        WrittenValues.concat([absent, after]),
         [*places, *seqs],
     )

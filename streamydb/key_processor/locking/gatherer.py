@@ -19,11 +19,7 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.lock_messages import Granted, Payload
 from streamydb.columns.table import chunk_bounds
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking.messages import (
-    Arrived,
-    id_lock,
-    key_lock,
-)
+from streamydb.key_processor.locking.messages import Arrived, id_lock, key_lock
 from streamydb.limits import IN_FLIGHT_MAX
 
 __all__ = ["GatherState", "Gathered", "PartialTransaction", "TransactionGatherer", "needed_locks"]

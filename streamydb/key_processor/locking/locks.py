@@ -63,7 +63,9 @@ class LockTable:
     """
 
     def __init__(
-        self, state: dict[bytes, Lock], behind: Iterable[bytes] = (),
+        self,
+        state: dict[bytes, Lock],
+        behind: Iterable[bytes] = (),
         ranges: list[RangeLock] | None = None,
     ) -> None:
         """Continue from ``state`` and ``ranges``; ``behind``: as the step before has left it."""

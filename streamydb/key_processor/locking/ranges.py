@@ -1,4 +1,5 @@
-"""Ranges in `grouping=single`: what a shard sends of those of a transaction, and what comes of it.
+"""Ranges in `grouping=single`: what a shard sends of those of a transaction,
+and what comes of it.
 """
 
 from __future__ import annotations
@@ -106,9 +107,7 @@ def see_of(gathered: Gathered, txn: r.Transaction) -> See:
     own: dict[bytes, Value] = {key: seen for key, seen in values.items() if seen[0] is not None}
 
     def here(bounds: Bounds) -> Entries:
-        return {
-            key.decode(): value for key, value in own.items() if bounds[0] <= key < bounds[1]
-        }
+        return {key.decode(): value for key, value in own.items() if bounds[0] <= key < bounds[1]}
 
     def seen(bounds: Bounds) -> Seen:
         found, more = fixed[bounds], here(bounds)

@@ -24,7 +24,8 @@ __all__ = ["FoundRepeats", "Repeats"]
 
 @dataclass(slots=True)
 class FoundRepeats:
-    """By seq: WINDOW_DUPLICATE, REUSED, TOO_LATE or TOO_FAR, and of the first the original's seq.
+    """By seq: WINDOW_DUPLICATE, REUSED, TOO_LATE or TOO_FAR,
+    and of the first the original's seq.
     """
 
     kind: dict[int, int] = field(default_factory=dict)

@@ -62,7 +62,8 @@ def group_hashes(outputs: Iterable[Records]) -> Hashes:
     """
     found = [
         output_hashes(records.topic, records.keys, records.values)
-        for records in outputs if records.topic != DIGESTS
+        for records in outputs
+        if records.topic != DIGESTS
     ]
     return np.concatenate([np.zeros(0, np.uint64), *found])
 

@@ -185,13 +185,9 @@ class RealTimeShard:
 
     def _begin(self, opened: OpenBase) -> None:
         base, around = opened.base, self._around
-        state = msgspec.structs.replace(
-            base.state, config=around.config, shape=around.life.shape
-        )
+        state = msgspec.structs.replace(base.state, config=around.config, shape=around.life.shape)
         self._opened = opened
-        self._values = OverlayValues(
-            opened.values, (state.values.applied, state.values.digest)
-        )
+        self._values = OverlayValues(opened.values, (state.values.applied, state.values.digest))
         self._tables = MemoryIdTables()
         self._blobs = MemoryBlobs({"meta": msgspec.msgpack.encode(state)})
         self._position = base.position
@@ -253,13 +249,18 @@ class RealTimeShard:
         append_ms = np.fromiter((record.append_ms for record in records), np.int64, n)
         values = [record.value for record in records]
         table = compile_records(
-            partitions, offsets, append_ms, values,
-            constraints=around.config.constraints, rulings=around.rulings,
+            partitions,
+            offsets,
+            append_ms,
+            values,
+            constraints=around.config.constraints,
+            rulings=around.rulings,
         )
         return table, last_reads(partitions, offsets, append_ms, values)
 
     def _require_new_ids(self, table: CompiledRecords) -> None:
-        """Leave to the other gear a record whose id was used before the base: it has the verdict.
+        """Leave to the other gear a record whose id was used before the base:
+        it has the verdict.
         """
         used = np.flatnonzero(_used(table, self._opened))
         if len(used):

@@ -78,8 +78,12 @@ class RealTimeGear(Background):
     """
 
     def __init__(
-        self, start: GearStart, micro_batch: Callable[[], Reach], leads: Callable[[], bool],
-        reports: GearReports, ending: threading.Event,
+        self,
+        start: GearStart,
+        micro_batch: Callable[[], Reach],
+        leads: Callable[[], bool],
+        reports: GearReports,
+        ending: threading.Event,
     ) -> None:
         """Nothing runs yet."""
         super().__init__("streamydb-gears")
@@ -137,7 +141,8 @@ class RealTimeGear(Background):
         return opened.base
 
     def _may_begin_at_once(self) -> bool:
-        """Look at the base that an earlier run has left; return True if the gear may begin with it.
+        """Look at the base that an earlier run has left;
+        return True if the gear may begin with it.
         """
         base = self._base()
         if base is None or not self._other_leads():
@@ -256,7 +261,9 @@ class RealTimeGear(Background):
             shifted = self._stage == "leaving"
             self._count("load" if shifted else "replaced")
             self._tell(
-                MICRO_BATCH, self._why if shifted
+                MICRO_BATCH,
+                self._why
+                if shifted
                 else "the real-time gear was replaced: a hand-over, or it was not heard",
             )
             return False

@@ -172,14 +172,23 @@ class GearLife:
             listener.bind(str(path))
             listener.listen(1)
             host = RealTimeHost(
-                start.shard, self._config, str(config.local), str(path), base.position,
+                start.shard,
+                self._config,
+                str(config.local),
+                str(path),
+                base.position,
                 Life(self._config.incarnation[-16:], PlanShape(), rulings.begins),
-                start.changes_partitions, FolderModules(config.procedures), rulings,
+                start.changes_partitions,
+                FolderModules(config.procedures),
+                rulings,
             )
             names = TopicNames(start.shard.database)
             self._query = RunningQuery(
                 start_query(
-                    start.packing, host, names.transactions, config.settings.spark_options(),
+                    start.packing,
+                    host,
+                    names.transactions,
+                    config.settings.spark_options(),
                     self._folder / "checkpoint",
                 )
             )
@@ -301,6 +310,9 @@ class GearLife:
 def output_topics(names: TopicNames) -> dict[str, int]:
     """Return the numbers of the topics in which outputs are read back, by name."""
     return {
-        names.results: o.RESULTS, names.changes: o.CHANGES, names.deadletters: o.DEAD_LETTERS,
-        names.streams: o.STREAMS, names.transactions: o.FOLLOW_UPS,
+        names.results: o.RESULTS,
+        names.changes: o.CHANGES,
+        names.deadletters: o.DEAD_LETTERS,
+        names.streams: o.STREAMS,
+        names.transactions: o.FOLLOW_UPS,
     }

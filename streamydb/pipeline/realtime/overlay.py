@@ -75,7 +75,8 @@ class OverlayValues:
         return wanted.taken(self._merged(wanted.start, wanted.end))
 
     def _merged(self, start: bytes, end: bytes) -> Iterator[_Item]:
-        """Yield the items from ``start`` on; none that was written has a key at or behind ``end``.
+        """Yield the items from ``start`` on; none that was written has a key at or behind
+        ``end``.
         """
         written, keys = self._written, self._keys
         own = keys[bisect_left(keys, start) : bisect_left(keys, end)]
@@ -83,9 +84,7 @@ class OverlayValues:
         old = (item for item in self._below.items(start) if item[0] not in written)
         return merge(new, old, key=itemgetter(0))
 
-    def due(
-        self, at: Position, until_ms: int, after: bytes, keys_max: int
-    ) -> list[bytes] | None:
+    def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``, behind ``after``."""
         self._require(at)
         names, behind = self._names, first_name(until_ms + 1)
@@ -95,8 +94,12 @@ class OverlayValues:
         return list(islice(merge(new, standing), keys_max))
 
     def apply(
-        self, expected: Position, reached: Position, puts: list[tuple[bytes, bytes]],
-        deletes: list[bytes], ends: Sequence[bytes] = (),
+        self,
+        expected: Position,
+        reached: Position,
+        puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+        ends: Sequence[bytes] = (),
     ) -> bool:
         """Keep writes, and move to ``reached``."""
         self._require(expected)

@@ -65,8 +65,7 @@ def real_time_session(spark: SparkSession) -> SparkSession:
 
 
 def start_query(
-    packing: Packing, host: RealTimeHost, topic: str, options: Mapping[str, str],
-    checkpoint: Path,
+    packing: Packing, host: RealTimeHost, topic: str, options: Mapping[str, str], checkpoint: Path
 ) -> StreamingQuery:
     """Start the query; it reads ``topic`` from ``host.first`` on.
 

@@ -27,7 +27,9 @@ class OutputReader:
     """
 
     def __init__(
-        self, connection: Mapping[str, str], topics: Mapping[str, int],
+        self,
+        connection: Mapping[str, str],
+        topics: Mapping[str, int],
         see: Callable[[Sequence[int]], None],
     ) -> None:
         """Find the ends of the topics.

@@ -44,8 +44,11 @@ class GearReports:
     """
 
     def __init__(
-        self, show: Sequence[Callable[[GearStatus], None]], count: Callable[[str], None],
-        micro_batch: Callable[[], Reach], clock: Callable[[], float] = time.monotonic,
+        self,
+        show: Sequence[Callable[[GearStatus], None]],
+        count: Callable[[str], None],
+        micro_batch: Callable[[], Reach],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is told yet."""
         self._show = show

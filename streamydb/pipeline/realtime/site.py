@@ -23,7 +23,10 @@ def gear_site(spark: SparkSession) -> GearSite:
     """Look at the running application: `spark-submit` may have made it otherwise than we do."""
     master = str(spark.sparkContext.master)
     return GearSite(
-        pyspark.__version__, master, on_one_machine(master), task_slots(spark),
+        pyspark.__version__,
+        master,
+        on_one_machine(master),
+        task_slots(spark),
         spark.conf.get(PIPELINED, "false") == "true",
     )
 

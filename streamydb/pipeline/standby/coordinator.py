@@ -16,11 +16,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
-from streamydb.kafka.shared_topics import (
-    MESSAGES_MAX,
-    SharedTopics,
-    SharedTopicsError,
-)
+from streamydb.kafka.shared_topics import MESSAGES_MAX, SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.actions import Action, Play, Say
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.digest_watch import DigestWatch
@@ -65,8 +61,12 @@ class Coordinator:
     """
 
     def __init__(
-        self, topics: SharedTopics, config: ShardConfig, member: Member,
-        show: Callable[[StandbyReport], None], rulings: RulingTopic,
+        self,
+        topics: SharedTopics,
+        config: ShardConfig,
+        member: Member,
+        show: Callable[[StandbyReport], None],
+        rulings: RulingTopic,
     ) -> None:
         """Nothing is said yet."""
         self._topics = topics
@@ -195,7 +195,8 @@ class Coordinator:
             self._position, self._fresh = position, True
 
     def note_gear(self, gear: GearStatus) -> None:
-        """Have the messages of this pipeline tell which of its gears leads; called by any thread.
+        """Have the messages of this pipeline tell which of its gears leads;
+        called by any thread.
         """
         self._member.gear = gear
 

@@ -72,7 +72,13 @@ class Member:
     """
 
     def __init__(
-        self, log: str, pipeline: str, name: str, *, standby: bool, terms: str = "",
+        self,
+        log: str,
+        pipeline: str,
+        name: str,
+        *,
+        standby: bool,
+        terms: str = "",
         times: Times = USUAL_TIMES,
     ) -> None:
         """Know nothing yet."""
@@ -83,7 +89,10 @@ class Member:
         self.gear: GearStatus | None = None
         self._log, self._me = log, pipeline
         self._sender: dict[str, Any] = {
-            "log": log, "pipeline": pipeline, "name": name, "terms": terms
+            "log": log,
+            "pipeline": pipeline,
+            "name": name,
+            "terms": terms,
         }
         self._standby = standby
         self._times = times
@@ -447,8 +456,13 @@ class Member:
         executed = own.resolved if own.reported else -1
         return Say(
             Beat(
-                **self._sender, epoch=self.leader.epoch, resolved=self.covered,
-                read=own.read, executed=executed, said_ms=own.say(now_ms), gear=self.gear,
+                **self._sender,
+                epoch=self.leader.epoch,
+                resolved=self.covered,
+                read=own.read,
+                executed=executed,
+                said_ms=own.say(now_ms),
+                gear=self.gear,
             )
         )
 
@@ -456,9 +470,14 @@ class Member:
         self._said_ms, behind = now_ms, self.behind
         return Say(
             Following(
-                **self._sender, epoch=self.leader.epoch, resolved=self._own.resolved,
-                lag_ms=self.lag_ms(now_ms), ready=self.is_ready(now_ms),
-                behind=-1 if behind is None else behind, wants=wants or self._wish is not None,
-                said_ms=self._own.say(now_ms), gear=self.gear,
+                **self._sender,
+                epoch=self.leader.epoch,
+                resolved=self._own.resolved,
+                lag_ms=self.lag_ms(now_ms),
+                ready=self.is_ready(now_ms),
+                behind=-1 if behind is None else behind,
+                wants=wants or self._wish is not None,
+                said_ms=self._own.say(now_ms),
+                gear=self.gear,
             )
         )

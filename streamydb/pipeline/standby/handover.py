@@ -15,14 +15,7 @@ from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.shared_topics import MESSAGES_MAX, SharedTopics
 from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.pipeline.standby.position import Rank
-from streamydb.records.control import (
-    Beat,
-    Following,
-    Handover,
-    LeaderClaim,
-    Message,
-    owner_of,
-)
+from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message, owner_of
 
 __all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
 
@@ -76,7 +69,8 @@ class Standbys:
             self._told = message.resolved if self._told is None else self._told
             self._leads, self._owner = message.name, owner_of(message.pipeline)
             self._heard = {
-                one: said for one, said in self._heard.items()
+                one: said
+                for one, said in self._heard.items()
                 if one != message.pipeline and self._is_candidate(said)
             }
         elif isinstance(message, Following) and self._is_candidate(message):
@@ -152,7 +146,10 @@ def hand_over(connection: Mapping[str, str], database: str, to: str, timeout_s: 
         log_ends, _ = _ends(connection, names.transactions)
         begun_ms = time.time_ns() // 1_000_000
         done = _hand_over(
-            topics, chosen, epoch, timeout_s,
+            topics,
+            chosen,
+            epoch,
+            timeout_s,
             lambda: log_ends is None or _ends(connection, names.transactions)[0] == log_ends,
         )
     finally:
@@ -211,8 +208,11 @@ def _hand_over(
         if done is None or message.epoch > done.epoch:
             heard_s = time.monotonic()
             done = Handed(
-                message.name or message.pipeline, message.pipeline, message.epoch,
-                message.resolved, round(heard_s - begun_s, 3),
+                message.name or message.pipeline,
+                message.pipeline,
+                message.epoch,
+                message.resolved,
+                round(heard_s - begun_s, 3),
             )
         elif 0 <= message.executed < message.resolved:
             heard_s = time.monotonic()  # it still executes what was written before
@@ -223,9 +223,7 @@ def _hand_over(
     return done
 
 
-def _ends(
-    connection: Mapping[str, str], topic: str
-) -> tuple[dict[int, int] | None, str | None]:
+def _ends(connection: Mapping[str, str], topic: str) -> tuple[dict[int, int] | None, str | None]:
     """Return the end offsets of a topic, or the reason why they are not known."""
     try:
         with TopicReader(connection, topic) as reader:
@@ -235,7 +233,10 @@ def _ends(
 
 
 def _with_pause(
-    done: Handed, connection: Mapping[str, str], database: str, begin: Mapping[int, int],
+    done: Handed,
+    connection: Mapping[str, str],
+    database: str,
+    begin: Mapping[int, int],
     begun_ms: int,
 ) -> Handed:
     """Read the verdicts that were written meanwhile, by either leader, for the pause."""

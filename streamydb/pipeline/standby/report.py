@@ -49,8 +49,13 @@ class StandbyReporter:
         member = self._member
         lag_ms, behind = member.lag_ms(now_ms) // 1000 * 1000, member.behind
         view = StandbyReport(
-            member.role, member.epoch, member.leader.name or member.leader.pipeline,
-            member.is_ready(now_ms), lag_ms, behind, alarm,
+            member.role,
+            member.epoch,
+            member.leader.name or member.leader.pipeline,
+            member.is_ready(now_ms),
+            lag_ms,
+            behind,
+            alarm,
         )
         if view == self._shown or (now_ms < self._due_ms and self._is_alike(view)):
             return

@@ -86,9 +86,7 @@ class Evidence:
         self._report.note(found)
 
 
-def _difference(
-    kind: str, topic: str, message: str, output: Output, seq: int | None
-) -> Difference:
+def _difference(kind: str, topic: str, message: str, output: Output, seq: int | None) -> Difference:
     """A difference at the place of a record that was read."""
     return Difference(
         kind=kind,

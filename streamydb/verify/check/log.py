@@ -45,7 +45,10 @@ class Log:
     """
 
     def __init__(
-        self, connection: Mapping[str, str], database: str, partitions: int | None,
+        self,
+        connection: Mapping[str, str],
+        database: str,
+        partitions: int | None,
         trimmed: LogSource | None,
     ) -> None:
         """Ask where it begins and ends."""
@@ -119,9 +122,7 @@ class Log:
 class _Part:
     """A partition that is being read: what was trimmed, then what is there."""
 
-    def __init__(
-        self, before: Iterator[Piece], reader: TopicReader, number: int, end: int
-    ) -> None:
+    def __init__(self, before: Iterator[Piece], reader: TopicReader, number: int, end: int) -> None:
         self._before = before
         self._reader = reader
         self._number = number

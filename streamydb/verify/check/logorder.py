@@ -132,7 +132,8 @@ class LogOrder:
         yield from heapq.merge(*parts)
 
     def _caps(self) -> Iterator[int]:
-        """Yield the bounds on the watermark by a partition that some have announced, but not all.
+        """Yield the bounds on the watermark by a partition that some have announced,
+        but not all.
         """
         named = max((known.naming[-1][0] for known in self._joined if known.naming), default=0)
         yield _FOREVER

@@ -85,7 +85,10 @@ def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
 
 def _oracle(options: CheckOptions, ruled: Rulings) -> Oracle:
     return Oracle(
-        options.database, options.id_window or ID_WINDOW_DEFAULT, ruled, options.modules,
+        options.database,
+        options.id_window or ID_WINDOW_DEFAULT,
+        ruled,
+        options.modules,
         constraints=bool(options.constraints),
     )
 
@@ -147,9 +150,7 @@ def _expect(expected: Expected, partition: int, offset: int, outputs: list[Outpu
     expected.add(partition, offset, result, [changes, removals], dead)
 
 
-def _compare(
-    options: CheckOptions, comparison: Comparison, ruled: Rulings, log: Log
-) -> float:
+def _compare(options: CheckOptions, comparison: Comparison, ruled: Rulings, log: Log) -> float:
     """Judge all outputs; wait for those that are missing; return how long, in seconds."""
 
     def dead_letter(output: Output) -> None:

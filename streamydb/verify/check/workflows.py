@@ -99,14 +99,16 @@ class Workflows:
                 counts.missing += 1
                 message = "the replay produces this record; it is not in the topic"
                 self.report.note(
-                    Difference(
-                        kind="missing", topic=topic, message=message, seq=seq, index=index
-                    )
+                    Difference(kind="missing", topic=topic, message=message, seq=seq, index=index)
                 )
 
     def _judge(
-        self, topic: str, wanted: dict[tuple[int, int], int], counts: OutputCounts,
-        place: tuple[int, int], output: Output,
+        self,
+        topic: str,
+        wanted: dict[tuple[int, int], int],
+        counts: OutputCounts,
+        place: tuple[int, int],
+        output: Output,
     ) -> None:
         seq, index = place
         if seq > self.report.transactions:
@@ -131,8 +133,13 @@ class Workflows:
     ) -> None:
         self.report.note(
             Difference(
-                kind=kind, topic=topic, message=message, partition=output.partition,
-                offset=output.offset, seq=place[0] or None, index=place[1] or None,
+                kind=kind,
+                topic=topic,
+                message=message,
+                partition=output.partition,
+                offset=output.offset,
+                seq=place[0] or None,
+                index=place[1] or None,
                 actual=excerpt(output.value),
             )
         )

@@ -165,7 +165,8 @@ class Oracle:
         """A record, by the rules of its place in the log."""
         begins = self.rulings.begins
         return decode(
-            raw, ranges=begins.holds(RANGES, partition, offset),
+            raw,
+            ranges=begins.holds(RANGES, partition, offset),
             expiry=begins.holds(EXPIRY, partition, offset),
         )
 
@@ -287,8 +288,12 @@ class Oracle:
         return bounded and met > limits.TRANSACTION_VALUES_BYTES_MAX
 
     def _concluded(
-        self, txn: Transaction, after: dict[str, bytes | None], place: Place,
-        returned: bytes | None = None, outputs: Outputs = NO_OUTPUTS,
+        self,
+        txn: Transaction,
+        after: dict[str, bytes | None],
+        place: Place,
+        returned: bytes | None = None,
+        outputs: Outputs = NO_OUTPUTS,
     ) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction that leaves values behind (None = absent), if it may."""
         writes = {k: v for k, v in after.items() if v is not None or k in self.state}
@@ -305,9 +310,7 @@ class Oracle:
         reads = {key: writes[key] if key in writes else self._value(key) for key in _read_keys(txn)}
         result = place.result(txn.id, "committed", reads=reads, returned=returned)
         if txn.read_ranges:
-            result.ranges = [
-                self._ranges.read(each, writes, place.seq) for each in txn.read_ranges
-            ]
+            result.ranges = [self._ranges.read(each, writes, place.seq) for each in txn.read_ranges]
         if len(encode_result(result)) > limits.RESULT_BYTES_MAX:
             return place.result(txn.id, "aborted", code=errors.RESULT_TOO_LARGE), {}
         self._outputs = outputs
@@ -408,12 +411,19 @@ class _CallHost(Declared):
     """The view of a procedure: the state before the transaction, and the oracle's own updates."""
 
     def __init__(
-        self, call: Call, state: Mapping[str, tuple[bytes, int]], ranges: OracleRanges,
-        ts_ms: int, begun: Collection[str],
+        self,
+        call: Call,
+        state: Mapping[str, tuple[bytes, int]],
+        ranges: OracleRanges,
+        ts_ms: int,
+        begun: Collection[str],
     ) -> None:
         super().__init__(
-            call.keys, call.reads, call.ranges,
-            expires=EXPIRY_IN_CALLS in begun, weighs=WORK_CHARGED in begun,
+            call.keys,
+            call.reads,
+            call.ranges,
+            expires=EXPIRY_IN_CALLS in begun,
+            weighs=WORK_CHARGED in begun,
         )
         self.state = state
         self.ranges = ranges

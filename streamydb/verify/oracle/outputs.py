@@ -29,7 +29,14 @@ from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 
 __all__ = [
-    "OutputRecord", "Place", "Topic", "Verdict", "raw_value", "refuse", "repeat", "with_letter"
+    "OutputRecord",
+    "Place",
+    "Topic",
+    "Verdict",
+    "raw_value",
+    "refuse",
+    "repeat",
+    "with_letter",
 ]
 
 Topic: TypeAlias = Literal["results", "changes", "deadletters", "streams", "transactions"]

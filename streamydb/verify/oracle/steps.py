@@ -38,7 +38,8 @@ __all__ = ["ended", "holds", "payload_hash_of", "untimely", "updated"]
 
 
 def holds(check: Check, value: bytes | None, version: int) -> bool:
-    """Return True if all comparators of a check hold for a value (None = absent) and its version.
+    """Return True if all comparators of a check hold for a value (None = absent) and its
+    version.
     """
     return (
         (check.version is UNSET or version == check.version)
@@ -53,7 +54,8 @@ def holds(check: Check, value: bytes | None, version: int) -> bool:
 
 
 def _compares(value: bytes | None, operand: Any, wanted: tuple[int, ...]) -> bool:
-    """Return True if the sign of value - operand is wanted; False unless both are numbers or text.
+    """Return True if the sign of value - operand is wanted;
+    False unless both are numbers or text.
     """
     if value is None:
         return False
@@ -95,9 +97,7 @@ def updated(update: Update, before: bytes | None) -> bytes | None:
     return canonical(_in_range(number + 1))
 
 
-def ended(
-    update: Update, before: bytes | None, after: bytes | None, ts_ms: int
-) -> bytes | None:
+def ended(update: Update, before: bytes | None, after: bytes | None, ts_ms: int) -> bytes | None:
     """The value that an update leaves, with the time at which its key ends, if it does.
 
     A time to live counts from the commit. Without one, `put` and `touch` are for good, and all

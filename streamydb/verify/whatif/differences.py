@@ -1,4 +1,5 @@
-"""The differences between two executions of one transaction, and between two final states (pure).
+"""The differences between two executions of one transaction,
+and between two final states (pure).
 """
 
 from __future__ import annotations

@@ -97,7 +97,10 @@ class ResumedOracle(Oracle):
     def __init__(self, history: History, earlier: RememberedIds, *, constraints: bool) -> None:
         """Begin with an empty database."""
         super().__init__(
-            history.database, history.id_window, history.source.rulings(), history.modules,
+            history.database,
+            history.id_window,
+            history.source.rulings(),
+            history.modules,
             constraints=constraints,
         )
         self.earlier = earlier

@@ -93,8 +93,11 @@ def _quiet(_what: str, _done: int, _total: int) -> None:
 
 
 def whatif(
-    history: History, rules: OtherRules, stretch: Stretch,
-    keep: Callable[[Difference], None] = lambda _: None, progress: Progress = _quiet,
+    history: History,
+    rules: OtherRules,
+    stretch: Stretch,
+    keep: Callable[[Difference], None] = lambda _: None,
+    progress: Progress = _quiet,
 ) -> WhatIfReport:
     """Execute a stretch twice and compare.
 
@@ -155,8 +158,11 @@ def _begun(history: History, first: int) -> tuple[ResumedOracle, Iterator[list[O
 
 
 def _noted(
-    history: History, was: ResumedOracle, stretch: Stretch,
-    batches: Iterator[list[Ordered]], progress: Progress,
+    history: History,
+    was: ResumedOracle,
+    stretch: Stretch,
+    batches: Iterator[list[Ordered]],
+    progress: Progress,
 ) -> Iterator[Ordered]:
     """Yield the records one by one, and tell how far it is."""
     total = min(stretch.last or 1 << 62, sum(history.ends.values()))

@@ -160,9 +160,7 @@ def moved(old: MemoryHost, new: MemoryHost, rows: int) -> MemoryHost:
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(ACTIONS, st.sampled_from([1, 2, 3, BUCKET_ARRIVALS]), BEGINNINGS)
-def test_ranks_are_those_of_the_sorted_list(
-    actions: Actions, bucket: int, first: Actions
-) -> None:
+def test_ranks_are_those_of_the_sorted_list(actions: Actions, bucket: int, first: Actions) -> None:
     with ExitStack() as hosts, pytest.MonkeyPatch.context() as patched:
         host = hosts.enter_context(MemoryHost())
         patched.setattr(board_core, "BUCKET_ARRIVALS", bucket)

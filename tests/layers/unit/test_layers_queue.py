@@ -135,9 +135,7 @@ def test_what_was_given_back_comes_before_what_is_new(host: MemoryHost, queue: A
 
 
 @pytest.mark.parametrize("end", ["released", "expired"])
-def test_an_item_is_given_up_after_its_last_attempt(
-    host: MemoryHost, queue: Any, end: str
-) -> None:
+def test_an_item_is_given_up_after_its_last_attempt(host: MemoryHost, queue: Any, end: str) -> None:
     item = queue.enqueue({"poison": True})
     queue.enqueue("other")
     for attempt in (1, 2, 3):
@@ -188,9 +186,7 @@ def test_an_id_that_is_used_again_has_one_claim_at_a_time(queue: Any) -> None:
     assert queue.depth() == Depth(0, 0)
 
 
-def test_an_item_that_comes_back_while_its_old_id_is_claimed_is_not_lost(
-    host: MemoryHost,
-) -> None:
+def test_an_item_that_comes_back_while_its_old_id_is_claimed_is_not_lost(host: MemoryHost) -> None:
     with host.connect(options=QUICK) as client:
         queue = Queue(client, "jobs")
         queue.core = QueueCore("jobs", 5, lane=None, turn=0)  # one that settles nothing meanwhile

@@ -14,16 +14,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 pytest.importorskip("sqlalchemy")
 
-from sqlalchemy import (
-    ForeignKey,
-    MetaData,
-    Table,
-    create_engine,
-    func,
-    inspect,
-    select,
-    update,
-)
+from sqlalchemy import ForeignKey, MetaData, Table, create_engine, func, inspect, select, update
 from sqlalchemy.dialects import registry
 from sqlalchemy.exc import IntegrityError, NoSuchTableError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column

@@ -168,7 +168,7 @@ def test_operations_change_tables(engine: Engine) -> None:
         operations.alter_column("orders", "weight", new_column_name="heft")
         operations.drop_index("by_weight", "orders")
         operations.rename_table("customers", "values")
-        connection.execute(text('insert into "values" (name) values (\'ann\')'))
+        connection.execute(text("insert into \"values\" (name) values ('ann')"))
         connection.execute(text("insert into orders (id, customer, total) values (1, 1, 2)"))
         [row] = connection.execute(text("select note, heft, total from orders")).all()
         assert row == ("y", None, Decimal("2.00"))

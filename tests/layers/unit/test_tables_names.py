@@ -34,9 +34,7 @@ from streamydb_layers.tables import Tables
 from streamydb_layers.tables.alchemy import TablesDialect
 
 KEYWORDS = sorted(
-    {
-        name for (name,) in duckdb.execute("select keyword_name from duckdb_keywords()").fetchall()
-    }
+    {name for (name,) in duckdb.execute("select keyword_name from duckdb_keywords()").fetchall()}
 )
 OTHERS = ("rowid", "excluded", "user", "date", "json", "now", "current_date", "kv", "row_", "t")
 COLUMNS_AT_ONCE = 200
@@ -188,9 +186,7 @@ def test_a_word_is_a_table_in_pandas(engine: Engine, name: str) -> None:
         (Column("a", Integer, Identity(cache=9)), "no 'cache'"),
     ],
 )
-def test_what_a_column_says_more_is_refused(
-    engine: Engine, column: Column[Any], told: str
-) -> None:
+def test_what_a_column_says_more_is_refused(engine: Engine, column: Column[Any], told: str) -> None:
     table = Table("t", MetaData(), Column("id", String, primary_key=True), column._copy())
     with pytest.raises(CompileError, match=told):
         table.create(engine)

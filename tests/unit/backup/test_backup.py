@@ -1,4 +1,5 @@
-"""Backups on disk: what is damaged, missing or another's is found; what is needed is not deleted.
+"""Backups on disk: what is damaged, missing or another's is found;
+what is needed is not deleted.
 """
 
 from __future__ import annotations
@@ -288,7 +289,11 @@ def test_a_restored_record_keeps_its_place_and_time_or_it_is_told(
     ],
 )  # fmt: skip
 def test_a_log_that_lost_its_end_is_not_joined_with_the_backup(
-    value: bytes | None, key: bytes | None, ms: int, told: str | None, tmp_path: Path,
+    value: bytes | None,
+    key: bytes | None,
+    ms: int,
+    told: str | None,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka = MemoryKafka(random.Random(1))

@@ -16,7 +16,10 @@ def piece(*versions: int) -> WrittenValues:
     n = len(versions)
     keys = Ragged.of([b"k%d" % row for row in range(n)])
     return WrittenValues(
-        np.ones(n, np.uint8), np.zeros(n, np.int64), np.array(versions, np.int64), keys,
+        np.ones(n, np.uint8),
+        np.zeros(n, np.int64),
+        np.array(versions, np.int64),
+        keys,
         Ragged.empty(n),
     )
 

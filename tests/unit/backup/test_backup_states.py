@@ -39,7 +39,10 @@ def values(start: int, end: int, size: int) -> WrittenValues:
     data[::size] = data[size - 1 :: size] = ord('"')
     keys = Ragged.of([b"k%d" % number for number in range(start, end)])
     return WrittenValues(
-        np.full(n, p.OPAQUE, np.uint8), np.zeros(n, np.int64), np.arange(start + 1, end + 1), keys,
+        np.full(n, p.OPAQUE, np.uint8),
+        np.zeros(n, np.int64),
+        np.arange(start + 1, end + 1),
+        keys,
         Ragged(data, np.arange(n + 1) * size),
     )
 
@@ -98,7 +101,13 @@ def remembering(seqs: list[range], deadline: int = 0) -> tuple[MemoryBlobs, Shar
         some = np.array(span, np.int64)
         hashes, zeros = np.zeros(len(some), np.uint64), np.zeros(len(some), np.int64)
         table = DatedIds(
-            some.astype(np.uint64), hashes, hashes, some, zeros, zeros, zeros,
+            some.astype(np.uint64),
+            hashes,
+            hashes,
+            some,
+            zeros,
+            zeros,
+            zeros,
             np.full(len(some), deadline, np.int64),
         )
         blobs.put(f"ids/{number}", pack(table.flatten()))

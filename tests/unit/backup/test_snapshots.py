@@ -79,7 +79,10 @@ def test_a_digest_does_not_depend_on_order_or_division() -> None:
     assert (merged.rows, merged.hex()) == (whole.rows, whole.hex()) != (50, RowsDigest().hex())
     others = set()
     for key, value, version, ts_ms in (
-        (b"ab", b"c", 1, 2), (b"a", b"bc", 1, 2), (b"ab", b"c", 2, 1), (b"ab", b"", 1, 2),
+        (b"ab", b"c", 1, 2),
+        (b"a", b"bc", 1, 2),
+        (b"ab", b"c", 2, 1),
+        (b"ab", b"", 1, 2),
     ):
         digest = RowsDigest()
         digest.add(key, value, version, ts_ms)
@@ -87,9 +90,7 @@ def test_a_digest_does_not_depend_on_order_or_division() -> None:
     assert len(others) == 4
 
 
-def test_a_read_model_from_a_snapshot_goes_on_like_one_that_read_everything(
-    tmp_path: Path,
-) -> None:
+def test_a_read_model_from_a_snapshot_goes_on_like_one_that_read_everything(tmp_path: Path) -> None:
     topic = example()
     make(tmp_path / "snapshot", B)
     load(tmp_path / "snapshot", tmp_path / "loaded", "bank")

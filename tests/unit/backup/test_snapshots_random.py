@@ -58,7 +58,11 @@ def state(rng: random.Random, most: int = 60) -> list[SnapshotRow]:
         ts_ms = rng.choice([10 * version, 2**62])
         made.append(
             SnapshotRow(
-                key.encode(), canonical(value), version, ts_ms, f"t{version}".encode(),
+                key.encode(),
+                canonical(value),
+                version,
+                ts_ms,
+                f"t{version}".encode(),
                 rng.choice([None, None, 51, 1_000]),
             )
         )

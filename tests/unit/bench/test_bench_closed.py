@@ -55,16 +55,12 @@ class Engine:
 
 
 @pytest.mark.parametrize("clients", [1, 5])
-def test_each_client_waits_for_its_verdict(
-    clients: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_client_waits_for_its_verdict(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
     log: Any = Log()
     monkeypatch.setattr(closed, "Appender", log.appender)
     monkeypatch.setattr(closed, "reader", log.reader)
     engine: Any = Engine()
-    found = closed_loop(
-        engine, Bank(10), first=100, clients=clients, warm_up_s=0.01, seconds=0.05
-    )
+    found = closed_loop(engine, Bank(10), first=100, clients=clients, warm_up_s=0.01, seconds=0.05)
     assert log.ids == [f"t{100 + number}" for number in range(found.sent)]
     assert set(log.under_way) == {clients}
     assert log.given == found.sent

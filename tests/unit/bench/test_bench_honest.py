@@ -190,9 +190,7 @@ def kept(folder: Path) -> None:
     (folder / f"{GEAR_KEPT}.json").write_text(json.dumps(late(9.0)))
 
 
-def test_readme_and_page_get_what_was_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readme_and_page_get_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("README", "PERFORMANCE", "FIGURES"):
         copy = tmp_path / f"{name}.md"
         shutil.copyfile(getattr(table, name), copy)

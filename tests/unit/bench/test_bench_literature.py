@@ -400,7 +400,7 @@ def test_the_table_is_made_when_all_answers_are_kept(
 
 
 def test_a_broken_invariant_is_shown_and_ends_with_code_3(
-    capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole = [invariant("sums", 4, []), invariant("[order]", 9, (f"no. {n}" for n in range(7)))]
     out = io.StringIO()

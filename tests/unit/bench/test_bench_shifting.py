@@ -1,4 +1,5 @@
-"""A load that comes and goes: when transactions are due, who led, the order of changes, a picture.
+"""A load that comes and goes: when transactions are due, who led, the order of changes,
+a picture.
 """
 
 from __future__ import annotations

@@ -56,8 +56,7 @@ def test_a_bug_keeps_its_traceback(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "code"),
-    [("limits", 0), ("version --json", 0), ("nonsense", 2), ("txn --put x", 2)],
+    ("command", "code"), [("limits", 0), ("version --json", 0), ("nonsense", 2), ("txn --put x", 2)]
 )
 def test_closed_streams_are_empty_ones(command: str, code: int) -> None:
     words = [sys.executable, "-m", "streamydb.cli", *command.split()]
@@ -84,9 +83,13 @@ def test_a_file_that_is_named_and_not_there(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, [*command.split(), *(
-        [] if command.startswith("procedures check") else ["--home", str(tmp_path)]
-    )])
+    done = CliRunner().invoke(
+        app,
+        [
+            *command.split(),
+            *([] if command.startswith("procedures check") else ["--home", str(tmp_path)]),
+        ],
+    )
     assert done.exit_code == 2
     assert "none" in done.stderr
     assert "Errno" not in done.stderr

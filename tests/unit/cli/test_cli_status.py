@@ -69,6 +69,7 @@ def test_a_status_that_cannot_be_written_ends_nothing(
 ) -> None:
     """The log says so once, and the next change tries again."""
     full = True
+
     def write(path: Path, data: bytes, *, synced: bool) -> None:
         if full:
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -43,9 +43,7 @@ def test_without_kafka(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     address = f"127.0.0.1:{free_port()}"
-    done = CliRunner().invoke(
-        app, [*arguments, "--home", str(tmp_path), "--bootstrap", address]
-    )
+    done = CliRunner().invoke(app, [*arguments, "--home", str(tmp_path), "--bootstrap", address])
     assert done.exit_code == 1
     assert f"no Kafka at {address}; start it (`streamydb up`)" in done.stderr
 

@@ -148,9 +148,7 @@ def _sort(size: int) -> Task:
     return task
 
 
-@pytest.mark.parametrize(
-    ("made", "kind"), [(_hold, "bytes"), (_compare, "calls"), (_sort, "")]
-)
+@pytest.mark.parametrize(("made", "kind"), [(_hold, "bytes"), (_compare, "calls"), (_sort, "")])
 @scenario
 async def test_what_grows_as_a_square_is_noticed(made: Callable[[int], Task], kind: str) -> None:
     """Held bytes, and a loop that calls nothing; what is sorted passes."""

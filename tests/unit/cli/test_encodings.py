@@ -52,8 +52,10 @@ def test_every_encoding_shows_what_it_can(environment: dict[str, str], tmp_path:
     program.write_text(PROGRAM, "utf-8")
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
-        [sys.executable, str(program), "shows"], env={**kept, "PYTHONPATH": root, **environment},
-        capture_output=True, check=False,
+        [sys.executable, str(program), "shows"],
+        env={**kept, "PYTHONPATH": root, **environment},
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     lines = done.stdout.splitlines()

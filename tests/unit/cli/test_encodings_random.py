@@ -1,4 +1,5 @@
-"""Any text can be shown in any encoding: what it has as it is, the rest by numbers; JSON is JSON.
+"""Any text can be shown in any encoding: what it has as it is,
+the rest by numbers; JSON is JSON.
 """
 
 from __future__ import annotations

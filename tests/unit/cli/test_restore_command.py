@@ -104,8 +104,7 @@ def test_a_database_that_was_used_is_refused_before_anything_is_changed(
     ids=["new", "empty", "interrupted", "done-already"],
 )
 def test_the_log_stays_closed_to_pipelines_until_it_is_restored(
-    there: list[TopicDescription], wanted: list[str], make: Callable[..., None],
-    done: list[str],
+    there: list[TopicDescription], wanted: list[str], make: Callable[..., None], done: list[str]
 ) -> None:
     make(*there)
     assert done == wanted

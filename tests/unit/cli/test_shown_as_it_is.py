@@ -81,9 +81,7 @@ def test_a_result(key: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not [each for each in said if plain(each) != each and each != "\n"]
 
 
-def test_constraints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_constraints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     target: Any = None
     entry = {"prefix": COMMANDING, "schema": {"const": COMMANDING}, "since": 7}
     stored = {CONSTRAINTS_KEY: canonical({"c": entry})}

@@ -135,6 +135,7 @@ def test_the_history_is_kept_when_a_statement_is_interrupted(
 ) -> None:
     ended = []
     monkeypatch.setattr(Prompt, "_end", lambda _: ended.append(True))
+
     def type_statements() -> None:
         for _ in Prompt(connection, lambda _: "select 1;").lines():
             raise KeyboardInterrupt

@@ -29,9 +29,7 @@ def asked(tmp_path: Path) -> list[str]:
 
 def test_a_constraint_on_a_backup(asked: list[str], tmp_path: Path) -> None:
     out = tmp_path / "all.parquet"
-    done = CliRunner().invoke(
-        app, [*asked, "--constraint", RULE, "--output", str(out), "--json"]
-    )
+    done = CliRunner().invoke(app, [*asked, "--constraint", RULE, "--output", str(out), "--json"])
     assert done.exit_code == 3, done.stderr
     report = json.loads(done.stdout)
     assert report["same"] is False

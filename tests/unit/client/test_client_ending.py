@@ -183,9 +183,7 @@ def test_all_is_closed_whatever_a_part_raises() -> None:
         raise OSError("it cannot be stopped")
 
     database.changes.stop = failed  # type: ignore[method-assign]
-    transport = DirectTransport(
-        database.model, database.log, database.changes, on_close=closed.set
-    )
+    transport = DirectTransport(database.model, database.log, database.changes, on_close=closed.set)
     portal = Portal()
     portal.call(transport._connected())
     blocking = BlockingTransport(portal, transport)

@@ -1,4 +1,5 @@
-"""Variables of the environment: whatever they are, a client works, or names the one that is wrong.
+"""Variables of the environment: whatever they are, a client works,
+or names the one that is wrong.
 """
 
 from __future__ import annotations

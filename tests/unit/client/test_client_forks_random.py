@@ -113,8 +113,7 @@ def test_the_same_for_coroutines_each_in_a_loop_of_its_own(steps: list[str]) -> 
     left: list[int] = []
     numbers = iter(range(99))
     transport = AsyncOwnedTransport(
-        lambda: AsyncParts(next(numbers), ended),
-        lambda parts: left.append(parts.number),
+        lambda: AsyncParts(next(numbers), ended), lambda parts: left.append(parts.number)
     )
 
     def do(coroutine: Any) -> Any:

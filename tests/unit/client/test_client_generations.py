@@ -46,7 +46,9 @@ def connected(kind: str) -> Iterator[tuple[MemoryHost, Client]]:
         else:
             database = host.database
             direct = DirectTransport(
-                database.model, database.log, MemoryChanges(database.changes),
+                database.model,
+                database.log,
+                MemoryChanges(database.changes),
                 history=session.history,
             )
             client = Client(BlockingTransport(host.portal, direct, owner=False), session)

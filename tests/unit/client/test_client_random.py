@@ -101,9 +101,7 @@ def test_every_change_comes_once_in_order_whatever_breaks(
             disturb(rng, host.faults)
             for _ in range(rng.randint(0, len(written.changes) - len(found))):
                 each = next(watch)
-                found.append(
-                    (each.seq, each.number, each.key, each.op, each.before, each.value)
-                )
+                found.append((each.seq, each.number, each.key, each.op, each.before, each.value))
             assert found == written.changes[: len(found)]
             assert (watch.seq or 0) <= min(
                 (each[0] - 1 for each in written.changes[len(found) :]), default=written.seq
@@ -120,7 +118,9 @@ def test_every_change_comes_once_in_order_whatever_breaks(
         assert found == written.changes
 
 
-SAY = HEAD + """
+SAY = (
+    HEAD
+    + """
 flow = Workflow(emits={"say": ["a", "b"]})
 
 @procedure(keys=lambda args: ["n"])
@@ -129,6 +129,7 @@ def say(db, names):
         db.emit(name, db.get("n", 0))
     db.add("n", 1)
 """
+)
 
 
 def saying(host: MemoryHost) -> None:

@@ -16,7 +16,9 @@ from streamydb.testing.clients import Kind, MemoryHost
 from tests.support.workflows import HEAD
 from tests.unit.client.test_client_random import append, client_of, put
 
-SHOP = HEAD + """
+SHOP = (
+    HEAD
+    + """
 @procedure
 def follow(db, start):
     place = start
@@ -44,6 +46,7 @@ def raise_to(db, key, amount):
         raise Abort("above")
     return db.max(key, amount)
 """
+)
 
 Rival = Callable[[], None]
 
@@ -60,9 +63,7 @@ def rivals(rng: random.Random, host: MemoryHost) -> Rival:
     return act
 
 
-def executed(
-    state: dict[str, Any], call: dict[str, Any], met: set[str]
-) -> tuple[str, Any]:
+def executed(state: dict[str, Any], call: dict[str, Any], met: set[str]) -> tuple[str, Any]:
     """What a call does with a state, in plain Python: how it ends, and what it returns.
 
     ``met`` gets the keys that decide which keys it touches.

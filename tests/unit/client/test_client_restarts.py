@@ -71,9 +71,7 @@ class Facade:
         bodies: those of transactions.
     """
 
-    def __init__(
-        self, away_s: float, trouble: Callable[[httpx.Request], httpx.Response]
-    ) -> None:
+    def __init__(self, away_s: float, trouble: Callable[[httpx.Request], httpx.Response]) -> None:
         self.now_s = 0.0
         self.requests: list[float] = []
         self.bodies: list[bytes] = []
@@ -90,7 +88,11 @@ class Facade:
             return httpx.Response(200, json={"seq": 1, "entries": {"k": entry}})
         txn_id = json.loads(self.bodies[-1])["id"] if request.method == "POST" else "t"
         named: dict[str, Any] = {
-            "id": txn_id, "seq": 2, "ts_ms": 1, "status": "committed", "reads": {},
+            "id": txn_id,
+            "seq": 2,
+            "ts_ms": 1,
+            "status": "committed",
+            "reads": {},
         }
         source = {"partition": 0, "offset": 1}
         return httpx.Response(200, json={**named, "failed": [], "code": None, "source": source})

@@ -61,9 +61,7 @@ def test_one_host_serves_watches_of_both_kinds(host: MemoryHost) -> None:
 
 def test_all_keys_that_end_at_one_time_are_told(connect: Connect, host: MemoryHost) -> None:
     client, keys = connect(), {f"k{number}" for number in range(20)}
-    client.transaction(
-        updates=[{"op": "put", "key": key, "value": 1, "ttl_ms": 1} for key in keys]
-    )
+    client.transaction(updates=[{"op": "put", "key": key, "value": 1, "ttl_ms": 1} for key in keys])
     with client.watch() as watch:
         host.database.now_ms += 2
         client.put("first", 1)

@@ -41,9 +41,7 @@ pytestmark = pytest.mark.timeout(60)
 def direct() -> DirectTransport:
     """The parts of an empty database."""
     database, settings = MemoryDatabase(), FacadeSettings.model_validate(NO_HEARTBEAT)
-    return DirectTransport(
-        database.model, database.log, MemoryChanges(database.changes), settings
-    )
+    return DirectTransport(database.model, database.log, MemoryChanges(database.changes), settings)
 
 
 @pytest.fixture(params=["http", "https", "direct"])

@@ -228,9 +228,7 @@ async def test_scopes_and_the_list_over_http() -> None:
         (["verify"], "there is no facade of bank"),
     ],
 )
-def test_commands_that_make_no_sense(
-    arguments: list[str], message: str, tmp_path: Path
-) -> None:
+def test_commands_that_make_no_sense(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["constraints", *arguments, "--home", str(tmp_path)])
     assert done.exit_code in (1, 2)
     assert message in done.stderr

@@ -73,7 +73,12 @@ def none_ends(client: Client) -> None:
 
 
 WAYS: Final[tuple[Callable[[Client], None], ...]] = (
-    ends_by_put, ends_by_touch, ends_and_is_made_again, ends_no_more, all_end, none_ends,
+    ends_by_put,
+    ends_by_touch,
+    ends_and_is_made_again,
+    ends_no_more,
+    all_end,
+    none_ends,
 )
 
 

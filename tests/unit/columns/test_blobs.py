@@ -46,7 +46,8 @@ def table_of(writes: dict[bytes, Value]) -> WrittenValues:
     return WrittenValues(
         np.array([tag for tag, _, _, _ in rows], np.uint8),
         np.array([number for _, number, _, _ in rows], np.int64),
-        np.array([version for _, _, _, version in rows], np.int64), Ragged.of(list(writes)),
+        np.array([version for _, _, _, version in rows], np.int64),
+        Ragged.of(list(writes)),
         Ragged.of(texts),
     )
 

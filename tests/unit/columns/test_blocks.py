@@ -67,7 +67,9 @@ class Numbers(ColumnTable, frozen=True):
 
 def some_block() -> bytes:
     table = Numbers(
-        np.arange(100), np.zeros(100, np.uint8), Ragged.of([b"x" * (i % 7) for i in range(100)]),
+        np.arange(100),
+        np.zeros(100, np.uint8),
+        Ragged.of([b"x" * (i % 7) for i in range(100)]),
         ChildRows(np.ones(100, np.int64), Squares(np.arange(100, dtype=np.int32) ** 2)),
     )
     return pack(table.flatten(), kind="records", format=FORMAT)
@@ -104,9 +106,15 @@ def test_no_damage_does_anything_but_refuse() -> None:
 @pytest.mark.parametrize(
     "layout",
     [
-        ("<i8", "n", 0, 1, 0, 2**40), ("<i8", "d", 0, 1, 1, 2**40), ("<i8", "z", 1, 0, 0, 10),
-        ("|O", "r", 8, 0, 0, 10), ("<i8", "n", 3, 0, 0, 10), ("<f8", "n", 0, 0, 0, 10),
-        ("<i8", "n", 0, 2**70, 0, 40), ("<i8", "r", 0, 0, 0, 10), ("<i8", "n", 0, 0, 0, -1),
+        ("<i8", "n", 0, 1, 0, 2**40),
+        ("<i8", "d", 0, 1, 1, 2**40),
+        ("<i8", "z", 1, 0, 0, 10),
+        ("|O", "r", 8, 0, 0, 10),
+        ("<i8", "n", 3, 0, 0, 10),
+        ("<f8", "n", 0, 0, 0, 10),
+        ("<i8", "n", 0, 2**70, 0, 40),
+        ("<i8", "r", 0, 0, 0, 10),
+        ("<i8", "n", 0, 0, 0, -1),
     ],
 )
 def test_hostile_layouts_are_refused(layout: tuple[str, str, int, int, int, int]) -> None:

@@ -25,8 +25,11 @@ def items(rows: dict[bytes, tuple[int, int, int, bytes]]) -> WrittenValues:
     """Key -> (tag, number, version, text)."""
     columns = list(zip(*rows.values(), strict=True))
     return WrittenValues(
-        np.array(columns[0], np.uint8), np.array(columns[1], np.int64),
-        np.array(columns[2], np.int64), Ragged.of(list(rows)), Ragged.of(list(columns[3])),
+        np.array(columns[0], np.uint8),
+        np.array(columns[1], np.int64),
+        np.array(columns[2], np.int64),
+        Ragged.of(list(rows)),
+        Ragged.of(list(columns[3])),
     )
 
 
@@ -67,9 +70,7 @@ def test_intervals_end_when_all_of_them_is_resolved() -> None:
     first = close(state, 0, 15)
     schema = schemas.schemas()["digest"]
     Draft202012Validator(schema).validate(msgspec.to_builtins(first[0]))
-    assert [(d.seq, d.state, d.outcomes) for d in first] == [
-        (10, f"{2:016x}{1:016x}", f"{3:016x}")
-    ]
+    assert [(d.seq, d.state, d.outcomes) for d in first] == [(10, f"{2:016x}{1:016x}", f"{3:016x}")]
     assert total(state) == (11, 22)
     fold(state, 0, 5, 5)
     found = close(state, 0, 40)

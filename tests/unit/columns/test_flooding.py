@@ -1,5 +1,4 @@
-"""Keys and ids that a client has made to have one public hash, or one place by it, cost no more.
-"""
+"""Keys and ids that a client has made to have one public hash, or one place by it, cost no more."""
 
 from __future__ import annotations
 

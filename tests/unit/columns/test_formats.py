@@ -164,9 +164,19 @@ def snapshot(folder: Path) -> None:
 def backup(folder: Path) -> None:
     BackupFolder(folder).write_manifest(
         BackupManifest(
-            format=BACKUP_FORMAT, database="bank", log="l", shards=1, grouping="planner",
-            partitions=1, id_window=10, digest_interval=100, constraints=False, seq=0,
-            ts_ms=0, ends={}, states=[],
+            format=BACKUP_FORMAT,
+            database="bank",
+            log="l",
+            shards=1,
+            grouping="planner",
+            partitions=1,
+            id_window=10,
+            digest_interval=100,
+            constraints=False,
+            seq=0,
+            ts_ms=0,
+            ends={},
+            states=[],
         )
     )
     path = folder / "backup.json"

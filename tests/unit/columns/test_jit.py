@@ -159,9 +159,7 @@ def test_code_is_not_taken_for_that_of_the_index_beside_it(tmp_path: Path) -> No
     assert file.load("key") == "code"
 
 
-def test_a_user_who_may_write_nowhere_is_told_what_to_name(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_who_may_write_nowhere_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service's user often has no home, and its installation is another one's."""
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])
     with pytest.raises(ConfigurationError, match=r"columns/jit\.py.*NUMBA_CACHE_DIR"):

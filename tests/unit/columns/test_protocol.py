@@ -60,8 +60,11 @@ def branches(dice: random.Random, *, marked: bool) -> Branch:
     n = dice.randrange(6)
     more = ChildRows(*leaves(dice, n)) if dice.random() < 0.5 else None
     return Branch(
-        np.arange(n), np.arange(n, dtype=np.uint8) if marked else None,
-        Ragged.of([b"t%d" % i for i in range(n)]), ChildRows(*leaves(dice, n)), more,
+        np.arange(n),
+        np.arange(n, dtype=np.uint8) if marked else None,
+        Ragged.of([b"t%d" % i for i in range(n)]),
+        ChildRows(*leaves(dice, n)),
+        more,
     )
 
 
@@ -104,9 +107,13 @@ def test_what_is_done_with_a_table_is_done_with_its_rows(seed: int) -> None:
 
 def parcel(dice: random.Random) -> Parcel:
     return Parcel(
-        PlanName(dice.randrange(9), "life", 1, 2, "layout"), "é", [Item(3), Item(4)],
-        branches(dice, marked=True), Leaf(*leaves_only(dice)) if dice.random() < 0.5 else None,
-        dice.choice([b"", b"note"]), dice.choice([-1, 7]),
+        PlanName(dice.randrange(9), "life", 1, 2, "layout"),
+        "é",
+        [Item(3), Item(4)],
+        branches(dice, marked=True),
+        Leaf(*leaves_only(dice)) if dice.random() < 0.5 else None,
+        dice.choice([b"", b"note"]),
+        dice.choice([-1, 7]),
     )
 
 
@@ -121,9 +128,7 @@ def test_a_message_comes_back_from_its_block(seed: int) -> None:
     found = BlockReader(Parcel, Role).read(sent.block())
     assert isinstance(found, Parcel)
     assert found.block() == sent.block()
-    assert (found.plan, found.to, found.note, found.at) == (
-        sent.plan, sent.to, sent.note, sent.at,
-    )
+    assert (found.plan, found.to, found.note, found.at) == (sent.plan, sent.to, sent.note, sent.at)
     assert [item.number for item in found.items] == [3, 4]
     assert rows(found.tree) == rows(sent.tree)
     assert (found.other is None) is (sent.other is None)
@@ -145,14 +150,22 @@ def test_blocks_are_as_they_were_before_messages_had_classes() -> None:
         (
             ValueSizes("i", 1, 0, 2, b"s"),
             pack(
-                {}, incarnation="i", shard=1, chunk=0, chunks=2, sizes=b"s", kind="sizes",
+                {},
+                incarnation="i",
+                shard=1,
+                chunk=0,
+                chunks=2,
+                sizes=b"s",
+                kind="sizes",
                 format=FORMAT,
             ),
         ),
         (
             ResolvedRecord.of(b"{}", silent=False),
             pack(
-                {"value": np.frombuffer(b"{}", np.uint8)}, kind="resolved", format=FORMAT,
+                {"value": np.frombuffer(b"{}", np.uint8)},
+                kind="resolved",
+                format=FORMAT,
                 silent=False,
             ),
         ),
@@ -160,10 +173,13 @@ def test_blocks_are_as_they_were_before_messages_had_classes() -> None:
             DigestRecords.of([(b"k", b"v")]),
             pack(
                 {
-                    "key$": np.frombuffer(b"k", np.uint8), "key#": np.array([0, 1]),
-                    "value$": np.frombuffer(b"v", np.uint8), "value#": np.array([0, 1]),
+                    "key$": np.frombuffer(b"k", np.uint8),
+                    "key#": np.array([0, 1]),
+                    "value$": np.frombuffer(b"v", np.uint8),
+                    "value#": np.array([0, 1]),
                 },
-                kind="digests", format=FORMAT,
+                kind="digests",
+                format=FORMAT,
             ),
         ),
     ]
@@ -175,8 +191,10 @@ def test_blocks_are_as_they_were_before_messages_had_classes() -> None:
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
-        ({"kind": "other"}, InvariantViolation), ({"format": FORMAT + 5}, InvariantViolation),
-        ({"covered": "five"}, RecordError), ({"incarnation": 3}, RecordError),
+        ({"kind": "other"}, InvariantViolation),
+        ({"format": FORMAT + 5}, InvariantViolation),
+        ({"covered": "five"}, RecordError),
+        ({"incarnation": 3}, RecordError),
         ({"leads": None}, RecordError),
     ],
 )

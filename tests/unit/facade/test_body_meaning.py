@@ -59,7 +59,10 @@ OF_STATUS = {
 
 
 async def answered(
-    database: MemoryDatabase, method: str, path: str, headers: dict[str, str],
+    database: MemoryDatabase,
+    method: str,
+    path: str,
+    headers: dict[str, str],
     repeated: tuple[tuple[str, str], ...] = (),
 ) -> HttpAnswer:
     body = BODIES[method, path]
@@ -141,9 +144,7 @@ def test_a_content_type_is_taken_as_the_grammar_has_it(
     for each, value, quoted in parameters:
         word = f'"{value}"' if quoted else value
         shown += f"{spaces};{spaces}{each}={word}"
-    answer = asyncio.run(
-        answered(MemoryDatabase(), "put", "/v1/kv/{key}", {"Content-Type": shown})
-    )
+    answer = asyncio.run(answered(MemoryDatabase(), "put", "/v1/kv/{key}", {"Content-Type": shown}))
     assert (answer.status == 200) is right, shown
     assert right or answer.problem == "unsupported-media-type"
 

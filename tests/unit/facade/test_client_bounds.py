@@ -54,8 +54,12 @@ class Slow:
 async def facade(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcess]:
     database = MemoryDatabase()
     settings = FacadeSettings(
-        tokens=SecretStr(encoded_list(OTHERS)), searches_max=3, client_searches_max=2,
-        queries_max=2, client_queries_max=1, query_timeout_s=3,
+        tokens=SecretStr(encoded_list(OTHERS)),
+        searches_max=3,
+        client_searches_max=2,
+        queries_max=2,
+        client_queries_max=1,
+        query_timeout_s=3,
     )
     monkeypatch.setattr(database.log, "search", slow.search)
     about = About(evidence=slow.evidence)

@@ -121,7 +121,8 @@ def comparable(answer: HttpAnswer, path: str) -> dict[str, str]:
 @pytest.mark.randomized
 @settings(max_examples=seeds(6), phases=[Phase.generate], deadline=None)
 @given(
-    least=st.sampled_from([1, 100, 65_536]), asked=st.lists(fields(), min_size=3, max_size=3),
+    least=st.sampled_from([1, 100, 65_536]),
+    asked=st.lists(fields(), min_size=3, max_size=3),
     data=st.data(),
 )
 def test_a_coding_changes_tag_and_length_and_is_told(
@@ -143,7 +144,11 @@ def test_a_coding_changes_tag_and_length_and_is_told(
 
 
 async def ask(
-    client: InProcess, path: str, plain: HttpAnswer, wanted: Wanted, least: int,
+    client: InProcess,
+    path: str,
+    plain: HttpAnswer,
+    wanted: Wanted,
+    least: int,
     bodies: dict[str, bytes],
 ) -> None:
     """Ask for one representation, by GET and HEAD."""

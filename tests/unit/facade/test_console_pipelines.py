@@ -31,9 +31,7 @@ DIGESTS = ShardDigests(seq=10, shard=0, told=[ToldDigest(pipeline="a", state="b"
 
 async def shown(known: About | None, target: str = "/v1/pipelines") -> Any:
     database = HistoryDatabase()
-    app = create_app(
-        database.model, database.log, database.changes, FacadeSettings(), about=known
-    )
+    app = create_app(database.model, database.log, database.changes, FacadeSettings(), about=known)
     async with InProcess(app) as client:
         answer = await client.request("GET", target)
         assert answer.status == 200, answer
@@ -103,7 +101,7 @@ async def test_a_look_that_fails_says_so_and_what_was_known_is_not_shown_on(
 
 @scenario
 async def test_those_who_wait_for_kafka_hold_no_thread_that_reads_need(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("streamydb.facade.console.pipelines._PATIENCE_S", 60.0)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))

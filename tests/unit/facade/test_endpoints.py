@@ -125,9 +125,7 @@ async def test_only_rows_that_always_append_are_bounded_as_transactions() -> Non
     database = HistoryDatabase()
     database.executing = False
     async with in_process(database, in_flight_max=1, verdict_timeout_s=60) as client:
-        pending = await client.request(
-            "PUT", "/v1/kv/a", b"1", {"prefer": "respond-async, wait=0"}
-        )
+        pending = await client.request("PUT", "/v1/kv/a", b"1", {"prefer": "respond-async, wait=0"})
         assert pending.status == 202
         waiting = await client.stream("/v1/kv/b", method="DELETE")
         for row in ENDPOINTS:

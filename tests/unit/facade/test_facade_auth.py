@@ -231,8 +231,12 @@ def test_an_address_that_is_taken() -> None:
             listen(FacadeSettings(port=port))
 
 
-@pytest.mark.fault(26, "keys, values and tokens in requests", "none in logs or problems, but for "
-    "a field of a refused transaction in the answer to its sender")
+@pytest.mark.fault(
+    26,
+    "keys, values and tokens in requests",
+    "none in logs or problems, but for "
+    "a field of a refused transaction in the answer to its sender",
+)
 @scenario
 async def test_no_key_value_or_token_is_logged_or_echoed() -> None:
     records: list[str] = []

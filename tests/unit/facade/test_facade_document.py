@@ -1,4 +1,5 @@
-"""Requests made from the OpenAPI document: no fault of the facade, no answer that it does not name.
+"""Requests made from the OpenAPI document: no fault of the facade,
+no answer that it does not name.
 """
 
 from __future__ import annotations

@@ -361,8 +361,10 @@ class FakeEnds:
         error = KafkaError(self.errors.pop()) if self.errors else None
         return [
             SimpleNamespace(
-                topic=place.topic, partition=place.partition,
-                offset=self.ends.get(place.partition, -1), error=error,
+                topic=place.topic,
+                partition=place.partition,
+                offset=self.ends.get(place.partition, -1),
+                error=error,
             )
             for place in asked
         ]

@@ -1,4 +1,5 @@
-"""The facade's readers of topics over random topics: repetitions, trimmed parts, clocks that jump.
+"""The facade's readers of topics over random topics: repetitions, trimmed parts,
+clocks that jump.
 """
 
 from __future__ import annotations

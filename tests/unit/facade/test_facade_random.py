@@ -1,4 +1,5 @@
-"""Random requests to the facade: a right one has the answer of a dictionary, a wrong one says why.
+"""Random requests to the facade: a right one has the answer of a dictionary,
+a wrong one says why.
 """
 
 from __future__ import annotations
@@ -95,8 +96,7 @@ ASKED = st.lists(st.tuples(RIGHT | BODIES, st.sampled_from([0, 0, 0, 1, 5, 20]))
 @settings(max_examples=8)
 @given(ASKED)
 def test_a_query_is_answered_from_the_state_that_is_asked_for_or_refused(
-    states: tuple[MemoryDatabase, list[dict[str, Any]]],
-    asked: list[tuple[dict[str, Any], int]],
+    states: tuple[MemoryDatabase, list[dict[str, Any]]], asked: list[tuple[dict[str, Any], int]]
 ) -> None:
     pytest.importorskip("duckdb")
     database, known = states
@@ -143,7 +143,11 @@ def check(known: list[dict[str, Any]], body: dict[str, Any], answer: HttpAnswer)
 
 
 RULES: list[dict[str, Any]] = [
-    {"type": "integer"}, {"max": 5}, {"length": {"max": 3}}, {"unique": "$"}, {"required": True},
+    {"type": "integer"},
+    {"max": 5},
+    {"length": {"max": 3}},
+    {"unique": "$"},
+    {"required": True},
 ]
 
 

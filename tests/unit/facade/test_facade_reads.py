@@ -128,7 +128,8 @@ async def test_a_seq_that_cannot_come_is_told_at_once(query: str) -> None:
             "No transaction has seq 4 yet: reads show seq 1, and the log has 2 records after it."
         )
         assert (shown["latest"], shown["parameters"]) == (
-            1, ["at" if query.startswith("at") else "min_version"],
+            1,
+            ["at" if query.startswith("at") else "min_version"],
         )
         waiting = asyncio.create_task(client.request("GET", "/v1/kv/c?at=3"))
         await settle()
@@ -256,7 +257,8 @@ async def test_a_read_without_a_facade_waits_no_longer_than_it_may() -> None:
     transport = DirectTransport(database.model, database.log, changes, settings)
     beyond = Freshness(consistency="session", min_version=1)
     for request in (
-        Read(("a",), beyond, -MARGIN_S), Scan("", None, None, 1, None, beyond, -MARGIN_S)
+        Read(("a",), beyond, -MARGIN_S),
+        Scan("", None, None, 1, None, beyond, -MARGIN_S),
     ):
         with pytest.raises(ReadModelBehindError):
             await transport.send(request)
@@ -333,7 +335,7 @@ async def test_a_long_scan_does_not_hold_up_other_requests(
 
 @scenario
 async def test_a_long_scan_straight_over_kafka_holds_up_nobody_either(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database = MemoryDatabase()
     whole, others = MemorySnapshot.scan, threading.Event()

@@ -198,7 +198,10 @@ async def test_every_operation_is_here() -> None:
 @scenario
 async def test_costs_grow_as_what_is_named_and_found(operation: str) -> None:
     settings = FacadeSettings(
-        page_entries_max=4 * SMALL, answer_bytes_max=1 << 26, tick_s=0, heartbeat_s=0.05,
+        page_entries_max=4 * SMALL,
+        answer_bytes_max=1 << 26,
+        tick_s=0,
+        heartbeat_s=0.05,
         query_timeout_s=60,
     )
     costs: list[list[Any]] = [[] for _ in OPERATIONS[operation]]

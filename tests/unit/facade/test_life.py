@@ -156,9 +156,7 @@ def test_what_was_rejected_was_not_executed(bank: Bank) -> None:
     assert "  0:0  not executed (invalid-transaction), appended " in "\n".join(lines(odd))
 
 
-def test_a_plan_that_is_too_large_has_no_group(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_is_too_large_has_no_group(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     moved(bank)
     monkeypatch.setattr(collecting, "PLAN_SHOWN_MAX", 2)
     life = bank.life(5)
@@ -286,9 +284,7 @@ async def test_over_rest() -> None:
     def evidence(result: Result) -> Evidence:
         return Evidence(raw=database.log.records[result.source.offset], partitions=1, missing={})
 
-    app = create_app(
-        database.model, database.log, database.changes, about=About(evidence=evidence)
-    )
+    app = create_app(database.model, database.log, database.changes, about=About(evidence=evidence))
     async with InProcess(app) as client:
         sent = put("a/b", "x", 1, checks=[{"key": "x", "exists": False}])
         assert (await client.request("POST", "/v1/transactions", sent)).status == 200
@@ -323,9 +319,7 @@ async def test_over_rest_what_had_ended_by_its_time_was_absent() -> None:
     def evidence(result: Result) -> Evidence:
         return Evidence(raw=database.log.records[result.source.offset], missing={})
 
-    app = create_app(
-        database.model, database.log, database.changes, about=About(evidence=evidence)
-    )
+    app = create_app(database.model, database.log, database.changes, about=About(evidence=evidence))
     async with InProcess(app) as client:
         await client.request("POST", "/v1/transactions", leased("a"))
         now[0] += 10
@@ -345,9 +339,7 @@ async def test_a_search_of_kafka_holds_no_thread_that_reads_need() -> None:
         answered.wait(60)
         return Evidence(missing={})
 
-    app = create_app(
-        database.model, database.log, database.changes, about=About(evidence=evidence)
-    )
+    app = create_app(database.model, database.log, database.changes, about=About(evidence=evidence))
     async with InProcess(app) as client:
         await client.request("POST", "/v1/transactions", put("a", "x", 1))
         explained = asyncio.create_task(client.request("GET", "/v1/explanations/a"))

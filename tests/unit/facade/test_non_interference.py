@@ -107,7 +107,7 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def pair() -> AsyncIterator[Pair]:
     settings = FacadeSettings(
-        tokens=SecretStr(json.dumps(TOKENS)), tick_s=0, heartbeat_s=0.05, in_flight_max=9,
+        tokens=SecretStr(json.dumps(TOKENS)), tick_s=0, heartbeat_s=0.05, in_flight_max=9
     )
     async with AsyncExitStack() as stack:
         clients = []
@@ -230,7 +230,8 @@ PROCESSES = frozenset({"/v1/query", "/v1/sql"})
 @pytest.mark.parametrize("bodies", [False, True], ids=["reads", "writes"])
 @scenario
 async def test_no_request_tells_what_lies_outside_the_scopes(
-    token: str, bodies: bool  # noqa: FBT001 - a parameter
+    token: str,
+    bodies: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     different: list[tuple[Any, ...]] = []
     answered = 0

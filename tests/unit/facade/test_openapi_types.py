@@ -1,4 +1,5 @@
-"""The schemas of the OpenAPI document: as strict as those of the records, and fit for generators.
+"""The schemas of the OpenAPI document: as strict as those of the records,
+and fit for generators.
 """
 
 from __future__ import annotations

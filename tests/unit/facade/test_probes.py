@@ -75,9 +75,7 @@ async def test_another_host_is_told_of_health_and_nothing_else(host: str) -> Non
         for path, item in paths["paths"].items():
             for method in item:
                 target = re.sub(r"\{.*\}", "a", path)
-                answer = await client.request(
-                    method.upper(), target, b"", {**sent, "host": host}
-                )
+                answer = await client.request(method.upper(), target, b"", {**sent, "host": host})
                 if answer.status != 421:
                     answered.add((method, path))
         assert answered == {("get", "/health/live"), ("get", "/health/ready")}

@@ -43,9 +43,7 @@ class World:
         known: the largest seq that anybody has read.
     """
 
-    def __init__(
-        self, dice: random.Random, monkeypatch: pytest.MonkeyPatch, folder: Path
-    ) -> None:
+    def __init__(self, dice: random.Random, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.dice = dice
         self.folder = folder
         self.kafka = MemoryKafka(dice)
@@ -59,7 +57,8 @@ class World:
         self._left: list[tuple[str, int]] = []
 
     def feed(self) -> MemorySource:
-        """The changes as a read model's source: some of the records that are there, at each call.
+        """The changes as a read model's source: some of the records that are there,
+        at each call.
         """
         topic = MemoryTopic(self.changed)
         return MemorySource(topic, lambda _, left: self.dice.randint(0, left))

@@ -145,9 +145,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize(("sent", "status"), FRAMES)
-def test_a_body_whose_end_is_not_certain_is_refused(
-    port: int, sent: bytes, status: int
-) -> None:
+def test_a_body_whose_end_is_not_certain_is_refused(port: int, sent: bytes, status: int) -> None:
     found = ask(port, sent)
     assert found.status == status
     assert (found.connection == "close") is (status == 400)

@@ -13,12 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.client import (
-    InvalidParameterError,
-    NoSuchStreamError,
-    NotConnectedError,
-    Options,
-)
+from streamydb.client import InvalidParameterError, NoSuchStreamError, NotConnectedError, Options
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Caller, Tokens

@@ -338,9 +338,7 @@ def watch(s: Script, *deliveries: Batch) -> None:
     s.lines.append(WatchOperation(watcher=1, prefix="", since=0, began_ns=0))
     for seq, changes in deliveries:
         made = [Delivered(*change) for change in changes]
-        s.lines.append(
-            Delivery(watcher=1, seq=seq, received_ns=9, connection=1, changes=made)
-        )
+        s.lines.append(Delivery(watcher=1, seq=seq, received_ns=9, connection=1, changes=made))
 
 
 FIRST: Batch = (1, [("x", None, [1]), ("y", None, [1])])

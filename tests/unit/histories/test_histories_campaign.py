@@ -13,14 +13,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from histories import (
-    AppendOperation,
-    Get,
-    History,
-    ScanOperation,
-    WriteOperation,
-    check_history,
-)
+from histories import AppendOperation, Get, History, ScanOperation, WriteOperation, check_history
 from histories.answers import told
 from histories.campaign import Campaign, CampaignError, files, run
 from histories.main import app

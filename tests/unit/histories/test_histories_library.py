@@ -35,9 +35,7 @@ CLIENTS = 6
 OPERATIONS = 60
 
 
-def record(
-    host: MemoryHost, kind: Kind, shape: Shape = SHAPE, *, lost: float = 0.2
-) -> History:
+def record(host: MemoryHost, kind: Kind, shape: Shape = SHAPE, *, lost: float = 0.2) -> History:
     """Return the history of some clients; this part of the answers is ``lost``."""
     lines: list[Line] = []
     ids = itertools.count()
@@ -131,7 +129,8 @@ def is_noticed(kind: Kind) -> bool:
     """True if one of some histories has an anomaly of ranges: what meets in one is up to chance."""
     return any(
         anomaly == "too-many-keys" or "-predicate" in anomaly
-        for _ in range(6) for anomaly in anomalies(kind)
+        for _ in range(6)
+        for anomaly in anomalies(kind)
     )
 
 

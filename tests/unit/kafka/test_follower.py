@@ -128,7 +128,8 @@ async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPat
 async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
     monkeypatch: pytest.MonkeyPatch, others_take: int, at_a_turn: int
 ) -> None:
-    """By a clock: a step takes one, what it sets going two, other work in a turn of the loop some.
+    """By a clock: a step takes one, what it sets going two,
+    other work in a turn of the loop some.
     """
     now = [1.0]
 
@@ -264,7 +265,8 @@ async def test_an_end_before_records_of_its_batch_takes_none_of_them_back(
 
 
 class Anew(Columns):
-    """A reader that gives offsets again, or an end before them, as of a topic that was made anew.
+    """A reader that gives offsets again, or an end before them,
+    as of a topic that was made anew.
     """
 
     def __init__(self, again: list[int], end: int | None) -> None:

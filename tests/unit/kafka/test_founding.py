@@ -65,8 +65,7 @@ def test_where_the_log_leaves_no_doubt_nothing_has_to_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("partitions", 3), ("id_window", 30), ("digest_interval", 2000)],
+    ("name", "value"), [("partitions", 3), ("id_window", 30), ("digest_interval", 2000)]
 )
 def test_what_contradicts_a_fact_is_refused(name: str, value: int) -> None:
     known = Founding(log="L", partitions=1, id_window=20, digest_interval=1000, constraints=True)

@@ -96,7 +96,10 @@ class Control(ControlTopic):
     """
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, wrong_s: float, past: list[tuple[int, Message]],
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        wrong_s: float,
+        past: list[tuple[int, Message]],
         beats: dict[str, float],
     ) -> None:
         self.listened_s = 0.0

@@ -38,9 +38,7 @@ class Pipeline:
             return LeaderClaim(log="log", pipeline=who, epoch=epoch)
         if self.leads:
             return Beat(log="log", pipeline=who, epoch=epoch, resolved=1, read=1)
-        return Following(
-            log="log", pipeline=who, epoch=epoch, resolved=1, lag_ms=0, ready=True
-        )
+        return Following(log="log", pipeline=who, epoch=epoch, resolved=1, lag_ms=0, ready=True)
 
 
 class World(ControlTopic):
@@ -100,9 +98,7 @@ class World(ControlTopic):
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the control topic and the clocks of `presence`."""
         self.stand_in(
-            monkeypatch,
-            lambda: int(1e9 * (START_S + self.now_s + self.here_s)),
-            lambda: self.now_s,
+            monkeypatch, lambda: int(1e9 * (START_S + self.now_s + self.here_s)), lambda: self.now_s
         )
 
     def last(self, count: int) -> list[Record]:

@@ -1,4 +1,5 @@
-"""A topic of streams with repetitions and other streams: its readers get each record of one once.
+"""A topic of streams with repetitions and other streams:
+its readers get each record of one once.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class Database:
         judge(self.cluster, self.log, SeedOutcome(0))
         values = [
             json.loads(w.value) | {"key": (w.key or b"").decode()}
-            for w in self.cluster.written if w.topic == o.CHANGES and w.value and w.key
+            for w in self.cluster.written
+            if w.topic == o.CHANGES and w.value and w.key
         ]
         return sorted(values, key=lambda each: (each["source"]["seq"], each["key"]))
 
@@ -115,6 +116,7 @@ def test_a_million_keys_would_end_in_small_blocks(
         return apply(self_, at, reached, *items)
 
     monkeypatch.setattr(MemoryValues, "apply", applied)
+
     def told(changes: ChangeRows) -> KeyRemovals:
         sizes.append(len(changes))
         return KeyRemovals(changes)

@@ -97,9 +97,7 @@ def test_at_most_half_of_a_table_is_full(ids: int, places: int) -> None:
     assert (capacity_of(ids), FIRST_CAPACITY) == (places, 1024)
 
 
-def test_tables_are_found_by_name_until_they_are_dropped(
-    tables: IdTables, tmp_path: Path
-) -> None:
+def test_tables_are_found_by_name_until_they_are_dropped(tables: IdTables, tmp_path: Path) -> None:
     assert (tables.get("g1"), tables.names()) == (None, [])
     put(tables, "g1", [(1, 1, 1)])
     put(tables, "d7", [(2, 2, 2)])

@@ -24,8 +24,14 @@ from streamydb.local.shard_files import FileIdTables
 def used(ids: list[int], seqs: list[int], deadlines: list[int] | None = None) -> UsedIds:
     id0, seq = np.array(ids, np.uint64), np.array(seqs, np.int64)
     return UsedIds(
-        id0, id0 + np.uint64(7), id0 * np.uint64(3), seq, seq * 10, np.zeros(len(ids), np.int32),
-        seq - 1, None if deadlines is None else np.array(deadlines, np.int64),
+        id0,
+        id0 + np.uint64(7),
+        id0 * np.uint64(3),
+        seq,
+        seq * 10,
+        np.zeros(len(ids), np.int32),
+        seq - 1,
+        None if deadlines is None else np.array(deadlines, np.int64),
     )
 
 
@@ -176,7 +182,7 @@ def test_verdicts_go_with_the_spans_of_their_ids() -> None:
 
 @pytest.mark.parametrize("deadline", [0, 1_500])
 def test_a_table_that_was_made_later_does_not_hide_what_an_older_state_remembers(
-    deadline: int
+    deadline: int,
 ) -> None:
     """A checkpoint's copy is put back on a machine whose tables were lost and made again."""
     blobs, tables = MemoryBlobs(), MemoryIdTables()

@@ -74,9 +74,7 @@ def unknown_tag(_: OpenPlan, __: Any, writes: WrittenValues, *___: Any) -> None:
     writes.tag[0] = 4
 
 
-def large_value(
-    plan: OpenPlan, told: Any, writes: WrittenValues, *rest: Any
-) -> tuple[Any, ...]:
+def large_value(plan: OpenPlan, told: Any, writes: WrittenValues, *rest: Any) -> tuple[Any, ...]:
     texts = writes.text.tolist()
     texts[0] = b"x" * 262_145
     return plan, told, replace(writes, text=Ragged.of(texts)), *rest

@@ -28,8 +28,11 @@ def writes(after: Contents) -> WrittenValues:
     """Writes of texts; None deletes."""
     tags = [p.ABSENT if text is None else p.OPAQUE for text in after.values()]
     return WrittenValues(
-        np.array(tags, np.uint8), np.zeros(len(after), np.int64), np.ones(len(after), np.int64),
-        Ragged.of(list(after)), Ragged.of([text or b"" for text in after.values()]),
+        np.array(tags, np.uint8),
+        np.zeros(len(after), np.int64),
+        np.ones(len(after), np.int64),
+        Ragged.of(list(after)),
+        Ragged.of([text or b"" for text in after.values()]),
     )
 
 

@@ -52,7 +52,11 @@ def test_a_shard_keeps_it_and_refuses_another(grouping: str) -> None:
 
     values = [b'{"id": "a"}', b"not a transaction"]
     routed = parse_transactions(
-        np.zeros(2, np.int32), np.array([3, 5]), np.array([70, 60]), values, 1,
+        np.zeros(2, np.int32),
+        np.array([3, 5]),
+        np.array([70, 60]),
+        values,
+        1,
         whole=grouping == "single",
     )
     list(shard().step([each.message for each in routed]))
@@ -66,8 +70,11 @@ def test_a_shard_keeps_it_and_refuses_another(grouping: str) -> None:
     shard().require_log({0: same._replace(end=8)})
     shard().require_log({0: LogEnd(5, 4, 1, "the shard has read past it")})
     for other in (
-        same._replace(mark=mark_of(b"x")), same._replace(append_ms=61), same._replace(offset=4),
-        LogEnd(6, -1, -1, ""), LogEnd(8, 7, 90, mark_of(b"x")),
+        same._replace(mark=mark_of(b"x")),
+        same._replace(append_ms=61),
+        same._replace(offset=4),
+        LogEnd(6, -1, -1, ""),
+        LogEnd(8, 7, 90, mark_of(b"x")),
     ):
         with pytest.raises(InvariantViolation, match="The end of the log is lost"):
             shard().require_log({0: other})

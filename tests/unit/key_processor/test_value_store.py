@@ -36,8 +36,10 @@ ROWS = [
 
 def table(rows: list[tuple[bytes, int, int, bytes]]) -> WrittenValues:
     return WrittenValues(
-        np.array([row[1] for row in rows], np.uint8), np.array([row[2] for row in rows], np.int64),
-        np.arange(len(rows)) + (1 << 40), Ragged.of([row[0] for row in rows]),
+        np.array([row[1] for row in rows], np.uint8),
+        np.array([row[2] for row in rows], np.int64),
+        np.arange(len(rows)) + (1 << 40),
+        Ragged.of([row[0] for row in rows]),
         Ragged.of([row[3] for row in rows]),
     )
 
@@ -173,7 +175,8 @@ def test_a_range_is_scanned_in_order(reopened: Callable[[], ValueStore]) -> None
     keys = [b"a/1", b"a/2", b"a/\xc3\xa9"]
     assert again.scan(at, Scan(b"a/", b"a0", (), 9, 99)) == sorted(puts)[:3]
     assert [key for key, _ in again.scan(at, Scan(b"a/", b"a0", {b"a/2"}, 9, 99)) or ()] == [
-        keys[0], keys[2]
+        keys[0],
+        keys[2],
     ]
     assert again.scan(at, Scan(b"a", b"z", (), 2, 99)) == sorted(puts)[:2]
     assert again.scan(at, Scan(b"c", b"a", (), 2, 99)) == []

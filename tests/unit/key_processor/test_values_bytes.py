@@ -48,8 +48,11 @@ def opaque(keys: Sequence[bytes], size: int) -> WrittenValues:
     data = np.full(n * size, ord("x"), np.uint8)
     data[::size] = data[size - 1 :: size] = ord('"')
     return WrittenValues(
-        np.full(n, p.OPAQUE, np.uint8), np.zeros(n, np.int64), np.ones(n, np.int64),
-        Ragged.of(list(keys)), Ragged(data, np.arange(n + 1) * size),
+        np.full(n, p.OPAQUE, np.uint8),
+        np.zeros(n, np.int64),
+        np.ones(n, np.int64),
+        Ragged.of(list(keys)),
+        Ragged(data, np.arange(n + 1) * size),
     )
 
 

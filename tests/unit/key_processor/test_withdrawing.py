@@ -60,9 +60,7 @@ class Watched:
         monkeypatch.setattr(KeyTransactionProcessor, "_stands", standing)
 
 
-def ran(
-    transactions: list[dict[str, Any]], shards: int, told: list[int] | None = None
-) -> Cluster:
+def ran(transactions: list[dict[str, Any]], shards: int, told: list[int] | None = None) -> Cluster:
     """A cluster that has executed these, all of them in the log before it begins.
 
     ``told`` gets the bytes of the results of each micro-batch.

@@ -40,9 +40,7 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_draft(
     assert path.read_bytes() == b"new"
 
 
-def test_of_a_full_disk_the_file_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_full_disk_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -253,7 +253,8 @@ def test_a_folder_knows_what_was_started_from_it(tmp_path: Path) -> None:
 def test_of_two_that_start_one_at_once_one_does(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Otherwise the record of the one would be replaced by the other's, and nobody would find it.
+    """Otherwise the record of the one would be replaced by the other's,
+    and nobody would find it.
     """
     met = threading.Barrier(2)
 
@@ -295,9 +296,7 @@ def test_one_that_was_started_while_another_ended_is_found(
     assert processes.find(tmp_path, "pipeline") is None
 
 
-def test_what_outlives_its_folder_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_outlives_its_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its children are not, nor what is recorded, nor what runs under other names or files."""
     monkeypatch.chdir(tmp_path)
     home = Path("home")  # as the user names it

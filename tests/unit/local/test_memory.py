@@ -14,14 +14,7 @@ from streamydb.local import memory, processes
 from streamydb.local.broker.record import BrokerRecord, write_record
 from streamydb.local.folder import FACADE, PIPELINE, READ_MODEL
 from streamydb.local.launcher import birth_of
-from streamydb.local.memory import (
-    BROKER,
-    JVM,
-    WORKERS,
-    PartMemory,
-    memory_bytes,
-    memory_of,
-)
+from streamydb.local.memory import BROKER, JVM, WORKERS, PartMemory, memory_bytes, memory_of
 from streamydb.testing.database import wait_for
 
 MB = 1_000_000

@@ -110,7 +110,10 @@ def answers_of_java(texts: list[str], folder: Path) -> list[dict[str, str] | Non
     program.write_text(PROGRAM, "ascii")
     told = "".join(f"{text.encode('utf-16-be').hex()}\n" for text in texts)
     done = subprocess.run(
-        [str(find_java().path), str(program)], input=told, capture_output=True, text=True,
+        [str(find_java().path), str(program)],
+        input=told,
+        capture_output=True,
+        text=True,
         check=True,
     )
     return [None if line == "refused" else _pairs(line) for line in done.stdout.split("\n")[:-1]]

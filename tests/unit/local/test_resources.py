@@ -35,8 +35,10 @@ def test_an_installation_finds_its_own(
     job = tmp_path / "share" / "streamydb" / "jobs" / "pipeline.py"
     job.parent.mkdir(parents=True)
     job.touch()
-    recorded = [metadata.PackagePath("../share/streamydb/jobs/pipeline.py"),
-                metadata.PackagePath("streamydb/backup/snapshots/share/pipeline.py")]
+    recorded = [
+        metadata.PackagePath("../share/streamydb/jobs/pipeline.py"),
+        metadata.PackagePath("streamydb/backup/snapshots/share/pipeline.py"),
+    ]
     for one in recorded:
         one.dist = _Place(tmp_path / "site")  # type: ignore[assignment]
     monkeypatch.setattr(metadata, "files", lambda _: recorded[::-1])

@@ -127,9 +127,7 @@ def test_a_folder_for_temporary_files_without_locks_is_told(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_block_has_a_folder_of_its_kind_and_removes_what_killed_ones_left(
-    tmp_path: Path,
-) -> None:
+def test_a_block_has_a_folder_of_its_kind_and_removes_what_killed_ones_left(tmp_path: Path) -> None:
     """One that lives keeps its own, and what is of another kind stays."""
     left, other = tmp_path / "a[1].part-1", tmp_path / "a1.part-1"
     for folder in (left, other):

@@ -1,4 +1,5 @@
-"""Folders of living processes are never touched, those of killed ones go, whatever happens beside.
+"""Folders of living processes are never touched, those of killed ones go,
+whatever happens beside.
 """
 
 from __future__ import annotations

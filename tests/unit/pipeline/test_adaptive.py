@@ -35,8 +35,12 @@ def test_a_batch_without_transactions_tells_nothing_of_the_load() -> None:
     adaptive.note(BatchSize(1, 0, 0))
     assert FACTORY_MODE not in settings, "a query begins as it was started"
     for records, transactions, mode in (
-        (200_000, 200_000, COMPILED), (8, 0, COMPILED), (9, 1, INTERPRETED), (8, 0, INTERPRETED),
-        (10_001, 1, COMPILED), (10_000, 1, INTERPRETED),
+        (200_000, 200_000, COMPILED),
+        (8, 0, COMPILED),
+        (9, 1, INTERPRETED),
+        (8, 0, INTERPRETED),
+        (10_001, 1, COMPILED),
+        (10_000, 1, INTERPRETED),
     ):
         adaptive.note(BatchSize(records, transactions, 0))
         assert settings[FACTORY_MODE] == mode, (records, transactions)
@@ -48,8 +52,14 @@ def test_little_is_executed_by_one_task_and_much_or_nothing_by_one_for_each_shar
     adaptive.follow(settings.__setitem__, 8)
     assert settings == {}, "so many tasks a query begins with"
     for records, executing_us, tasks in (
-        (20, 900, "1"), (4_000, 20_000, "1"), (4_001, 20_000, "8"), (20, 20_000, "1"),
-        (20, 20_001, "8"), (200_000, 60_000, "8"), (1, 0, "1"), (0, 0, "8"),
+        (20, 900, "1"),
+        (4_000, 20_000, "1"),
+        (4_001, 20_000, "8"),
+        (20, 20_000, "1"),
+        (20, 20_001, "8"),
+        (200_000, 60_000, "8"),
+        (1, 0, "1"),
+        (0, 0, "8"),
     ):
         adaptive.note(BatchSize(9_999, records, executing_us))
         assert settings.get(SHUFFLE_PARTITIONS, "8") == tasks, (records, executing_us)

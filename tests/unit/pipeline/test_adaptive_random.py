@@ -1,4 +1,5 @@
-"""Whatever micro-batches and queries come, a query has the settings that the last batch asks for.
+"""Whatever micro-batches and queries come, a query has the settings that the last batch asks
+for.
 """
 
 from __future__ import annotations
@@ -54,10 +55,7 @@ def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
             small = 1 <= transactions <= 4_000 and executing_us <= 20_000
             if transactions:
                 mode = INTERPRETED if records <= 10_000 else COMPILED
-            wanted = {
-                FACTORY_MODE: mode,
-                SHUFFLE_PARTITIONS: "1" if small else str(shards),
-            }
+            wanted = {FACTORY_MODE: mode, SHUFFLE_PARTITIONS: "1" if small else str(shards)}
             if query.deaf:
                 assert query.tried <= 1
                 wanted = before

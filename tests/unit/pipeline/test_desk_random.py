@@ -86,7 +86,8 @@ class Written:
         value = b'{"id":"t","seq":%d,"source":{"partition":0,"offset":%d}}' % (seq, seq - 1)
         if seq % 3 == 0:  # it repeats the one before
             value = b'{"id":"t","seq":%d,"source":{"partition":0,"offset":%d},"duplicate":' % (
-                seq - 1, seq - 2
+                seq - 1,
+                seq - 2,
             ) + b'{"seq":%d,"ts_ms":1,"partition":0,"offset":%d}}' % (seq, seq - 1)
         self.kafka.append(NAMES.results, seq % len(self.results), value)
         if self.dice.random() < 0.3:

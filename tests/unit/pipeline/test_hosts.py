@@ -62,8 +62,10 @@ def batches(
         part = values[start : start + rows]
         offsets = range(start, start + len(part))
         columns = [
-            pa.array([feedback] * len(part)), pa.array([0] * len(part), pa.int32()),
-            pa.array(offsets, pa.int64()), pa.array([9] * len(part), pa.int64()),
+            pa.array([feedback] * len(part)),
+            pa.array([0] * len(part), pa.int32()),
+            pa.array(offsets, pa.int64()),
+            pa.array([9] * len(part), pa.int64()),
             pa.array(part, pa.binary()),
         ]
         names = ["feedback", "partition", "offset", "append_ms", "value"]
@@ -120,7 +122,8 @@ def test_bytes_become_ragged_without_a_copy() -> None:
     with_null = arrow_batches.ragged(pa.array([b"ab", None], pa.binary()))
     assert with_null == [b"ab", None]
     assert np.shares_memory(
-        np.frombuffer(array.buffers()[2], np.uint8), found.data  # type: ignore[union-attr]
+        np.frombuffer(array.buffers()[2], np.uint8),
+        found.data,  # type: ignore[union-attr]
     )
 
 
@@ -129,8 +132,9 @@ def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.Re
     inputs: list[list[bytes]] = [[], []]
     made: list[bytes | None] = [*transactions(count, seed=seed)]
     for batch in hosts.Parser(CONFIG)(iter(batches(made, 500))):
-        for dest, block in zip(batch.column(1).to_pylist(), batch.column(3).to_pylist(),
-                               strict=True):
+        for dest, block in zip(
+            batch.column(1).to_pylist(), batch.column(3).to_pylist(), strict=True
+        ):
             inputs[dest].append(block)
     found: list[list[pa.RecordBatch]] = [[], []]
     for number, blocks in enumerate(inputs):

@@ -47,9 +47,9 @@ class MemoryObjects(Objects):
 
     def names(self, folder: str) -> list[str]:
         start = f"{folder}/" if folder else ""
-        return sorted({
-            name.removeprefix(start).split("/")[0] for name in self.held if name.startswith(start)
-        })
+        return sorted(
+            {name.removeprefix(start).split("/")[0] for name in self.held if name.startswith(start)}
+        )
 
     def delete(self, name: str) -> None:
         self.held.pop(name, None)
@@ -114,9 +114,7 @@ def test_of_two_that_take_over_at_once_one_is_refused() -> None:
     Time().lease(objects).take()
     rivals = [Time(), Time()]
     winner = rivals[1].lease(objects)
-    rivals[0].meanwhile = lambda: (
-        winner.take() if rivals[0].now_s == EXPIRES_S else None
-    )
+    rivals[0].meanwhile = lambda: winner.take() if rivals[0].now_s == EXPIRES_S else None
     with pytest.raises(ConfigurationError, match="another pipeline runs"):
         rivals[0].lease(objects).take()
     assert winner.renew()
@@ -136,7 +134,8 @@ def test_a_store_without_conditional_writes_is_refused() -> None:
 
 
 class Slow(MemoryObjects):
-    """A store in which a renewal is on its way when its holder ends, and reaches it last if it can.
+    """A store in which a renewal is on its way when its holder ends,
+    and reaches it last if it can.
     """
 
     def __init__(self) -> None:
@@ -154,7 +153,7 @@ class Slow(MemoryObjects):
 
 
 def test_a_renewal_under_way_does_not_take_the_release_back(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("streamydb.pipeline.lease._RENEW_S", 0.0)
     objects, time = Slow(), Time()
@@ -254,9 +253,7 @@ def _stale(*_: object) -> None:
     raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
 
-def test_a_folder_without_locks_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_locks_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -1,4 +1,5 @@
-"""A start goes on exactly when the topics hold what its checkpoint has read, and all that follows.
+"""A start goes on exactly when the topics hold what its checkpoint has read,
+and all that follows.
 """
 
 from __future__ import annotations

@@ -152,9 +152,7 @@ def test_what_the_machine_lacks_stops_the_batch(
     assert "ZeroDivisionError" in run_seed(2, 30).problems[0]
 
 
-def test_memory_that_is_short_is_no_verdict_of_a_procedure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_that_is_short_is_no_verdict_of_a_procedure(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamydb.procedures import methods
     from tests.support.procedures import evaluate
 

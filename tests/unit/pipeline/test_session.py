@@ -122,7 +122,12 @@ def test_no_client_knows_the_hashes_of_texts_in_the_workers(
     ],
 )
 def test_spark_keeps_its_temporary_files_where_the_next_start_finds_them(
-    master: str, extra: dict[str, str], given: str | None, *, named: bool, tmp_path: Path,
+    master: str,
+    extra: dict[str, str],
+    given: str | None,
+    *,
+    named: bool,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full() -> Path:
@@ -149,8 +154,10 @@ def test_spark_keeps_its_temporary_files_where_the_next_start_finds_them(
 @pytest.mark.parametrize(
     ("name", "options", "used"),
     [
-        ("t", "-Da=b", '-Da=b "-Djava.io.tmpdir={}"'), ("a b", "", '"-Djava.io.tmpdir={}"'),
-        ("t", "-Djava.io.tmpdir=/mine", "-Djava.io.tmpdir=/mine"), ("t" * 99, "-Da=b", "-Da=b"),
+        ("t", "-Da=b", '-Da=b "-Djava.io.tmpdir={}"'),
+        ("a b", "", '"-Djava.io.tmpdir={}"'),
+        ("t", "-Djava.io.tmpdir=/mine", "-Djava.io.tmpdir=/mine"),
+        ("t" * 99, "-Da=b", "-Da=b"),
     ],
 )
 def test_the_jvm_unpacks_libraries_where_the_next_start_finds_them(
@@ -201,7 +208,8 @@ def spark(master: str, hadoop: Hadoop) -> Any:
     """A session as far as it is asked here."""
     given = [("spark.hadoop.fs.file.impl", "Bare"), ("spark.app.name", "bank")]
     context = SimpleNamespace(
-        master=master, _jsc=SimpleNamespace(hadoopConfiguration=lambda: hadoop),
+        master=master,
+        _jsc=SimpleNamespace(hadoopConfiguration=lambda: hadoop),
         getConf=lambda: SimpleNamespace(getAll=lambda: given),
     )
 

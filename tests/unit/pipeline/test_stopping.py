@@ -103,7 +103,9 @@ def script(text: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run a script that says when it is ready; hand it out then."""
     with subprocess.Popen(
         [sys.executable, "-c", text, *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None

@@ -288,7 +288,9 @@ def test_a_call_runs_the_version_that_is_deployed_before_it() -> None:
     assert log.send(call={"procedure": "m.h"})["reason"] == "m.h"
     failed = log.send(call=asked, checks=[{"key": "a", "exists": True}])
     assert (failed["code"], "reason" in failed, "returned" in failed) == (
-        "check-failed", False, False,
+        "check-failed",
+        False,
+        False,
     )
 
 

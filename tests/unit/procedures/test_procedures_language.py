@@ -57,8 +57,11 @@ REFUSED = [
     ("def f(db):\n    yield 1", 2, "generator"),
     ("def f(db):\n    with db: pass", 2, "no with"),
     ("def f(db):\n    try:\n        pass\n    except:\n        pass", 4, "except names"),
-    ("def f(db):\n    try:\n        pass\n    except BaseException:\n        pass",
-     4, "except names"),
+    (
+        "def f(db):\n    try:\n        pass\n    except BaseException:\n        pass",
+        4,
+        "except names",
+    ),
     ("def f(db):\n    try:\n        pass\n    except ValueError as e:\n        return e", 4, "as"),
     ("def f(db):\n    try:\n        pass\n    finally:\n        return 1", 5, "no finally"),
     ("def f(db):\n    return 1 is 1", 2, "`is`"),
@@ -83,8 +86,11 @@ REFUSED = [
     ("x = 1", 1, "no procedure"),
     ("", 1, "no procedure"),
     ("def f(db):\n    ünter = 1", 2, "ASCII"),
-    ("def f(db):\n    return [[[[[1 for a in x] for b in x] for c in x] for d in x] for e in x]",
-     2, "deeply"),
+    (
+        "def f(db):\n    return [[[[[1 for a in x] for b in x] for c in x] for d in x] for e in x]",
+        2,
+        "deeply",
+    ),
     ("def f(db):\n    return " + "-" * 150 + "1", 2, "deeply"),
 ]
 
@@ -94,9 +100,7 @@ def test_a_refusal_names_line_and_reason(text: str, line: int, reason: str) -> N
     with pytest.raises(ModuleRefused) as caught:
         compile_module("bank", text.encode(), "bank.py")
     found = [str(refusal) for refusal in caught.value.refusals]
-    assert any(each.startswith(f"bank.py:{line}: ") and reason in each for each in found), (
-        found
-    )
+    assert any(each.startswith(f"bank.py:{line}: ") and reason in each for each in found), found
 
 
 def test_all_refusals_are_told_at_once_and_odd_bytes_are_no_crash() -> None:
@@ -397,8 +401,11 @@ def test_the_same_in_every_process() -> None:
     root = str(__file__).rpartition("/tests/")[0]
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", dedent(script), root], env={"PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", dedent(script), root],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("0", "1", "2")
     }

@@ -50,7 +50,16 @@ DB = [
     "n = db.max(<key>, <int>)", "l = helped(db, <key>, PAIR, *l)", "raise Abort(<text>)",
 ]  # fmt: skip
 VALUES: list[Any] = [
-    5, 0, -7, 2**63 - 1, 1.5, "text", [1, 2], {"b": 1, "a": [True, None]}, True, "é" * 400,
+    5,
+    0,
+    -7,
+    2**63 - 1,
+    1.5,
+    "text",
+    [1, 2],
+    {"b": 1, "a": [True, None]},
+    True,
+    "é" * 400,
 ]
 WRONG = "except (ValueError, LookupError, ArithmeticError, TypeError)"
 
@@ -115,9 +124,12 @@ def test_values_of_all_lengths_cost_as_step_by_step(length: int) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        """return f"{n}{db.get('a')}{db.add('c')}" """, """return f"{helped}{missing}" """,
-        """return f"{n}{db.get('a', missing)}" """, """return f"{n}/{t}:{n}" """,
-        """return (lambda key: f"{key}{key}{key}")(n)""", """return told(db, 'c', n)""",
+        """return f"{n}{db.get('a')}{db.add('c')}" """,
+        """return f"{helped}{missing}" """,
+        """return f"{n}{db.get('a', missing)}" """,
+        """return f"{n}/{t}:{n}" """,
+        """return (lambda key: f"{key}{key}{key}")(n)""",
+        """return told(db, 'c', n)""",
         """return [f"{k}{v}" for k in t for v in f"{k}{v}"]""",
         """for k in t: db.put('c', f"{k}{k}{n}")""",
         """return (lambda k, v=lambda k: f"{n}{k}": f"{k}{v(k)}")(t)""",

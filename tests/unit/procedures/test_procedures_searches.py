@@ -1,4 +1,5 @@
-"""Methods of texts that search from the right or for many characters: as Python's, at any length.
+"""Methods of texts that search from the right or for many characters: as Python's,
+at any length.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ def test_a_batch_goes_through_the_graph() -> None:
     assert log.value("board") == {"ann": 1}
     assert log.value(FLOW) == {"done": 3, "made": 3}
     assert log.streams() == [
-        ("voter.votes", {"who": "ann"}), ("voter.counted", {"total": 1, "who": "ann"}),
+        ("voter.votes", {"who": "ann"}),
+        ("voter.counted", {"total": 1, "who": "ann"}),
     ]
 
 
@@ -78,7 +79,8 @@ def test_a_follow_up_that_overtakes_is_executed_when_it_comes_again() -> None:
     assert log.append(second)["code"] == "batch-early"
     assert [log.append(raw)["status"] for raw in (first, second)] == ["committed"] * 2
     assert [record["who"] for name, record in log.streams() if name == "voter.counted"] == [
-        "ann", "bob",
+        "ann",
+        "bob",
     ]
 
 
@@ -101,17 +103,16 @@ def test_an_aborted_call_emits_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "code", "reason"),
-    [
-        (["phone/1"], "undeclared-key", FLOW),
-        ([FLOW], "undeclared-key", "phone/1"),
-    ],
+    [(["phone/1"], "undeclared-key", FLOW), ([FLOW], "undeclared-key", "phone/1")],
 )
 def test_emitting_takes_the_flow_key(keys: list[str], code: str, reason: str) -> None:
     result = Log(VOTER).call("voter.vote", keys, phone=1, who="ann")
     assert (result["code"], result["reason"]) == (code, reason)
 
 
-OTHER = HEAD + """
+OTHER = (
+    HEAD
+    + """
 flow = Workflow(emits={"send": ["out"]}, triggers={"out": ["take"]},
                 windows={"w": {"owner": "take", "size": 2, "slide": 1}})
 
@@ -143,6 +144,7 @@ def send(db, touch, what="out", how="emit"):
 def take(db, batch):
     return len(batch)
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,9 @@ def test_a_graph_is_checked_when_it_is_registered(told: str, why: str) -> None:
     assert "m.py:" in str(refused.value)
 
 
-NESTED = HEAD + """
+NESTED = (
+    HEAD
+    + """
 flow = Workflow(
     emits={"pay": ["paid"], "book": ["booked"], "settle": ["settled"]},
     triggers={"paid": ["book"], "booked": ["tell"]},
@@ -293,6 +297,7 @@ def settle(db, who, amount):
 def both(db, who, amount):
     return db.call("pay", who=who, amount=amount)
 """
+)
 OWN = ["$flows/shop", "$windows/shop.paid"]
 
 

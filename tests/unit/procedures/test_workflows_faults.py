@@ -12,7 +12,9 @@ from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, Begins
 from streamydb.records.rulings import Rulings
 from tests.support.workflows import HEAD, VOTER, Log
 
-GREETING = HEAD + """
+GREETING = (
+    HEAD
+    + """
 flow = Workflow(nested={"greet": ["write"]})
 
 def write(db, name, view, machine):
@@ -21,6 +23,7 @@ def write(db, name, view, machine):
 def greet(db, name):
     return db.call("write", name=name, view=1, machine=2)
 """
+)
 
 
 @pytest.mark.parametrize("since", [0, 2])
@@ -34,7 +37,9 @@ def test_a_nested_procedure_may_call_its_arguments_as_it_likes(since: int) -> No
     assert results[1]["returned"] == ["ann", 1, 2]
 
 
-NAMING = HEAD + """
+NAMING = (
+    HEAD
+    + """
 %s
 
 def send(db, how, what):
@@ -49,6 +54,7 @@ def send(db, how, what):
     else:
         db.call(named, x=1)
 """
+)
 CODES = {"emit": "unknown-stream", "window": "not-the-owner", "call": "unknown-procedure"}
 
 
@@ -70,7 +76,9 @@ def test_a_reason_never_tells_where_something_lies_in_memory(
     assert (result["code"], result["reason"]) == (CODES[how], reason)
 
 
-KEEPING = HEAD + """
+KEEPING = (
+    HEAD
+    + """
 import math
 
 flow = Workflow(windows={
@@ -90,6 +98,7 @@ def keep(db, window, what):
     kept.insert(named[what])
     return len(kept.items())
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +118,7 @@ def test_what_no_window_can_keep_ends_the_call(window: str, what: str, reason: s
     assert (result["code"], result.get("reason")) == (reason and "procedure-error", reason)
 
 
-def test_a_lack_of_memory_in_a_key_function_is_no_verdict(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lack_of_memory_in_a_key_function_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def declared(_: Any) -> DeclaredKeys:
         raise MemoryError
 

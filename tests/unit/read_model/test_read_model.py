@@ -8,12 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from streamydb.errors import (
-    InvariantViolation,
-    RecordError,
-    StreamyError,
-    ValueRejected,
-)
+from streamydb.errors import InvariantViolation, RecordError, StreamyError, ValueRejected
 from streamydb.read_model import (
     ChangesExpiredError,
     Entry,
@@ -29,9 +24,7 @@ from streamydb.read_model import (
 from streamydb.read_model import snapshot as snapshots
 from streamydb.read_model.scanning import advanced
 from streamydb.records import Resolved as ResolvedRecord
-from streamydb.records import (
-    encode_resolved,
-)
+from streamydb.records import encode_resolved
 from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import change, follow, nothing_superfluous, resolve, rows_in, write
 from tests.support.strange import LATER, STRANGE

@@ -15,9 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from typer.testing import CliRunner
 
 from streamydb.cli import app
-from streamydb.errors import (
-    ConfigurationError,
-)
+from streamydb.errors import ConfigurationError
 from streamydb.kafka import TopicsError
 from streamydb.read_model import (
     ReadModel,
@@ -129,9 +127,7 @@ def test_a_snapshot_outlives_its_read_model(
         assert again.store.environment is not model.store.environment, "the file was closed"
 
 
-def test_threads_read_while_the_model_is_closed(
-    model: ReadModel, topic: MemoryTopic
-) -> None:
+def test_threads_read_while_the_model_is_closed(model: ReadModel, topic: MemoryTopic) -> None:
     """A kernel without Python's lock must not meet memory that another thread has unmapped."""
     follow(model, topic)
     snapshots = [model.snapshot() for _ in range(4)]

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.errors import (
-    ConfigurationError,
-)
+from streamydb.errors import ConfigurationError
 from streamydb.read_model import (
     ChangesExpiredError,
     Follower,

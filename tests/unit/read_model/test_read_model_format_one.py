@@ -1,4 +1,5 @@
-"""Files of format 1, which stored every version by itself, are taken over with all that they show.
+"""Files of format 1, which stored every version by itself,
+are taken over with all that they show.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def test_a_file_of_format_1_is_taken_over_and_goes_on(
 
 @pytest.mark.parametrize("write", [False, True])
 def test_a_file_that_does_not_know_ends_is_refused(
-    tmp_path: Path, write: bool  # noqa: FBT001 - a case
+    tmp_path: Path,
+    write: bool,  # noqa: FBT001 - a case
 ) -> None:
     ReadModel.open(tmp_path / "m", "bank", write=True).close()
     with lmdb.open(str(tmp_path / "m"), max_dbs=4) as env, env.begin(write=True) as txn:

@@ -143,9 +143,7 @@ class History:
         if deleted:
             yield partition, key.encode(), None
 
-    def _append(
-        self, written: list[tuple[int, bytes, bytes | None]], *, cut: bool = False
-    ) -> None:
+    def _append(self, written: list[tuple[int, bytes, bytes | None]], *, cut: bool = False) -> None:
         """Append to every partition in order; ``cut``: only the beginning in each."""
         for number in self.topic.records:
             own = [record for record in written if record[0] == number]
@@ -405,15 +403,17 @@ def test_scans_show_what_lies_between_their_bounds(
         and (end is None or entry.key.encode() < end.encode())
         and (after is None or entry.key.encode() > after.encode())
     ]
-    with (
-        reader.model.snapshot(seq) as snapshot,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with reader.model.snapshot(seq) as snapshot, pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshots, "_STEP_KEYS", keys)
         found = snapshot.scan(prefix=prefix, start=start, end=end, after=after, limit=limit)
         page, at_once = (
             snapshot.scan_json(
-                prefix=prefix, start=start, end=end, after=after, limit=limit + 1, bytes_max=room,
+                prefix=prefix,
+                start=start,
+                end=end,
+                after=after,
+                limit=limit + 1,
+                bytes_max=room,
                 at_once=at_once,
             )
             for at_once in (False, True)

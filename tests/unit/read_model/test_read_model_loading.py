@@ -62,7 +62,11 @@ def snapshot(history: History, folder: Path, at: int, files: int) -> dict[int, S
     tails, ts_ms = positions(history, at)
     rows = [
         SnapshotRow(
-            each.key.encode(), each.value, each.version, each.ts_ms, b"t%d" % each.version,
+            each.key.encode(),
+            each.value,
+            each.version,
+            each.ts_ms,
+            b"t%d" % each.version,
             each.expires_ms,
         )
         for each in history.at(at)

@@ -1,4 +1,5 @@
-"""The kernel that reads changes and the reader of single records take the same and make the same.
+"""The kernel that reads changes and the reader of single records take the same and make the
+same.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ def test_two_sorted_arrays_become_one(one: list[Row], other: list[Row]) -> None:
 
 @given(st.lists(ROWS, max_size=30), st.integers(0, 4), st.booleans())
 def test_what_no_snapshot_shows_is_left_out(
-    rows: list[Row], horizon: int, bottom: bool  # noqa: FBT001 - drawn
+    rows: list[Row],
+    horizon: int,
+    bottom: bool,  # noqa: FBT001 - drawn
 ) -> None:
     rows = distinct_rows([row._replace(key=row.key[:1] or b"k", seq=row.seq % 6) for row in rows])
     expected = []

@@ -188,7 +188,9 @@ def test_what_is_added_is_found_until_no_snapshot_shows_it(
 
 @pytest.mark.parametrize(("hurry", "unresolved"), [(True, 0), (False, 1)])
 def test_nothing_is_merged_in_a_hurry_or_before_it_is_resolved_until_there_are_many_runs(
-    hurry: bool, unresolved: int, monkeypatch: pytest.MonkeyPatch  # noqa: FBT001 - a parameter
+    hurry: bool,  # noqa: FBT001 - a parameter
+    unresolved: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nothing_superfluous(monkeypatch)
     monkeypatch.setattr(module, "RUNS_MAX", 3)

@@ -197,7 +197,12 @@ def by_the_simulator(sample: Sample) -> list[Told]:
 
 
 CONSUMERS: Final[Sequence[Callable[[Sample], list[Told]]]] = (
-    by_the_feed, by_the_copy_for_connect, by_dataframes, by_a_client, by_check, by_the_simulator,
+    by_the_feed,
+    by_the_copy_for_connect,
+    by_dataframes,
+    by_a_client,
+    by_check,
+    by_the_simulator,
 )
 
 

@@ -227,8 +227,16 @@ class TestFacade:
 )  # fmt: skip
 @pytest.mark.parametrize(("later_ms", "code"), [(500, None), (2_000, errors.DEADLINE_PASSED)])
 def test_a_spark_task_is_repeated(later_ms: int, code: str | None) -> None:
-    rows = [json.dumps({"id": f"r{n}", "deadline_ms": START + 1_000,
-                        "updates": [{"op": "add", "key": "n", "by": 1}]}) for n in range(5)]
+    rows = [
+        json.dumps(
+            {
+                "id": f"r{n}",
+                "deadline_ms": START + 1_000,
+                "updates": [{"op": "add", "key": "n", "by": 1}],
+            }
+        )
+        for n in range(5)
+    ]
     batch = pa.record_batch(
         [[f"r{n}" for n in range(5)], rows, pa.nulls(5, pa.string())], ["id", "payload", "key"]
     )

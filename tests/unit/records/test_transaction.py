@@ -80,7 +80,8 @@ BAD: list[tuple[bytes | None, str, str | None]] = [
     (b'{"id":"t","checks":[{"range":{"start":"k"},"count":1}]}', "invalid-transaction", "t"),
     (
         b'{"id":"t","checks":[{"range":{"prefix":"k","end":"l"},"count":1}]}',
-        "invalid-transaction", "t",
+        "invalid-transaction",
+        "t",
     ),
     (b'{"id":"t","checks":[{"range":{"prefix":"k"},"eq":1}]}', "invalid-transaction", "t"),
     (b'{"id":"t","checks":[{"range":{"prefix":"k"},"count":-1}]}', "invalid-transaction", "t"),
@@ -89,7 +90,8 @@ BAD: list[tuple[bytes | None, str, str | None]] = [
     (b'{"id":"t","checks":[{"key":"k","exists":true,"version_le":1}]}', "invalid-transaction", "t"),
     (
         b'{"id":"t","checks":[{"key":"k","range":{"prefix":"k"},"count":1}]}',
-        "invalid-transaction", "t",
+        "invalid-transaction",
+        "t",
     ),
     (b'{"id":"t","reads":[{"range":{"prefix":"k","start":"k"}}]}', "invalid-transaction", "t"),
     (b'{"id":"t","reads":[{"range":{"prefix":"k"},"count":1}]}', "invalid-transaction", "t"),
@@ -98,7 +100,8 @@ BAD: list[tuple[bytes | None, str, str | None]] = [
     (b'{"id":"t","reads":[{"prefix":"a"}]}', "invalid-key", "t"),
     (
         b'{"id":"t","checks":[{"range":{"prefix":"k"},"count":9223372036854775808}]}',
-        "number-range", "t",
+        "number-range",
+        "t",
     ),
     (b"{}", "invalid-id", None),
     (b'{"id":7}', "invalid-id", None),
@@ -121,16 +124,8 @@ BAD: list[tuple[bytes | None, str, str | None]] = [
     (b'{"id":"t","checks":[{"key":"k","ge":9223372036854775808}]}', "number-range", "t"),
     (b'{"id":"t","checks":[{"key":"k","version":9223372036854775808}]}', "number-range", "t"),
     (one('{"op":"delete","key":"k"},{"op":"put","key":"k","value":1}'), "duplicate-update", "t"),
-    (
-        one(",".join(f'{{"op":"delete","key":"{key}"}}' for key in "abca")),
-        "duplicate-update",
-        "t",
-    ),
-    (
-        b'{"id":"t","call":{"procedure":"p","args":{},"keys":["k"]}}',
-        "invalid-transaction",
-        "t",
-    ),
+    (one(",".join(f'{{"op":"delete","key":"{key}"}}' for key in "abca")), "duplicate-update", "t"),
+    (b'{"id":"t","call":{"procedure":"p","args":{},"keys":["k"]}}', "invalid-transaction", "t"),
     (b'{"marker":-1,"partitions":1,"sequencer":"s"}', "invalid-transaction", None),
     (b'{"marker":9007199254740992,"partitions":1,"sequencer":"s"}', "invalid-transaction", None),
     (b'{"marker":1,"partitions":1}', "invalid-transaction", None),
@@ -199,11 +194,7 @@ N_AND_ONE_OVER: dict[str, tuple[Callable[[int], bytes], int, str]] = {
         limits.KEY_BYTES_MAX,
         "invalid-key",
     ),
-    "value": (
-        lambda n: put('"' + "x" * (n - 2) + '"'),
-        limits.VALUE_BYTES_MAX,
-        "value-too-large",
-    ),
+    "value": (lambda n: put('"' + "x" * (n - 2) + '"'), limits.VALUE_BYTES_MAX, "value-too-large"),
     "expected value": (
         lambda n: as_bytes({"id": "t", "asserts": {"k": "x" * (n - 2)}}),
         limits.VALUE_BYTES_MAX,
@@ -278,10 +269,7 @@ def test_values_and_numbers_are_canonical() -> None:
     )
     assert isinstance(found, Transaction)
     assert found.asserts == {"a": b"1", "n": None}
-    assert found.checks == (
-        Check("a", ge=2, eq=b'{"a":[],"b":1}'),
-        Check("b", ne=None, lt="x"),
-    )
+    assert found.checks == (Check("a", ge=2, eq=b'{"a":[],"b":1}'), Check("b", ne=None, lt="x"))
     add, put_y, largest, appended = found.updates
     assert isinstance(add, Add)
     assert (add.by, add.max, add.min) == (0, 5, UNSET)

@@ -67,9 +67,7 @@ def test_who_was_away_writes_nothing(host: MemoryHost, client: Client) -> None:
     assert client.get("x") == "bob"
 
 
-def test_a_lease_that_ended_while_one_waited_is_not_given(
-    host: MemoryHost, client: Client
-) -> None:
+def test_a_lease_that_ended_while_one_waited_is_not_given(host: MemoryHost, client: Client) -> None:
     """A lease that is over is over, whoever renews it, and whether or not anybody else came."""
     leases = Leases(client, "jobs")
     lease = leases.acquire("a", "ann", ttl_ms=TTL_MS)

@@ -109,8 +109,12 @@ def test_a_pivot_is_a_query_wherever_it_stands(tables: Tables, on: str, source: 
     pivot = f"pivot {source} on {on} using count(*)"
     columns = {"v": "123" if source != "w" else "23"}.get(on, "12")
     for tail in (
-        "", " group by g", " group by g order by g desc", " order by k limit 1 offset 1",
-        " order by all", " order by k desc limit 2;",
+        "",
+        " group by g",
+        " group by g order by g desc",
+        " order by k limit 1 offset 1",
+        " order by all",
+        " order by k desc limit 2;",
     ):
         whole = tables.sql(pivot + tail)
         assert [each for each in whole.columns if each.isdigit()] == list(columns), tail
@@ -218,6 +222,7 @@ def test_a_key_that_was_given_away_is_free_in_the_same_transaction(tables: Table
         txn.sql("insert into t (k, v) values (1, 10)")
         txn.sql("delete from t where k = 2")
         txn.sql("insert into t (k, v) values (2, 20)")
+
     tables.run(moved)
     assert tables.sql("select k, v from t order by k").rows == ((1, 10), (2, 20), (3, 3), (4, 1))
 

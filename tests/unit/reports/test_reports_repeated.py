@@ -19,8 +19,10 @@ INNER = (
     "(select k from t where k in (select max(v) from t))",
 )  # fmt: skip
 OUTER = (
-    "select k from t where k in {inner}", "select * from {inner} x",
-    "delete from t where k in {inner}", "delete from t where k in {inner} returning k, v",
+    "select k from t where k in {inner}",
+    "select * from {inner} x",
+    "delete from t where k in {inner}",
+    "delete from t where k in {inner} returning k, v",
     "delete from t using {inner} x where t.k = x.k",
     "update t set v = 5 where k in {inner} returning v",
     "update t set v = (select max(k) from {inner} x(k))",

@@ -34,8 +34,7 @@ class Store:
         self.client = InProcess(create_app(database.model, database.log, database.changes))
 
     async def ask(
-        self, method: str, target: str, value: Any = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, target: str, value: Any = None, headers: Mapping[str, str] | None = None
     ) -> HttpAnswer:
         body = b"" if value is None else json.dumps(value).encode()
         return await self.client.request(method, target, body, headers)

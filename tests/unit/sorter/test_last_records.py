@@ -45,9 +45,7 @@ class Batch:
         self.places += zip([partition] * len(values), offsets.tolist(), values, strict=True)
         partitions = np.full(len(values), partition, np.int32)
         times = offsets * 10
-        for routed in parse_transactions(
-            partitions, offsets, times, values, SHARDS, hashes=hashes
-        ):
+        for routed in parse_transactions(partitions, offsets, times, values, SHARDS, hashes=hashes):
             self.blocks[routed.shard].append(routed.block)
 
     def given(self, shard: int, dice: random.Random) -> list[LogRecords]:
@@ -114,8 +112,7 @@ def test_all_shards_together_have_every_home_once() -> None:
     dice, last = random.Random(1), LastRecords()
     batch = Batch(dice, 2)
     counts = [
-        in_order(last.of(batch.given(shard, dice), SHARDS)).home.counts
-        for shard in range(SHARDS)
+        in_order(last.of(batch.given(shard, dice), SHARDS)).home.counts for shard in range(SHARDS)
     ]
     assert np.sum(counts, axis=0).tolist() == [1] * len(batch.places)
 

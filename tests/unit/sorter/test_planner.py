@@ -63,7 +63,10 @@ def plans(draw: st.DrawFn) -> list[Txn]:
     some = st.one_of(st.just(()), ranges) if draw(st.booleans()) else st.just(())
     made = st.builds(
         lambda name, touched, *others: Txn(name, tuple(touched.items()), *others),
-        ids, keys, some, st.booleans(),
+        ids,
+        keys,
+        some,
+        st.booleans(),
     )
     return draw(st.lists(made, max_size=30))
 
@@ -336,9 +339,7 @@ def test_every_shard_plans_alike(seed: int) -> None:
     """The payload is at home on one shard only; the plan must not depend on it, nor on batches."""
     values, _ = compiled(seed)
     part, off = np.zeros(len(values), np.int32), np.arange(len(values))
-    shards = [
-        opened([routed.block])[0] for routed in parse_transactions(part, off, off, values, 3)
-    ]
+    shards = [opened([routed.block])[0] for routed in parse_transactions(part, off, off, values, 3)]
     pieces = [
         compile_records(part[rows], off[rows], off[rows], values[rows])
         for rows in (slice(40), slice(40, None))

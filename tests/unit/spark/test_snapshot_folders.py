@@ -48,13 +48,15 @@ def test_a_file_system_that_does_not_exist() -> None:
 def test_a_folder_that_cannot_be_one() -> None:
     with pytest.raises(SnapshotError, match="Not a directory"):
         folders(str, exists=refusal).manifest("x")
-    with pytest.raises(SnapshotError, match="Not a directory"), folders(
-        str, mkdirs=refusal
-    ).draft("x"):
+    with (
+        pytest.raises(SnapshotError, match="Not a directory"),
+        folders(str, mkdirs=refusal).draft("x"),
+    ):
         pass
-    with pytest.raises(SnapshotError, match="/file cannot be written"), folders(
-        str, mkdirs=lambda _: False
-    ).draft("x"):
+    with (
+        pytest.raises(SnapshotError, match="/file cannot be written"),
+        folders(str, mkdirs=lambda _: False).draft("x"),
+    ):
         pass
 
 
@@ -78,7 +80,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def call(folder: object, at: str | None = None, base: object = None) -> None:
         run(
-            Settings(database="bank"), str(folder), at=at, master="local[1]",
+            Settings(database="bank"),
+            str(folder),
+            at=at,
+            master="local[1]",
             base=None if base is None else str(base),
         )
 
@@ -113,9 +118,7 @@ def test_what_may_be_starts_spark(asked: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_master_that_is_none(
-    asked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_master_that_is_none(asked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def session(*_: Any) -> Any:
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
@@ -124,9 +127,7 @@ def test_a_master_that_is_none(
         asked(tmp_path)
 
 
-def test_a_folder_that_must_not_be_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_that_must_not_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(SnapshotError, match=f"{tmp_path} cannot be written"):
         require_writable(tmp_path / "new")
@@ -141,7 +142,9 @@ def test_a_job_that_fails_is_told_by_what_began_it_and_leaves_nothing() -> None:
     )  # fmt: skip
     removed: list[bool] = []
     kept = folders(
-        str, mkdirs=lambda _: True, exists=lambda _: True,
+        str,
+        mkdirs=lambda _: True,
+        exists=lambda _: True,
         delete=lambda _, all_of_it: removed.append(all_of_it),
     )
     told = r"^/file/x could not .*: No space left on device\."
@@ -154,7 +157,8 @@ def test_a_job_that_fails_is_told_by_what_began_it_and_leaves_nothing() -> None:
 
 
 def test_a_folder_is_read_by_its_name() -> None:
-    """Spark takes what it is to read for a pattern; a backslash makes a character stand for itself.
+    """Spark takes what it is to read for a pattern; a backslash makes a character stand for
+    itself.
     """
     assert literal("s3a://a/b-1_é (x)") == "s3a://a/b-1_é (x)"
     assert literal("a[1]*{b}?\\") == r"a\[1\]\*\{b\}\?\\"

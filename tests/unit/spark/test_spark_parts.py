@@ -144,7 +144,10 @@ def test_digests_of_parts_add_up() -> None:
         whole.add(b"k%d" % n, b"1", n, n, n or None)
     parts = [
         batch(
-            key=[f"k{n}" for n in part], value=["1"] * 5, version=list(part), ts_ms=list(part),
+            key=[f"k{n}" for n in part],
+            value=["1"] * 5,
+            version=list(part),
+            ts_ms=list(part),
             expires_ms=[n or None for n in part],
         )
         for part in (range(5), range(5, 10))

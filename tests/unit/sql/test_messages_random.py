@@ -136,7 +136,8 @@ def unusable(told: str, sql: str, settings: set[str]) -> list[str]:
     words = set(re.findall(r"\w+", told)) - known
     own = [str(Path.home()), str(Path.cwd()), tempfile.gettempdir(), ".duckdb"]
     return [
-        *sorted(words & settings - COMMON), *ADVICE.findall(told),
+        *sorted(words & settings - COMMON),
+        *ADVICE.findall(told),
         *(folder for folder in own if len(folder) > 1 and folder in told),
     ]
 

@@ -14,7 +14,7 @@ from streamydb.testing.in_process import scenario
 
 @scenario
 async def test_a_process_that_gets_ready_as_its_taker_is_cancelled_ends(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[Any] = []
     ended: list[Any] = []

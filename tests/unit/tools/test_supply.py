@@ -80,7 +80,8 @@ def test_the_bill_lists_pinned_packages_only(bill: Any) -> None:
     wanted = [Requirement(line) for line in lines if line and not line.startswith("#")]
     known = {
         re.sub(r"[-_.]+", "-", each.name).lower(): str(each.specifier).removeprefix("==")
-        for each in wanted if each.marker is None or each.marker.evaluate()
+        for each in wanted
+        if each.marker is None or each.marker.evaluate()
     }
     listed = {
         each["name"]: each["version"]

@@ -43,9 +43,18 @@ def granted(transactions: list[dict[str, Any]], held: dict[str, Any]) -> Grants:
     slot, first = intern(keys.hash, keys.key)
     home = table.home.rows
     txns = GrantedTransactions(
-        np.arange(FIRST, FIRST + n), np.arange(n) + 1_000, table.partition, table.offset,
-        table.kind, home.code, np.zeros(n, np.uint8), np.zeros(n, np.int64), home.id, home.raw,
-        ChildRows(counts, GrantedKeys(slot)), home.steps,
+        np.arange(FIRST, FIRST + n),
+        np.arange(n) + 1_000,
+        table.partition,
+        table.offset,
+        table.kind,
+        home.code,
+        np.zeros(n, np.uint8),
+        np.zeros(n, np.int64),
+        home.id,
+        home.raw,
+        ChildRows(counts, GrantedKeys(slot)),
+        home.steps,
     )
     names = keys.key.take(first)
     values = [held.get(name.decode()) for name in names.tolist()]

@@ -69,7 +69,13 @@ def test_results_are_what_the_encoder_writes(seed: int) -> None:
         seq, ts, part, off = (int(column[i]) for column in cols)
         shown = {key: msgspec.Raw(encoded(value)) for key, value in reads[i].items()}
         expected = r.Result(
-            id=ids[i], seq=seq, ts_ms=ts, status="committed", reads=shown, failed=[], code=None,
+            id=ids[i],
+            seq=seq,
+            ts_ms=ts,
+            status="committed",
+            reads=shown,
+            failed=[],
+            code=None,
             source=r.Source(part, off),
         )
         assert found == (special[i] or encoded(expected))
@@ -90,8 +96,16 @@ def test_changes_are_what_the_encoder_writes(seed: int) -> None:
     after = Ragged.of([encoded(pairs[i][1]) if end else after[i] for i, end in enumerate(ends)])
     names = Ragged.of([b"key/%d" % i for i in range(n)])
     rows = ChangeRows(
-        *cols, indexes, before_tag, before_number, after_tag, after_number,
-        Ragged.of([i.encode() for i in ids]), names, before, after,
+        *cols,
+        indexes,
+        before_tag,
+        before_number,
+        after_tag,
+        after_number,
+        Ragged.of([i.encode() for i in ids]),
+        names,
+        before,
+        after,
     )
     keys, values = format_changes("bank", rows)
     expected: list[tuple[bytes, bytes]] = []
@@ -100,7 +114,10 @@ def test_changes_are_what_the_encoder_writes(seed: int) -> None:
         seq, ts, part, off = (int(column[i]) for column in cols)
         index = int(indexes[i])
         change = r.Change(
-            op=op, before=msgspec.Raw(encoded(old)), after=msgspec.Raw(encoded(new)), ts_ms=ts,
+            op=op,
+            before=msgspec.Raw(encoded(old)),
+            after=msgspec.Raw(encoded(new)),
+            ts_ms=ts,
             source=ChangeOrigin("streamydb", "bank", part, off, seq),
             transaction=ChangeTransaction(ids[i], index, index),
             expires_ms=1_000 if ends[i] else msgspec.UNSET,

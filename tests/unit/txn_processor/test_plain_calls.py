@@ -26,8 +26,13 @@ from streamydb.txn_processor.plain_calls import PlainCalls
 
 KEYS = [f"k{i}" for i in range(7)]
 SIM = compile_module("sim", next(t for t in MODULES.texts.values() if b"VERSION = 1" in t))
-DEPLOY = {"deploy": {"module": "sim", "hash": SIM.hash,
-                     "procedures": {name: list(args) for name, args in SIM.procedures.items()}}}
+DEPLOY = {
+    "deploy": {
+        "module": "sim",
+        "hash": SIM.hash,
+        "procedures": {name: list(args) for name, args in SIM.procedures.items()},
+    }
+}
 RULES = [EXPIRY_IN_CALLS, WORK_CHARGED]
 
 

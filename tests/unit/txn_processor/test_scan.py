@@ -39,7 +39,10 @@ def compiled(values: list[bytes | None]) -> CompiledRecords:
     """Compiled as records of two partitions; in one of them a rule begins later."""
     n = len(values)
     return compiler.compile_records(
-        np.arange(n, dtype=np.int32) % 2, np.arange(n), np.arange(n), values,
+        np.arange(n, dtype=np.int32) % 2,
+        np.arange(n),
+        np.arange(n),
+        values,
         rulings=Rulings((), BEGINS),
     )
 
@@ -232,7 +235,9 @@ def test_limits_at_n_and_one_more() -> None:
 
     longest = put(ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX - 2)
     beyond = [
-        put(ID_BYTES_MAX + 1, 1, 1), put(1, KEY_BYTES_MAX + 1, 1), put(1, 1, VALUE_BYTES_MAX - 1)
+        put(ID_BYTES_MAX + 1, 1, 1),
+        put(1, KEY_BYTES_MAX + 1, 1),
+        put(1, 1, VALUE_BYTES_MAX - 1),
     ]
     assert scan(Ragged.of([longest, *beyond])).plain.tolist() == [True, False, False, False]
     assert_alike([longest, *beyond])

@@ -62,7 +62,9 @@ def test_what_is_really_missing_is_named() -> None:
     assert (report.results.expired, report.results.missing) == (EXPIRED, 1)
     named = {(each.kind, each.topic, each.seq) for each in report.differences}
     assert named == {
-        ("missing", "changes", COUNT), ("value", "changes", COUNT), ("missing", "results", 80),
+        ("missing", "changes", COUNT),
+        ("value", "changes", COUNT),
+        ("missing", "results", 80),
     }
 
 
@@ -76,8 +78,10 @@ def test_what_something_else_has_written_is_named(
     workflows = Workflows(report)
     comparison = Comparison(Expected(), report, workflows)
     judges = {
-        "results": comparison.result, "changes": comparison.change,
-        "deadletters": comparison.dead_letter, "streams": workflows.stream,
+        "results": comparison.result,
+        "changes": comparison.change,
+        "deadletters": comparison.dead_letter,
+        "streams": workflows.stream,
     }
     assert _fault(value) is None
     judges[topic](Output(3, 7, key, value))

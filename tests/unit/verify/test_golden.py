@@ -1,4 +1,5 @@
-"""What earlier releases have written is read by today's code, and gives the same (tools/golden.py).
+"""What earlier releases have written is read by today's code,
+and gives the same (tools/golden.py).
 """
 
 from __future__ import annotations
@@ -73,16 +74,18 @@ def modules_of(golden: Path) -> MemoryModules:
 def test_the_log_means_the_same(golden: Path) -> None:
     kept = msgspec.msgpack.decode((golden / "checkpoint-planner.bin").read_bytes())
     found = replay_serially(
-        log_of(golden), database=DATABASE, initial_partitions=kept["config"]["partitions"],
-        id_window=kept["config"]["id_window"], modules=modules_of(golden), rulings=OLD,
+        log_of(golden),
+        database=DATABASE,
+        initial_partitions=kept["config"]["partitions"],
+        id_window=kept["config"]["id_window"],
+        modules=modules_of(golden),
+        rulings=OLD,
     )
     assert [tuple(each) for each in found.outputs] == outputs_of(golden)
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])
-def test_a_checkpoint_goes_on(
-    golden: Path, grouping: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_goes_on(golden: Path, grouping: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sim, "MODULES", modules_of(golden))
     kept = msgspec.msgpack.decode(
         (golden / f"checkpoint-{grouping}.bin").read_bytes(), strict=False
@@ -115,7 +118,9 @@ def test_a_checkpoint_goes_on(
 
 def test_records_are_understood(golden: Path) -> None:
     readers = {
-        "results": decode_result, "changes": decode_change, "deadletters": decode_dead_letter
+        "results": decode_result,
+        "changes": decode_change,
+        "deadletters": decode_dead_letter,
     }
     for topic, _, value in outputs_of(golden):
         if value is not None:
@@ -137,9 +142,12 @@ def test_what_lies_on_disk_is_understood(golden: Path, tmp_path: Path) -> None:
     assert recorded is not None
     assert (recorded.shards, recorded.partitions) == (2, 2)
     state = replay_serially(
-        log_of(golden), database=DATABASE, initial_partitions=2,
+        log_of(golden),
+        database=DATABASE,
+        initial_partitions=2,
         id_window=config_of(BackupFolder(copy / "backup").manifest()).id_window,
-        modules=modules_of(golden), rulings=OLD,
+        modules=modules_of(golden),
+        rulings=OLD,
     ).state
     with pytest.raises(StoreMissingError, match="its follower takes it over"):
         ReadModel.open(copy / "read-model", DATABASE)
@@ -162,8 +170,12 @@ def test_a_backup_is_restored(golden: Path, tmp_path: Path) -> None:
     assert base is not None
     log = GoldenLog(log_of(golden))
     found = replay_serially(
-        log.partitions, database=DATABASE, initial_partitions=2, id_window=manifest.id_window,
-        modules=modules_of(golden), rulings=OLD,
+        log.partitions,
+        database=DATABASE,
+        initial_partitions=2,
+        id_window=manifest.id_window,
+        modules=modules_of(golden),
+        rulings=OLD,
     )
     last = found.next_seq - 1
     assert 0 < base.about.seq < last == manifest.seq

@@ -159,9 +159,7 @@ path("strong reads: `GET`, `POST /v1/read`")(
 )
 path("strong lists, all pages")(lambda: strong("http", scanned))
 path("client over `kafka://`, strong")(lambda: strong("direct", lambda client: client.read(KEYS)))
-path("snapshot reads")(
-    lambda: stale(lambda _, client: client.read(KEYS, consistency="snapshot"))
-)
+path("snapshot reads")(lambda: stale(lambda _, client: client.read(KEYS, consistency="snapshot")))
 path("`at=`, past snapshots")(lambda: stale(lambda _, client: client.read(KEYS, at=1)))
 path("read model in a program")(lambda: stale(lambda host, _: _local(host)))
 

@@ -410,11 +410,7 @@ def test_a_replay_is_the_same_piece_by_piece(payloads: list[bytes | None], windo
         for offset, payload in enumerate(payloads)
         for output in oracle.apply(payload, 0, offset, max(5, *marker_times(payloads, offset)))
     ]
-    assert (outputs, oracle.state, oracle.next_seq) == (
-        whole.outputs,
-        whole.state,
-        whole.next_seq,
-    )
+    assert (outputs, oracle.state, oracle.next_seq) == (whole.outputs, whole.state, whole.next_seq)
     assert list(run(Oracle("db"), [])) == []
     assert all(version < whole.next_seq for _, version in whole.state.values())
 

@@ -100,8 +100,7 @@ def test_an_invalid_marker_is_a_transaction() -> None:
 
 ENTRIES = st.lists(
     st.one_of(
-        st.integers(0, 6),
-        st.tuples(st.integers(0, 6), st.integers(0, 8), st.integers(1, 4)),
+        st.integers(0, 6), st.tuples(st.integers(0, 6), st.integers(0, 8), st.integers(1, 4))
     ),
     max_size=6,
 )

@@ -112,7 +112,8 @@ SALES = [deploy(SHOP), put("stock", "tea", 10), sell("a", 2), sell("b", 3), sell
 def test_another_module_changes_verdicts_reads_and_final_values() -> None:
     report, found = asked(history(SALES, SHOP), replaced(STRICT))
     committed, aborted = (
-        {"status": "committed", "code": None}, {"status": "aborted", "code": "procedure-aborted"},
+        {"status": "committed", "code": None},
+        {"status": "aborted", "code": "procedure-aborted"},
     )
     assert shown(found) == [
         (4, "b", "verdict", committed, aborted),
@@ -242,7 +243,7 @@ def voted() -> History:
 def test_a_workflow_goes_on_with_follow_ups_of_its_own() -> None:
     kept = voted()
     assert asked(kept, replaced(VOTER, "voter"))[0].same
-    twice = VOTER.replace('{vote[\'who\']}", 1)', '{vote[\'who\']}", 2)')
+    twice = VOTER.replace("{vote['who']}\", 1)", "{vote['who']}\", 2)")
     report, found = asked(kept, replaced(twice, "voter"))
     last = {d.kind: d for d in found}
     assert json.loads(last["emitted"].after or "")[0]["record"] == {"who": "ann", "total": 4}

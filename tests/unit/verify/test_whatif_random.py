@@ -165,7 +165,10 @@ def test_brute_force_finds_the_same(seed: int) -> None:
 
 
 def _from_a_state(
-    made: Written, history: History, rules: OtherRules, stretch: tuple[int, int],
+    made: Written,
+    history: History,
+    rules: OtherRules,
+    stretch: tuple[int, int],
     found: list[Difference],
 ) -> None:
     """With a state to begin with the answer is the same."""

@@ -12,9 +12,7 @@ from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.execution import Finished
-from streamydb.key_processor.locking.messages import (
-    is_id_lock,
-)
+from streamydb.key_processor.locking.messages import is_id_lock
 from streamydb.key_processor.locking.state import SingleMeta
 from tests.support.seams import Damage, must_fire
 
@@ -28,9 +26,7 @@ def swapped(released: TimedRecords, meta: SingleMeta) -> tuple[Any, ...]:
     return released.take(np.array([1, 0])), meta
 
 
-def key_twice(
-    meta: SingleMeta, shard: int, writes: WrittenValues, verdicts: Verdicts
-) -> object:
+def key_twice(meta: SingleMeta, shard: int, writes: WrittenValues, verdicts: Verdicts) -> object:
     return meta, shard, writes.take(np.array([0, *range(len(writes))])), verdicts
 
 

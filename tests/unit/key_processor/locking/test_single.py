@@ -189,8 +189,13 @@ def test_any_history_is_the_oracles(seed: int) -> None:
     keys = [f"k{i}" for i in range(rng.choice([1, 3, 8, 40]))] + ["é/\n"]
     work = Workload(rng, keys, rng.choice([0.0, 0.2, 0.6]), 0.05, rng.choice([0.0, 0.5]))
     db = Single(
-        rng.randint(1, 4), rng.choice([2, 20, 1000]), PlanShape(rng.choice([7, 10_000])), rng,
-        replays=rng.choice([0.0, 0.3]), late=rng.choice([0.0, 0.5]), doubled=rng.choice([0, 0.3]),
+        rng.randint(1, 4),
+        rng.choice([2, 20, 1000]),
+        PlanShape(rng.choice([7, 10_000])),
+        rng,
+        replays=rng.choice([0.0, 0.3]),
+        late=rng.choice([0.0, 0.5]),
+        doubled=rng.choice([0, 0.3]),
     )
     for _ in range(12):
         db.batch([work.record() for _ in range(rng.choice([0, 1, 5, 20]))])

@@ -129,7 +129,8 @@ def test_there_is_no_base_without_its_ids(gear: MicroBatches, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "config",
     [
-        msgspec.structs.replace(CONFIG, partitions=2), msgspec.structs.replace(CONFIG, shards=2),
+        msgspec.structs.replace(CONFIG, partitions=2),
+        msgspec.structs.replace(CONFIG, shards=2),
         msgspec.structs.replace(CONFIG, grouping="single"),
     ],
 )

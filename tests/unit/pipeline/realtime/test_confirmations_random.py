@@ -28,9 +28,7 @@ def _group(seq: int, outputs: list[int], resolved: bytes | None = b"all") -> Exe
 
 def _drawn(dice: random.Random) -> tuple[list[list[int]], list[tuple[str, int]]]:
     """Draw the outputs of groups, and when each group is told of and each output is seen."""
-    groups = [
-        [dice.randrange(1, 12) for _ in range(dice.choice([0, 0, 1, 3]))] for _ in range(12)
-    ]
+    groups = [[dice.randrange(1, 12) for _ in range(dice.choice([0, 0, 1, 3]))] for _ in range(12)]
     events: list[tuple[str, int]] = [("said", i) for i in range(len(groups))]
     seen = [output for outputs in groups for output in outputs]
     for output in dice.sample(seen, len(seen)):
@@ -160,7 +158,7 @@ def _confirmed_without_its_tombstone() -> bool:
 
 
 def test_a_tombstone_of_an_older_delete_does_not_count_for_a_newer_one(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert not _confirmed_without_its_tombstone()
     monkeypatch.setattr(confirmations, "tombstone_hash", lambda plain, _change: plain)
@@ -176,9 +174,7 @@ def test_a_tombstone_counts_for_the_change_before_it(seed: int) -> None:
     and the driver reads with any cuts.
     """
     dice = random.Random(seed)
-    changes = [
-        (dice.choice([b"a", b"b"]), b'{"op":"d","seq":%d}' % seq) for seq in range(1, 9)
-    ]
+    changes = [(dice.choice([b"a", b"b"]), b'{"op":"d","seq":%d}' % seq) for seq in range(1, 9)]
     rows = [row for key, value in changes for row in ((key, value), (key, b""))]
     keys, values = (Ragged.of(list(column)) for column in zip(*rows, strict=True))
     told = output_hashes(CHANGES, keys, values).tolist()
@@ -202,9 +198,7 @@ def _cut(
         rows = rows[size:]
 
 
-def _between(
-    dice: random.Random, rows: list[tuple[bytes, bytes]]
-) -> list[tuple[bytes, bytes]]:
+def _between(dice: random.Random, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Put records that are no deletes of theirs between some rows."""
     others = [(b"", b'{"resolved":3}'), (b"a", b'{"op":"u"}')]
     found = []

@@ -30,7 +30,10 @@ def gear_that_led(led_s: float | None) -> tuple[RealTimeGear, list[str]]:
     ],
 )  # fmt: skip
 def test_only_a_fault_of_a_gear_that_has_not_led_for_long_is_a_failure(
-    reason: str, led_s: float | None, failed: bool, shifts: int  # noqa: FBT001
+    reason: str,
+    led_s: float | None,
+    failed: bool,  # noqa: FBT001 - a parameter
+    shifts: int,
 ) -> None:
     """What is no failure waits for the ten seconds between two shifts alone."""
     gear, counted = gear_that_led(led_s)

@@ -120,7 +120,9 @@ def _expected(
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("packed", [False, True])
 def test_it_gives_what_the_core_gives_however_records_come(
-    seed: int, packed: bool, tmp_path: Path  # noqa: FBT001
+    seed: int,
+    packed: bool,  # noqa: FBT001 - a parameter
+    tmp_path: Path,
 ) -> None:
     dice = random.Random(seed)
     micro = MicroBatches(tmp_path)
@@ -128,7 +130,14 @@ def test_it_gives_what_the_core_gives_however_records_come(
     records = _records(dice)
     driver = Driver(tmp_path / "socket")
     host = RealTimeHost(
-        CONFIG, GEAR, str(tmp_path), str(tmp_path / "socket"), 1, Life("life"), 1, NO_MODULES,
+        CONFIG,
+        GEAR,
+        str(tmp_path),
+        str(tmp_path / "socket"),
+        1,
+        Life("life"),
+        1,
+        NO_MODULES,
         NO_RULINGS,
     )
 

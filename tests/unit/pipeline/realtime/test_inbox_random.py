@@ -15,7 +15,8 @@ from streamydb.pipeline.realtime.rows import record_columns
 
 def columns(offsets: list[int], value: bytes = b"v") -> LogColumns:
     return LogColumns(
-        pa.array(offsets, pa.int64()), pa.array(offsets, pa.int64()),
+        pa.array(offsets, pa.int64()),
+        pa.array(offsets, pa.int64()),
         pa.array([value] * len(offsets), pa.binary()),
     )
 

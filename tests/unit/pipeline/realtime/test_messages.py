@@ -21,8 +21,11 @@ from streamydb.pipeline.realtime.messages import (
 @pytest.mark.parametrize(
     "message",
     [
-        Play(leads=True, covered=7), Began(3, 4, 99), Executed(9, 12, 3, b"\0" * 16, b"{}"),
-        Executed(9, 12, 3, b"", None, 7), Left("repeated-id", "why"),
+        Play(leads=True, covered=7),
+        Began(3, 4, 99),
+        Executed(9, 12, 3, b"\0" * 16, b"{}"),
+        Executed(9, 12, 3, b"", None, 7),
+        Left("repeated-id", "why"),
     ],
 )
 def test_a_message_arrives_as_it_was_sent(message: Play | FromWorker) -> None:

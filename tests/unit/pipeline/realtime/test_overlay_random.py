@@ -57,8 +57,9 @@ def test_it_shows_what_a_whole_copy_shows(seed: int) -> None:
         ends = [end_name(key, item) for key, item in puts if ends_at(item) is not None]
         reached = (step, f"step {step}")
         for values in (model, overlay):
-            assert values.apply(model.at if values is model else overlay.position(), reached,
-                                puts, deletes, ends)
+            assert values.apply(
+                model.at if values is model else overlay.position(), reached, puts, deletes, ends
+            )
         asked = dice.sample(keys, dice.randint(0, len(keys)))
         assert overlay.load(reached, asked) == model.load(reached, asked)
         assert overlay.sizes(reached, asked) == model.sizes(reached, asked)

@@ -14,12 +14,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.pipeline.__main__ import parse
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime import site
-from streamydb.pipeline.realtime.requirements import (
-    OFF,
-    GearSite,
-    site_obstacle,
-    version_obstacle,
-)
+from streamydb.pipeline.realtime.requirements import OFF, GearSite, site_obstacle, version_obstacle
 from streamydb.pipeline.session import PIPELINED
 from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings

@@ -15,8 +15,13 @@ from streamydb.pipeline.realtime.shifting import (
 
 
 def _run(
-    shifting: Shifting, begin_ms: int, seconds: float, rate: float, waiting: int = 0,
-    *, overtaken: bool = False,
+    shifting: Shifting,
+    begin_ms: int,
+    seconds: float,
+    rate: float,
+    waiting: int = 0,
+    *,
+    overtaken: bool = False,
 ) -> int:
     """Take samples ten times a second; return the time of the last one."""
     now_ms = begin_ms

@@ -117,7 +117,8 @@ class Echo(Wire):
 def test_a_leader_is_above_all_that_have_ruled_though_what_they_said_is_kept_no_more(
     *, standby: bool
 ) -> None:
-    """Else its rulings would be void: a topic of rulings is kept for good, the control topic not.
+    """Else its rulings would be void: a topic of rulings is kept for good,
+    the control topic not.
     """
     wire, ruled, book = Echo(), Ruled(), Book("log")
     ruled.fences.append(57)

@@ -294,7 +294,13 @@ def test_one_that_is_further_and_wants_the_lead_may_wait_for_another_one_first()
     level(room, "a", "b")
     room.down.add("a")
     further = Following(
-        log="log", pipeline="id-x", name="x", epoch=1, resolved=500, lag_ms=0, ready=True,
+        log="log",
+        pipeline="id-x",
+        name="x",
+        epoch=1,
+        resolved=500,
+        lag_ms=0,
+        ready=True,
         wants=True,
     )
     waited = 0

@@ -56,7 +56,9 @@ def test_one_that_leads_already_is_not_called_missing() -> None:
 def test_the_furthest_of_those_that_are_ready_is_asked() -> None:
     standbys = Standbys("")
     for message in (
-        says("b", 700, ready=True), says("c", 900, ready=True), says("d", 950, ready=False),
+        says("b", 700, ready=True),
+        says("c", 900, ready=True),
+        says("d", 950, ready=False),
     ):
         standbys.take(message)
     best = standbys.best()

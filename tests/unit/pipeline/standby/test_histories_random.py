@@ -75,7 +75,8 @@ class World:
         found = []
         for number, told in enumerate(self.told):
             others = [
-                other.digest for other in self.told[:number]
+                other.digest
+                for other in self.told[:number]
                 if (other.history, other.digest.seq) == (told.history, told.digest.seq)
             ]
             if number >= live and others and told.digest not in others:

@@ -215,7 +215,13 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     assert [type(action.message) for action in said if isinstance(action, Say)] == [Following]
     beat = Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
     following = Following(
-        log="log", pipeline="id-a", name="a", epoch=9, resolved=0, lag_ms=100, ready=False,
+        log="log",
+        pipeline="id-a",
+        name="a",
+        epoch=9,
+        resolved=0,
+        lag_ms=100,
+        ready=False,
         said_ms=100,
     )
     assert overtaken.hear(beat, 100) == [Play(leads=False, covered=60), Say(following)]
