@@ -120,8 +120,8 @@ class Settings(BaseSettings):
         default="planner", description="How transactions are grouped for execution."
     )
     gear: Literal["micro-batch", "both"] = Field(
-        default="micro-batch",
-        description="Queries of a pipeline; both: a real-time one answers while little comes.",
+        default="both",
+        description="Queries of a pipeline; both: a real-time one too, where it can be.",
     )
     constraints: bool = Field(
         default=False, description="No longer needed: any database takes constraints."

@@ -36,6 +36,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     named = {each: value for each, value in vars(given).items() if each in Settings.model_fields}
     settings = Settings(**{each: value for each, value in named.items() if value is not None})
+    asked = settings.model_fields_set
     name = given.name if given.name is not None else STANDBY if given.standby else ""
     if name and not PIPELINE_NAME.fullmatch(name):
         raise ConfigurationError(f"--name {name!r}: {PIPELINE_NAME_RULE}")
@@ -62,7 +63,7 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         tuple(path.resolve() for path in given.modules or known),
         given.from_state,
         store,
-        gears=settings.gear == "both",
+        gears=settings.gear == "both" and not (given.small and "gear" not in asked),
         small=given.small,
     )
 

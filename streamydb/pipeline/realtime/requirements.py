@@ -10,13 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["OFF", "GearSite", "site_obstacle", "version_obstacle"]
+__all__ = ["OFF", "SMALL", "GearSite", "site_obstacle", "version_obstacle"]
 
 SPARK_MIN: Final = (4, 3)
 SLOTS_MIN: Final = 2
 """A task of each gear runs at the same time."""
 
 OFF: Final = "it is turned off (STREAMYDB_GEAR is micro-batch)"
+SMALL: Final = "--small leaves it out, unless STREAMYDB_GEAR or --gear asks for both"
 
 
 @dataclass(frozen=True, slots=True)

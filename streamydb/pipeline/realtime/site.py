@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.realtime.requirements import OFF, GearSite, site_obstacle
+from streamydb.pipeline.realtime.requirements import OFF, SMALL, GearSite, site_obstacle
 from streamydb.pipeline.session import PIPELINED, on_one_machine, task_slots
 from streamydb.records.gears import database_obstacle
 
@@ -48,7 +48,7 @@ def gear_obstacle(
             founded, because what has run must start again.
     """
     if not config.gears:
-        return OFF
+        return SMALL if config.small and config.settings.gear == "both" else OFF
     why = database_obstacle(database.shards, database.partitions, database.grouping)
     why = why or site_obstacle(gear_site(spark))
     if why is not None and config.gears_asked:

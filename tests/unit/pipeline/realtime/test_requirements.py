@@ -14,7 +14,13 @@ from streamydb.errors import ConfigurationError
 from streamydb.pipeline.__main__ import parse
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime import site
-from streamydb.pipeline.realtime.requirements import OFF, GearSite, site_obstacle, version_obstacle
+from streamydb.pipeline.realtime.requirements import (
+    OFF,
+    SMALL,
+    GearSite,
+    site_obstacle,
+    version_obstacle,
+)
 from streamydb.pipeline.session import PIPELINED
 from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
@@ -121,14 +127,7 @@ def test_who_asks_for_both_is_refused_and_who_does_not_has_one(
     with pytest.raises(ConfigurationError, match=r"2 shards.*Leave the setting"):
         site.gear_obstacle(config_of(tmp_path), sharded, 1, application)
     monkeypatch.setenv("STREAMYDB_GEAR", "")  # as docker/compose.yaml gives it: the default
-    monkeypatch.setattr(Settings.model_fields["gear"], "default", "both")
-    Settings.model_rebuild(force=True)
-    try:
-        found = site.gear_obstacle(config_of(tmp_path), sharded, 1, application)
-    finally:
-        monkeypatch.undo()
-        Settings.model_rebuild(force=True)
-    assert "2 shards" in (found or "")
+    assert "2 shards" in (site.gear_obstacle(config_of(tmp_path), sharded, 1, application) or "")
 
 
 def test_partitions_that_the_log_got_later_end_nothing(tmp_path: Path) -> None:
@@ -140,6 +139,15 @@ def test_partitions_that_the_log_got_later_end_nothing(tmp_path: Path) -> None:
 def test_one_setting_turns_the_gear_off(tmp_path: Path) -> None:
     config = config_of(tmp_path, gear="micro-batch")
     assert site.gear_obstacle(config, DATABASE, 1, cast("Any", Application("local[3]"))) == OFF
+
+
+def test_a_small_pipeline_has_two_gears_only_if_asked(tmp_path: Path) -> None:
+    small = ["--bootstrap", "b:1", "--checkpoint", str(tmp_path), "--small"]
+    left_out, asked = parse(small), parse([*small, "--gear", "both"])
+    application = cast("Any", Application("local[3]"))
+    assert site.gear_obstacle(left_out, DATABASE, 1, application) == SMALL
+    assert site.gear_obstacle(asked, DATABASE, 1, application) is None
+    assert not left_out.may_have_gears
 
 
 def test_spark_is_not_made_for_two_gears_where_there_is_one(tmp_path: Path) -> None:
