@@ -50,8 +50,8 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 MODULE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
 SETTINGS = [
-    *(ROOT / file for file in ("Makefile", "ivy.xml", "pyproject.toml", "setup.cfg")),
-    *(ROOT / file for file in ("log4j2.properties", "spark-defaults.conf")),
+    *(ROOT / file for file in ("Makefile", "pyproject.toml", "setup.cfg", "spark-defaults.conf")),
+    *(ROOT / "streamydb/local" / file for file in ("ivy.xml", "log4j2.properties")),
     *(file for folder in ("deploy", "docker") for file in (ROOT / folder).rglob("*.y*ml")),
     ROOT / "docker" / "Dockerfile",
 ]
