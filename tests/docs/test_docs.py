@@ -20,7 +20,7 @@ from streamydb.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / page for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
     ROOT / "clients" / "typescript" / "README.md",
     ROOT / "layers" / "README.md",
