@@ -55,7 +55,7 @@ def faults(base: str = BASE, root: Path = ROOT) -> list[str] | None:
 
 def main(arguments: list[str]) -> int:
     """Print the faults; 1 if there are some."""
-    found = faults(*arguments[:1])
+    found = faults(arguments[0] if arguments else BASE)
     if found is None:
         print("Subjects of commits: not checked, the history is not there.")
         return 0
