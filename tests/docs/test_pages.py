@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,26 @@ def test_every_page_is_in_the_index_and_generated_tables_are_not() -> None:
 @pytest.mark.parametrize("page", GENERATED)
 def test_a_generated_table_is_linked(page: str) -> None:
     assert f"({page})" in (DOCS / "correctness.md").read_text("utf-8")
+
+
+def test_a_newcomer_finds_every_entry_of_the_top_level_explained() -> None:
+    """Those that every project has explain themselves; CONTRIBUTING.md explains the others."""
+    usual = {
+        "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
+        ".dockerignore", ".gitignore", "docs", "tests",
+    }  # fmt: skip
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=False
+    ).stdout
+    entries = {line.partition("/")[0] for line in listed.splitlines()}
+    told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    missing = [entry for entry in entries - usual if not re.search(rf"`{entry}[/`]", told)]
+    assert missing == []
+
+
+def test_settings_of_tools_are_in_one_file() -> None:
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    assert {name.partition(".")[0] for name in setup.sections()} == {"metadata", "options"}
+    own = ("pytest.ini", "tox.ini", "mypy.ini", "ruff.toml", ".ruff.toml", ".importlinter")
+    assert [name for name in own if (ROOT / name).exists()] == []
