@@ -1,4 +1,4 @@
-"""`python tools/subjects.py [BASE]`: the subjects of the commits since BASE keep the house rule.
+"""`python tools/subjects.py [SINCE]`: the subjects of the commits since a date keep the house rule.
 
 A subject is shorter than 72 characters, and begins with the room that the commit changes, such as
 "Facade: ...". Merges are free. `make lint` runs it over all commits since the rule began.
@@ -11,17 +11,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["BASE", "LENGTH_MAX", "fault", "faults", "main"]
+__all__ = ["LENGTH_MAX", "SINCE", "fault", "faults", "main"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
-BASE = "97a4e8b1de085d1677d174eab2ee0ea4e6d14d94"
-"""The last commit before the rule."""
+SINCE = "2026-11-29T12:00:00+00:00"
+"""The rule holds for commits that were made later."""
 
 LENGTH_MAX = 71
 """Characters of a subject."""
 
-_ROOM = re.compile(r'(?:Revert ")?[A-Z][\w ./+-]*: \S')
+_ROOM = re.compile(r'(?:Revert ")?[A-Z][\w ,./+-]*: \S')
 
 
 def fault(subject: str) -> str | None:
@@ -33,12 +33,9 @@ def fault(subject: str) -> str | None:
     return None
 
 
-def faults(base: str = BASE, root: Path = ROOT) -> list[str] | None:
-    """Return a line for each subject since `base` that breaks a rule.
-
-    None if there is nothing to look at: no git, no history, or one that does not reach `base`.
-    """
-    command = ["git", "-C", str(root), "log", "--no-merges", "--format=%h %s", f"{base}..HEAD"]
+def faults(since: str = SINCE, root: Path = ROOT) -> list[str] | None:
+    """Return a line for each subject since a date that breaks a rule, None without a history."""
+    command = ["git", "-C", str(root), "log", "--no-merges", "--format=%h %s", f"--since={since}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -55,7 +52,7 @@ def faults(base: str = BASE, root: Path = ROOT) -> list[str] | None:
 
 def main(arguments: list[str]) -> int:
     """Print the faults; 1 if there are some."""
-    found = faults(arguments[0] if arguments else BASE)
+    found = faults(arguments[0] if arguments else SINCE)
     if found is None:
         print("Subjects of commits: not checked, the history is not there.")
         return 0
