@@ -54,7 +54,6 @@ class AbortedError(RequestError, problem="aborted"):
     """
 
     def __init_subclass__(cls, *, code: str | None = None, **others: Any) -> None:
-        """Stand for a reason code."""
         super().__init_subclass__(**others)
         if code is not None:
             ABORTS[code] = cls
@@ -67,7 +66,6 @@ class AbortedError(RequestError, problem="aborted"):
         members: Mapping[str, Any] | None = None,
         failed: Sequence[FailedCheck] = (),
     ) -> None:
-        """Keep the failed checks."""
         super().__init__(detail, retry_after_s=retry_after_s, members=members)
         self.failed = tuple(failed)
         self.seq: int = self.members.get("seq", 0)
@@ -167,7 +165,6 @@ class ConstraintViolatedError(
     """
 
     def __str__(self) -> str:
-        """Show what SQL on tables tells of it as well."""
         return f"{super().__str__()} {self.members.get('error', '')}".rstrip()
 
     @property
@@ -214,7 +211,6 @@ def abort(result: Result) -> AbortedError:
 
 
 def _failed(entry: Failed) -> FailedCheck:
-    """A failed check with its value decoded."""
     return FailedCheck(
         check=entry.check,
         index=entry.index,

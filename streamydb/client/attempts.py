@@ -38,19 +38,14 @@ from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
 from streamydb.records import canonical, decode_value
 
-__all__ = ["Attempt", "run"]
-
 
 class Attempt:
-    """One call of the function: its reads so far, and its writes.
+    """One call of the function: its reads so far at snapshot `seq`, and its writes.
 
-    Attributes:
-        seq: the snapshot it reads; None until the first read.
-        lost: whether the snapshot is not kept any more, so that the attempt is void.
+    ``lost``: the snapshot is not kept any more, so that the attempt is void.
     """
 
     def __init__(self, session: Session, freshness: Freshness) -> None:
-        """Begin; the first read takes the snapshot."""
         self.seq: int | None = None
         self.lost = False
         self._session = session
@@ -122,9 +117,7 @@ class Attempt:
 
     def commit(self) -> Flow[None]:
         """Commit what was written, if anything was; raises as `execute`.
-
-        Raises:
-            UnsafeScanError: it has scanned a range that has no end, or the database's own keys.
+        Raises UnsafeScanError: it has scanned a range that has no end, or the database's own keys.
         """
         if not self._writes:
             return
@@ -188,9 +181,7 @@ class Attempt:
 
 def run(session: Session, consistency: Consistency | None, conflicts_max: int | None) -> Flow[Any]:
     """Call the function, by `ResumeAttempt`, until it commits; return what it returned.
-
-    Raises:
-        ConflictError: there were too many conflicts.
+    Raises ConflictError: there were too many conflicts.
     """
     most = session.options.conflicts_max if conflicts_max is None else conflicts_max
     retry = session.retry()
@@ -224,9 +215,7 @@ def _call(attempt: Attempt) -> Flow[Any]:
 
 def _check_called(value: Any) -> None:
     """Refuse what a coroutine function returns that nobody awaits: it has done nothing.
-
-    Raises:
-        InvalidParameterError: it was given to the client for threads.
+    Raises InvalidParameterError: it was given to the client for threads.
     """
     if inspect.iscoroutine(value):
         value.close()
@@ -234,7 +223,6 @@ def _check_called(value: Any) -> None:
 
 
 def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
-    """Commit; return the conflict that was met, whose seq the session has seen."""
     try:
         yield from attempt.commit()
     except CheckFailedError as error:

@@ -39,8 +39,6 @@ from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Stamp
 from streamydb.records.ranges import Range
 
-__all__ = ["Procedure", "Wanted", "call"]
-
 Procedure = str | Callable[..., Any]
 """`module.name`, or the function itself, imported from its file."""
 
@@ -50,20 +48,10 @@ _GUESSED_ROUNDS_MAX = 10_000
 
 @dataclass(slots=True)
 class Wanted:
-    """A call as a client asks for it.
+    """A call as a client asks for it; see `Client.call`.
 
-    Attributes:
-        procedure: which one.
-        args: its arguments.
-        keys: what it may write; None: find out.
-        reads: what it may read besides.
-        ranges: what it may scan.
-        checks: conditions on the state before.
-        after: keys whose values the verdict gives.
-        pinned: whether all that reconnaissance read must be unchanged.
-        calls_max: how often it is tried; None: as the client's options have it.
-        txn_id: its id, if it is tried once only.
-        timeout_s: how long each try may last.
+    ``keys`` None: find out. ``calls_max`` None: as the options have it. ``txn_id``: it is tried
+    once only.
     """
 
     procedure: Procedure
@@ -145,7 +133,6 @@ def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictEr
 
 
 def _declared(wanted: Wanted) -> _Found | None:
-    """The keys as they are given, or as the function's key function has them."""
     if wanted.keys is not None:
         return _Found(listed(wanted.keys), listed(wanted.reads), _more_ranges(wanted))
     function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
@@ -183,7 +170,6 @@ def _reserved(function: Procedure) -> list[str]:
 
 
 def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
-    """Execute the call with these keys."""
     ranges = [msgspec.to_builtins(each) for each in dict.fromkeys(found.ranges)]
     parts = {"keys": found.keys, "reads": found.reads, "ranges": ranges}
     fields = {"procedure": wanted.name, "args": wanted.args}
@@ -240,7 +226,6 @@ def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Fo
 def _module(
     session: Session, wanted: Wanted, freshness: Freshness
 ) -> Flow[tuple[Module, Freshness]]:
-    """The code to run, and the snapshot to run it on."""
     owner = wanted.name.partition(".")[0]
     key = r.module_key(owner)
     reading = yield from read(session, [key], freshness, wanted.timeout_s)
@@ -259,7 +244,6 @@ def _module(
 
 
 def _file_of(function: Callable[..., Any]) -> Path:
-    """The file that a function was imported from."""
     try:
         return Path(inspect.getsourcefile(function) or "")
     except TypeError:

@@ -12,21 +12,14 @@ from collections.abc import Callable
 
 from streamydb.client.forks import Owned
 
-__all__ = ["Correction"]
-
 
 class Correction:
     """The difference between another clock and this machine's, as far as it is known. Thread-safe.
 
-    Args:
-        wall_ms: this machine's time of day, in ms since 1970.
-
-    Attributes:
-        behind_ms: how far this machine is behind the other clock; negative: ahead of it.
+    ``behind_ms``: how far this machine is behind the other clock; negative: ahead of it.
     """
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
-        """Trust this machine's clock, until a stamp says otherwise."""
         self.behind_ms = 0
         self._wall_ms = wall_ms
         self._lock: Owned[threading.Lock] = Owned(threading.Lock)
@@ -38,10 +31,8 @@ class Correction:
     def learn(self, stamp_ms: int, sent_ms: int | None) -> None:
         """Take a stamp of the other clock, which has just come.
 
-        Args:
-            stamp_ms: what the other clock said.
-            sent_ms: this machine's time before the stamp was made; None: nobody knows. Then the
-                stamp may be old, and only says that the other clock is not behind it.
+        ``sent_ms``: this machine's time before the stamp was made; None: nobody knows. Then the
+        stamp may be old, and only says that the other clock is not behind it.
         """
         with self._lock.get():
             least = stamp_ms - self._wall_ms()

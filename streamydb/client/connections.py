@@ -28,19 +28,6 @@ from streamydb.client.errors import (
 from streamydb.client.generation import Generation
 from streamydb.client.http import REQUEST_HEADER, HttpRequest
 
-__all__ = [
-    "HttpOptions",
-    "Tags",
-    "abandon",
-    "build",
-    "check_tag",
-    "fault",
-    "lost",
-    "raise_if_closed",
-    "wake",
-    "wire_of",
-]
-
 _CONNECT_S: Final = 5.0
 """How long a connection may take to make, or to become free."""
 
@@ -55,14 +42,7 @@ _BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallErr
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """The options of a connection to a facade.
-
-    Attributes:
-        url: its address.
-        token: its bearer token.
-        verify: whether to verify its certificate, or a file of authorities to trust, or a context.
-        connections_max: connections open at once; each `watch` holds one.
-    """
+    """The options of a connection to a facade; see `connect`."""
 
     url: str
     token: str | None = None
@@ -70,15 +50,12 @@ class HttpOptions:
     connections_max: int = 100
 
     def __repr__(self) -> str:
-        """Show no token."""
         return f"HttpOptions({self.url!r})"
 
     def arguments(self, *, network: bool = True) -> dict[str, Any]:
         """Return the arguments of httpx's clients; without a ``network`` there is no proxy.
-
-        Raises:
-            ClientConfigurationError: there are no certificates in the file; or the environment
-                names no proxy, or no certificates, in variables that are about these.
+        Raises ClientConfigurationError: there are no certificates in the file; or the environment
+        names no proxy, or no certificates, in variables that are about these.
         """
         proxy = proxy_of(httpx.URL(self.url)) if network else None
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
@@ -120,24 +97,19 @@ class Tags:
     """Makes names for the requests of a transport: no two of any processes are the same."""
 
     def __init__(self) -> None:
-        """Draw what no other transport has."""
         self._stem = secrets.token_hex(6)
         self._numbers = itertools.count(1)
 
     def __iter__(self) -> Tags:
-        """Return the object itself."""
         return self
 
     def __next__(self) -> str:
-        """Return the next name; the process is a part of it, as a fork copies all the rest."""
         return f"{self._stem}-{os.getpid()}-{next(self._numbers)}"
 
 
 def check_tag(answer: httpx.Response) -> None:
     """Refuse an answer that names another request than its own, and drop the connection.
-
-    Raises:
-        ConnectionLostError: it does.
+    Raises ConnectionLostError: it does.
     """
     told = answer.headers.get(REQUEST_HEADER)
     if told is None or told == answer.request.headers[REQUEST_HEADER]:

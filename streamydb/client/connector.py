@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamydb.client.awaiting.transports import AsyncTransport
     from streamydb.client.connections import HttpOptions
 
-__all__ = ["connect", "connect_async", "split"]
-
 _DIRECT: Final = "streamydb.facade.kafka_url"
 """Makes the transport of kafka:// URLs. It needs the server's packages, and those who ask a
 facade have no use for it: so it is named here and not imported."""

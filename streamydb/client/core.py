@@ -44,8 +44,6 @@ from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
-__all__ = ["ask", "execute"]
-
 _DATES_MAX: Final = 3
 """How many deadlines a transaction is given at most."""
 
@@ -137,18 +135,13 @@ def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | Cli
 
 
 def _require_own(txn_id: str, outcome: Outcome) -> None:
-    """Refuse the verdict of another transaction.
-
-    Raises:
-        UnexpectedAnswerError: it is one.
-    """
+    """Refuse the verdict of another transaction. Raises UnexpectedAnswerError: it is one."""
     if outcome.id is not None and not is_attempt(outcome.id, txn_id):
         detail = f"The answer is about transaction {outcome.id}, and not about {txn_id}."
         raise UnexpectedAnswerError(detail, 200)
 
 
 def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
-    """Pause; ``unknown`` is the end if the client is closed and something may be in the log."""
     try:
         yield from perform(pause)
     except ClosedError as error:
@@ -204,10 +197,7 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
 def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Result]:
     """Look for the verdict of the last attempt of a transaction; raises as `ask`.
 
-    Args:
-        txn: its first attempt, as far as it is known.
-        retry: the time there is.
-        time_s: says how long each look may take.
+    ``time_s``: says how long each look may take.
     """
     lacking: list[Result] = []
     sought, position = txn.id, None
@@ -270,12 +260,10 @@ def _with_clocks(session: Session, fault: RequestError, sent_ms: int | None) -> 
 
 
 def _commit_ms(result: Result) -> int:
-    """The commit time of the record that a result is of."""
     return result.ts_ms if result.duplicate is UNSET else result.duplicate.ts_ms
 
 
 def _may_pass(fault: ClientError) -> bool:
-    """Return True if sending again may help."""
     return fault.retriable or fault.uncertain or isinstance(fault, TransactionUnknownError)
 
 
@@ -285,7 +273,6 @@ def _is_untimely(fault: ClientError) -> TypeGuard[RequestError]:
 
 
 def _conclude(session: Session, result: Result) -> Committed:
-    """Return or raise what a verdict means."""
     session.saw(result.seq, _commit_ms(result))
     if result.status == "committed":
         return committed(result)

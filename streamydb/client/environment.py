@@ -18,17 +18,13 @@ import httpx
 
 from streamydb.client.errors import ClientConfigurationError
 
-__all__ = ["proxy_of", "require_key_log", "trusted"]
-
 _SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 def proxy_of(url: httpx.URL) -> httpx.Proxy | None:
     """Return the proxy for an address, by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
-
-    Raises:
-        ClientConfigurationError: it is none, or cannot be used.
+    Raises ClientConfigurationError: it is none, or cannot be used.
     """
     known = getproxies()
     if any(_is_of(each.strip(), url) for each in known.get("no", "").split(",")):
@@ -121,9 +117,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 def trusted() -> ssl.SSLContext | None:
     """Return whom SSL_CERT_FILE, or else SSL_CERT_DIR, says to trust; None: nobody is named.
-
-    Raises:
-        ClientConfigurationError: there are no certificates; or nobody can write SSLKEYLOGFILE.
+    Raises ClientConfigurationError: there are no certificates; or nobody can write SSLKEYLOGFILE.
     """
     require_key_log()
     file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
@@ -145,9 +139,7 @@ def trusted() -> ssl.SSLContext | None:
 
 def require_key_log() -> None:
     """Refuse what every context of TLS would fail on.
-
-    Raises:
-        ClientConfigurationError: SSLKEYLOGFILE names what cannot be written.
+    Raises ClientConfigurationError: SSLKEYLOGFILE names what cannot be written.
     """
     path = os.environ.get("SSLKEYLOGFILE")
     if not path:

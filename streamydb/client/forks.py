@@ -18,8 +18,6 @@ from weakref import ReferenceType, WeakSet, ref
 
 from streamydb.client.errors import NotConnectedError
 
-__all__ = ["AsyncOwned", "Kept", "Owned", "process_span"]
-
 _T = TypeVar("_T")
 _NOTHING: Final = object()
 
@@ -34,7 +32,6 @@ class Owned(Generic[_T]):
     """
 
     def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
-        """Nothing is made yet."""
         self._make, self._leave = make, leave
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -88,17 +85,12 @@ class AsyncOwned(Owned[_T]):
     """
 
     def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
-        """Nothing is made yet."""
         super().__init__(make, leave)
         self._loop = _running()
         self._foreign: ReferenceType[asyncio.AbstractEventLoop] | None = None
 
     def get(self) -> _T:
-        """Return this process's.
-
-        Raises:
-            NotConnectedError: the event loop is another process's.
-        """
+        """Return this process's. Raises NotConnectedError: the event loop is another process's."""
         loop = _running()
         if self._process != os.getpid():
             self.inherited()
@@ -122,14 +114,9 @@ class Kept(Generic[_T]):
 
     Before a fork those that are not lent are closed, as they are cheap to make, and a child could
     not even close them: that would wait for threads that it does not have.
-
-    Args:
-        make: makes one.
-        close: ends one.
     """
 
     def __init__(self, make: Callable[[], _T], close: Callable[[_T], None]) -> None:
-        """None is made yet."""
         self._make, self._close_one = make, close
         self._free: Owned[list[_T]] = Owned(list)
         _CLOSED_BEFORE.append(ref(self, _CLOSED_BEFORE.remove))
@@ -167,7 +154,6 @@ def process_span() -> tuple[int, int]:
 
 
 def _before_fork() -> None:
-    """Count the fork, and close what is kept and free."""
     global _forks  # noqa: PLW0603 - of the whole process
     _forks += 1
     for known in tuple(_CLOSED_BEFORE):
@@ -177,7 +163,6 @@ def _before_fork() -> None:
 
 
 def _running() -> ReferenceType[asyncio.AbstractEventLoop] | None:
-    """Return the running loop of this process and thread, if there is one."""
     try:
         return ref(asyncio.get_running_loop())
     except RuntimeError:
@@ -198,7 +183,6 @@ def _never_finalize(thing: object) -> None:
 
 
 def _after_fork() -> None:
-    """Leave all that is the parent's."""
     global _leaving  # noqa: PLW0603 - a thread of the parent may have held the other one
     _leaving = threading.Lock()
     for owned in _KNOWN:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-__all__ = ["Generation"]
-
 _HEADER: Final = "Streamydb-Generation"
 _SUCCESS: Final = range(200, 300)
 _GONE: Final = 410
@@ -21,13 +19,10 @@ _OTHER: Final = b"other-generation"
 class Generation:
     """The generation that a client has heard of; threads may share it.
 
-    Attributes:
-        text: as answers tell it; None: no answer has told it yet.
-        on_lost: called when the database turns out to be of another one.
+    ``on_lost`` is called when the database turns out to be of another one.
     """
 
     def __init__(self) -> None:
-        """Know nothing."""
         self.text: str | None = None
         self.on_lost: Callable[[], None] = lambda: None
 
@@ -38,12 +33,8 @@ class Generation:
     def hear(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Take it from an answer; the first one counts until the database says that it is gone.
 
-        A facade of an earlier release tells none, and is told none.
-
-        Args:
-            status: of the answer.
-            headers: their names in lower case, or whatever finds them by such names.
-            body: of an answer that is no success.
+        A facade of an earlier release tells none, and is told none. ``headers`` are found by lower
+        case.
         """
         if status in _SUCCESS:
             if self.text is None:

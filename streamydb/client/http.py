@@ -37,19 +37,6 @@ from streamydb.records.emission import Emitted
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
-__all__ = [
-    "REQUEST_HEADER",
-    "HttpAnswer",
-    "HttpRequest",
-    "decode",
-    "emissions",
-    "encode",
-    "encode_open",
-    "raise_for_status",
-    "sql_answer",
-    "table",
-]
-
 REQUEST_HEADER: Final = "Streamydb-Request"
 """The name of a request, which its answer repeats."""
 
@@ -178,9 +165,7 @@ def encode_open(request: Open) -> HttpRequest:
 
 def decode(request: Request[Any], answer: HttpAnswer) -> Any:
     """Return what an answer says.
-
-    Raises:
-        ClientError: the request was refused, or the answer makes no sense.
+    Raises ClientError: the request was refused, or the answer makes no sense.
     """
     raise_for_status(answer)
     try:
@@ -243,11 +228,7 @@ def emissions(body: bytes) -> EmissionsPage:
 
 
 def raise_for_status(answer: HttpAnswer) -> None:
-    """Raise what a failed request's answer stands for.
-
-    Raises:
-        ClientError: it is no success.
-    """
+    """Raise what a failed request's answer stands for. Raises ClientError: it is no success."""
     if 200 <= answer.status < 300:
         return
     raise _fault(answer)

@@ -30,7 +30,6 @@ class QueryInvalidError(RequestError, problem="query-invalid"):
     """It is not SQL, not of the kind that is taken, or it failed; `members["error"]` says why."""
 
     def __str__(self) -> str:
-        """Show DuckDB's message as well."""
         return f"{super().__str__()} {self.members.get('error', '')}".rstrip()
 
 

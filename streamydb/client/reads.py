@@ -32,20 +32,6 @@ from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import canonical
 from streamydb.records.table import Table
 
-__all__ = [
-    "RangeScan",
-    "check_bound",
-    "check_key",
-    "check_sql",
-    "check_text",
-    "current_seq",
-    "listed",
-    "query",
-    "read",
-    "scan_page",
-    "tried",
-]
-
 _R = TypeVar("_R")
 _T = TypeVar("_T")
 
@@ -54,9 +40,7 @@ def read(
     session: Session, keys: Sequence[str], freshness: Freshness, timeout_s: float | None = None
 ) -> Flow[Reading]:
     """Read keys at one snapshot, in as many requests as that takes.
-
-    Raises:
-        InvalidKeyError: one of them can be no key.
+    Raises InvalidKeyError: one of them can be no key.
     """
     for key in keys:
         check_key(key)
@@ -81,11 +65,8 @@ def query(
     timeout_s: float | None = None,
 ) -> Flow[Table]:
     """Run a query.
-
-    Raises:
-        InvalidParameterError: the prefix is longer than any key, the parameters are no list, or one
-            is no JSON.
-        ClientError: it was refused, took too much, or its answer would be too large.
+    Raises InvalidParameterError: the prefix is longer than any key, the parameters are no list, or
+    one is no JSON; ClientError: it was refused, took too much, or its answer would be too large.
     """
     check_bound(prefix)
     values = listed(params, (str, bytes, Mapping))
@@ -103,21 +84,12 @@ def current_seq(session: Session, freshness: Freshness, timeout_s: float | None)
 
 
 class RangeScan:
-    """A scan on its way: which keys, which snapshot, where it is.
+    """A scan on its way: which keys, which snapshot, how many entries at most, where it is.
 
     Attributes:
-        count: the entries so far.
-        last: the last one of them.
+        last: the last entry so far.
         whole: all entries have been read; None: nothing has been asked yet.
         own: what its function had written in the range before; None: removed.
-
-    Args:
-        session: the client's state.
-        prefix: only keys that begin with it.
-        start: only keys from it on.
-        end: only keys before it.
-        freshness: the state to show.
-        limit: most entries, all if it is None.
     """
 
     def __init__(
@@ -129,7 +101,6 @@ class RangeScan:
         freshness: Freshness,
         limit: int | None,
     ) -> None:
-        """Begin at the first key."""
         self.session = session
         self.bounds = (prefix, start, end)
         self.freshness = freshness
@@ -149,9 +120,7 @@ class RangeScan:
 
 def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[Stored]]:
     """Read the next page of a scan; an empty one is the last.
-
-    Raises:
-        InvalidParameterError: a bound is longer than any key.
+    Raises InvalidParameterError: a bound is longer than any key.
     """
     prefix, start, end = wanted.bounds
     for bound in (prefix, start or "", end or ""):
@@ -180,10 +149,8 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[St
 
 def listed(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
     """Return what is given as a list.
-
-    Raises:
-        InvalidParameterError: it is one thing ``alone``, such as a text, which would be as many
-            keys as it has characters.
+    Raises InvalidParameterError: it is one thing ``alone``, such as a text, which would be as many
+    keys as it has characters.
     """
     if isinstance(items, alone):
         raise InvalidParameterError(f"Several are given as a list, here [{items!r}].")
@@ -192,9 +159,7 @@ def listed(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T
 
 def check_key(key: str) -> None:
     """Refuse what can be no key.
-
-    Raises:
-        InvalidKeyError: it is empty, too long, or not Unicode text.
+    Raises InvalidKeyError: it is empty, too long, or not Unicode text.
     """
     if not isinstance(key, str) or not 1 <= _size(key) <= KEY_BYTES_MAX:
         raise InvalidKeyError(f"A key is text of 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
@@ -202,9 +167,7 @@ def check_key(key: str) -> None:
 
 def check_bound(bound: str) -> None:
     """Refuse what can be no prefix, start or end.
-
-    Raises:
-        InvalidParameterError: it is too long, or not Unicode text.
+    Raises InvalidParameterError: it is too long, or not Unicode text.
     """
     if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
         raise InvalidParameterError(
@@ -213,11 +176,7 @@ def check_bound(bound: str) -> None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse what is no Unicode text.
-
-    Raises:
-        InvalidParameterError: names the parameter.
-    """
+    """Refuse what is no Unicode text. Raises InvalidParameterError: names the parameter."""
     try:
         text.encode()
     except (AttributeError, UnicodeEncodeError):
@@ -226,9 +185,7 @@ def check_text(name: str, text: str) -> None:
 
 def check_sql(sql: str, params: Any) -> None:
     """Refuse SQL that would be sent as something else, or not at all: `null` for NaN, say.
-
-    Raises:
-        InvalidParameterError: the SQL is not Unicode text, or the parameters are no JSON.
+    Raises InvalidParameterError: the SQL is not Unicode text, or the parameters are no JSON.
     """
     try:
         canonical([sql, msgspec.to_builtins(params, str_keys=True)])
@@ -268,10 +225,8 @@ def tried(
 ) -> Flow[_R]:
     """Perform a request that changes nothing; repeat it after failures that may pass.
 
-    Args:
-        retry: the time there is.
-        make: returns the request with the time that it may take.
-        time_s: says how long that is; None: all that is left.
+    ``make`` returns the request with the time that it may take, ``time_s`` that time; None: all
+    that is left.
     """
     time_s = time_s or retry.left_s
     while True:

@@ -6,18 +6,11 @@ from streamydb.client.errors import ClientError
 from streamydb.client.requests import Flow, perform
 from streamydb.client.session import Retry, Session
 
-__all__ = ["Reconnecting"]
-
 
 class Reconnecting:
-    """Counts failures in a row.
-
-    Args:
-        session: has the bounds.
-    """
+    """Counts failures in a row, and pauses after each."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing has failed."""
         self._session = session
         self._retry: Retry | None = None
 
@@ -27,9 +20,7 @@ class Reconnecting:
 
     def failed(self, error: ClientError) -> Flow[None]:
         """Pause before the next attempt.
-
-        Raises:
-            ClientError: `error`, if it is of no use to try again, or has been for too long.
+        Raises ClientError: `error`, if it is of no use to try again, or has been for too long.
         """
         self._retry = self._retry or Retry(self._session, self._session.options.reconnect_s)
         if not error.retriable or not self._retry.left_s():

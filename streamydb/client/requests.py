@@ -15,39 +15,6 @@ from streamydb.records import Result, decode_value
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
 
-__all__ = [
-    "MARGIN_S",
-    "Alive",
-    "Ask",
-    "Change",
-    "Consistency",
-    "Emissions",
-    "EmissionsPage",
-    "Entry",
-    "Event",
-    "Flow",
-    "Freshness",
-    "Open",
-    "Outcome",
-    "Page",
-    "Pause",
-    "Pending",
-    "Progress",
-    "Query",
-    "Read",
-    "Reading",
-    "Receive",
-    "Request",
-    "ResumeAttempt",
-    "Scan",
-    "Selection",
-    "Send",
-    "SqlAnswer",
-    "SqlStatements",
-    "Stored",
-    "perform",
-]
-
 R = TypeVar("R")
 _A = TypeVar("_A")
 

@@ -15,8 +15,6 @@ from streamydb.client.reads import RangeScan
 from streamydb.client.requests import Stored
 from streamydb.records.ranges import first_behind
 
-__all__ = ["comes_to", "range_checks", "with_writes"]
-
 _SYSTEM, _BEHIND_SYSTEM = "$", "%"
 _FIRST: Final = "\0"
 
@@ -28,9 +26,7 @@ _ENDLESS: Final = (
 
 def range_checks(scan: RangeScan, seq: int) -> list[dict[str, Any]]:
     """Return the checks that what was seen of a scan, at a snapshot, is so still.
-
-    Raises:
-        UnsafeScanError: the range has no end, or may have keys of the database itself.
+    Raises UnsafeScanError: the range has no end, or may have keys of the database itself.
     """
     if scan.whole is None:
         return []
@@ -76,7 +72,6 @@ def with_writes(scan: RangeScan, page: Sequence[Stored], last: Stored | None) ->
 
 
 def _bounds(scan: RangeScan) -> tuple[str, str | None]:
-    """Return the first text in a scan's range, and the first behind it; None: there is none."""
     prefix, start, end = scan.bounds
     ends = [each for each in (first_behind(prefix), end) if each is not None]
     return max(prefix, start or ""), min(ends, default=None)

@@ -20,9 +20,6 @@ from streamydb.client.session import Session
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import apply_update
 
-__all__ = ["Scout", "Unread", "look", "pins"]
-
-
 _TOGETHER: Final = 256
 """Keys that one run notes to be read."""
 

@@ -11,8 +11,6 @@ from streamydb.client.requests import Selection
 from streamydb.records import canonical
 from streamydb.records.condition import condition, condition_form
 
-__all__ = ["selection"]
-
 Condition = Mapping[str, Any]
 
 
@@ -21,9 +19,7 @@ def selection(
     where: Condition | None, where_before: Condition | None,
 ) -> Selection:  # fmt: skip
     """Return the changes of a range of keys whose values fulfil conditions.
-
-    Raises:
-        InvalidParameterError: a bound is longer than any key, or a condition is none.
+    Raises InvalidParameterError: a bound is longer than any key, or a condition is none.
     """
     for bound in (prefix, start or "", end or ""):
         check_bound(bound)
@@ -34,7 +30,6 @@ def selection(
 
 
 def _condition(name: str, given: Condition | None, *, versioned: bool) -> str | None:
-    """A condition as JSON."""
     if given is None:
         return None
     if condition(given, versioned=versioned) is None:

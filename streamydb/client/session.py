@@ -19,9 +19,6 @@ from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
 from streamydb.procedures.modules import Modules
 
-__all__ = ["Options", "Retry", "Session", "is_seq", "new_id"]
-
-
 _SHORTEST_S: Final = 0.1
 """Time that is left and not divided any more."""
 
@@ -103,7 +100,6 @@ class Session:
     _lock: Owned[threading.Lock] = field(default_factory=lambda: Owned(threading.Lock))
 
     def __post_init__(self) -> None:
-        """Correct the time of day; forget what was seen when the generation is another one."""
         self.correction = Correction(self.wall_ms)
         self.history.on_lost = self._forget
 
@@ -126,12 +122,8 @@ class Session:
     ) -> None:
         """Remember that something as of a seq was seen.
 
-        Args:
-            seq: it.
-            ts_ms: its commit time, if that is known.
-            sent_ms: the time of day when it was sent, if that was now and this is the verdict of
-                what was sent.
-            generation: the one that the session of another process had (`generation`).
+        ``sent_ms``: the time of day when it was sent, if that was now and this is the verdict of
+        what was sent. ``generation``: the one that the session of another process had.
         """
         with self._lock.get():
             if generation is not None:
@@ -148,9 +140,7 @@ class Session:
 
     def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:
         """Return which state a read shall show.
-
-        Raises:
-            InvalidParameterError: there are no such consistency or seq, or both are given.
+        Raises InvalidParameterError: there are no such consistency or seq, or both are given.
         """
         wanted = self.options.consistency if consistency is None else consistency
         if wanted not in {"strong", "session", "snapshot"}:
@@ -180,14 +170,9 @@ class Retry:
     Only the time decides, never the number of attempts: a facade that restarts takes as long as it
     takes. Towards the end the pauses grow short, so that all of the time is used, and the last one
     ends when the time does.
-
-    Args:
-        session: has the clock, the chance and the bounds.
-        timeout_s: when to give up.
     """
 
     def __init__(self, session: Session, timeout_s: float) -> None:
-        """Begin now."""
         self._session = session
         self._until = session.clock() + timeout_s
         self._pauses = 0
@@ -204,10 +189,8 @@ class Retry:
         return min(self.left_s(), self._session.options.attempt_s)
 
     def again(self, fault: ClientError | None) -> Pause | None:
-        """Return the pause before the next attempt; None to give up.
-
-        Args:
-            fault: why the last one failed; None if it is only too early.
+        """Return the pause before the next attempt, which follows a fault or is only too early;
+        None to give up.
         """
         left = self.left_s()
         if not left:

@@ -12,8 +12,6 @@ from streamydb.client.requests import Alive, Event, Progress
 from streamydb.client.watch_core import decode_event
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["EventParser", "problem_of"]
-
 _BUFFER_BYTES_MAX: Final = 16_777_216
 """No event of a facade is nearly as long: two values, and what is around them."""
 
@@ -22,15 +20,12 @@ class EventParser:
     """Makes events of the bytes of a stream, however those are cut."""
 
     def __init__(self) -> None:
-        """Begin at the beginning of a stream."""
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Take bytes; return the events that they complete.
-
-        Raises:
-            RequestError: the stream says why it ends.
-            UnexpectedAnswerError: it is not a stream of changes.
+        Raises RequestError: the stream says why it ends; UnexpectedAnswerError: it is not a stream
+        of changes.
         """
         *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
         if len(self._rest) > _BUFFER_BYTES_MAX:

@@ -21,8 +21,6 @@ from streamydb.client.requests import Flow, Freshness, SqlAnswer, SqlStatements,
 from streamydb.client.session import Retry, Session
 from streamydb.records.table import Table
 
-__all__ = ["SqlResult", "Statement", "execute_sql", "prepared"]
-
 Statement: TypeAlias = str | tuple[str, Sequence[Any] | Mapping[str, Any]]
 """A statement, alone or with the values of its parameters."""
 
@@ -45,9 +43,7 @@ class SqlResult(Table):
 
 def prepared(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
     """Return statements with their parameters.
-
-    Raises:
-        InvalidParameterError: there are none, or something is no statement, or no JSON.
+    Raises InvalidParameterError: there are none, or something is no statement, or no JSON.
     """
     found = []
     for each in statements:
@@ -116,7 +112,6 @@ def _given_up(attempts: int, conflict: CheckFailedError) -> ConflictError:
 
 
 def _once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAnswer]:
-    """Execute statements that may write, once."""
     while True:
         try:
             return (yield from perform(make(txn_id, retry.left_s())))

@@ -12,8 +12,6 @@ from streamydb.client.requests import Emissions, EmissionsPage, Flow, perform
 from streamydb.client.session import Session, is_seq
 from streamydb.records.emission import Emitted
 
-__all__ = ["After", "FollowedStream"]
-
 After = int | tuple[int, int] | None
 """A seq, or (seq, index)."""
 
@@ -22,17 +20,12 @@ _WAIT_S = 15.0
 
 
 class FollowedStream:
-    """A stream's records on their way.
+    """A stream's records on their way, after a transaction or one of its records.
 
-    Args:
-        session: the client's state.
-        stream: `module.stream`.
-        after: the transaction, or the record of one, after which it begins; None: the beginning.
-        end: stop when there are no more, instead of waiting for them.
+    ``end``: stop when there are no more, instead of waiting for them.
     """
 
     def __init__(self, session: Session, stream: str, after: After, *, end: bool) -> None:
-        """Nothing is asked for yet; raises `InvalidParameterError` for what can be no stream."""
         check_text("name", stream)
         self._session = session
         self._stream = stream
@@ -44,10 +37,8 @@ class FollowedStream:
 
     def next(self) -> Flow[Emitted | None]:
         """Return the next record, however long that takes; None at the end.
-
-        Raises:
-            NoSuchStreamError: there is no such stream.
-            ClientError: no connection could be made for long, or it must not be read.
+        Raises NoSuchStreamError: there is no such stream; ClientError: no connection could be made
+        for long, or it must not be read.
         """
         trying = Reconnecting(self._session)
         while not self._ready:
@@ -75,11 +66,6 @@ class FollowedStream:
 
 
 def _text(after: After) -> str | None:
-    """The place as the facade takes it.
-
-    Raises:
-        InvalidParameterError: it is none.
-    """
     if after is None:
         return None
     parts = after if isinstance(after, tuple) else (after,)

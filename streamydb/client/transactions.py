@@ -17,8 +17,6 @@ from streamydb.errors import INVALID_TRANSACTION, ValueRejected
 from streamydb.records import Rejection, Result, canonical, decode, decode_value
 from streamydb.records.ranges import Range
 
-__all__ = ["Builder", "Committed", "Prepared", "RangeEntry", "ReadItem", "committed", "prepare"]
-
 Fields: TypeAlias = Mapping[str, Any]
 ReadItem: TypeAlias = str | Range | Fields
 """A key, or a range; also as docs/semantics.md has it: `{"range": {...}}`."""
@@ -147,7 +145,6 @@ class Builder:
     """
 
     def __init__(self, txn_id: str | Callable[[], str], deadline_ms: int | None = None) -> None:
-        """Begin empty; the id is given, or what makes it, which makes one that nobody has."""
         self._given_id = txn_id
         self._is_own = callable(txn_id)
         self._made_in: tuple[int, int] | None = None

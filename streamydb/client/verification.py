@@ -30,8 +30,6 @@ from streamydb.records.names import RESERVED
 if TYPE_CHECKING:
     from streamydb.client import Client, Entry
 
-__all__ = ["VerificationReport", "Violation", "verify"]
-
 # Clients may go on writing a value while its index key is made.
 _ROUNDS_MAX = 10
 # Each transaction takes a micro-batch, however many index keys it makes.
@@ -96,8 +94,6 @@ def verify(
 
 
 class _Judged(NamedTuple):
-    """The outcome for one constraint."""
-
     keys: int
     indexed: int
     broken: list[Violation]
@@ -145,7 +141,6 @@ def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
 
 
 def _count(rule: Constraint, entry: Entry, groups: dict[str, tuple[int, int]]) -> None:
-    """Count a key in its group, if the rule counts keys."""
     group = rule.group(entry.key)
     if group is not None:
         count, version = groups.get(group.begin, (0, 0))

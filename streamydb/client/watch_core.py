@@ -27,8 +27,6 @@ from streamydb.client.requests import (
 )
 from streamydb.client.session import Session, is_seq
 
-__all__ = ["Watching", "decode_event"]
-
 
 class _Source(msgspec.Struct):
     seq: int
@@ -72,23 +70,10 @@ def decode_event(data: bytes) -> Change:
 
 
 class Watching:
-    """A sequence of changes on its way.
-
-    Args:
-        session: the client's state.
-        wanted: which changes.
-        since: the seq after which it begins; None: from when it is started.
-
-    Attributes:
-        seq: all changes up to it have been given: what to begin after, to go on later.
-    """
+    """A sequence of changes on its way; all changes up to `seq` have been given."""
 
     def __init__(self, session: Session, wanted: Selection, since: int | None) -> None:
-        """Nothing is asked for yet.
-
-        Raises:
-            InvalidParameterError: ``since`` is no seq.
-        """
+        """Nothing is asked for yet. Raises InvalidParameterError: ``since`` is no seq."""
         if not (since is None or is_seq(since)):
             raise InvalidParameterError("`since` is a seq.")
         self.seq = since
@@ -109,9 +94,7 @@ class Watching:
 
     def next(self) -> Flow[Change]:
         """Return the next change, however long that takes.
-
-        Raises:
-            ClientError: no connection could be made for long, or the changes must not be read.
+        Raises ClientError: no connection could be made for long, or the changes must not be read.
         """
         yield from self.start()
         trying = Reconnecting(self._session)
@@ -138,7 +121,6 @@ class Watching:
         return events
 
     def _take(self, events: list[Event]) -> None:
-        """Keep what has not been received before."""
         for event in events:
             if isinstance(event, Change):
                 if event.seq > self._received and self._is_new(event):

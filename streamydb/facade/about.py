@@ -16,8 +16,6 @@ from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.records import Result
 from streamydb.settings import Settings
 
-__all__ = ["About", "Told", "about_database"]
-
 _DIGESTS = 20
 
 
@@ -35,13 +33,12 @@ def _nothing() -> dict[str, PipelineStatus]:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The facts.
+    """The facts about a database.
 
     Attributes:
-        database: its name.
-        here: what the pipelines say of themselves that were started on this machine, by name.
-        told: asks Kafka; takes its time. None: there is no Kafka.
-        evidence: what Kafka has of a transaction with a verdict; takes its time.
+        here: the status of each pipeline that was started on this machine, by name.
+        told: asks Kafka, which takes time; None: there is no Kafka.
+        evidence: asks Kafka for the traces of a transaction with a verdict, which takes time.
     """
 
     database: str = ""

@@ -18,8 +18,6 @@ import uvicorn
 
 from streamydb.facade.ending import Ending
 
-__all__ = ["Acceptor", "Expecting", "Server"]
-
 _AT_A_TURN: Final = 128
 """Connections taken in one turn. With a single one, accepted writes under overload had a p99 of
 26 s; with 128 it is 3 to 5 s."""
@@ -39,13 +37,7 @@ class Expecting(Protocol):
 
 
 class Acceptor:
-    """Takes the connections of a listening socket until closed.
-
-    Args:
-        listener: listens, and is not blocking; closed by its owner.
-        make_protocol: called for each connection.
-        context: TLS, if the connections shall have it.
-    """
+    """Takes the connections of a listening socket, which its owner closes."""
 
     def __init__(
         self,
@@ -53,7 +45,6 @@ class Acceptor:
         make_protocol: Callable[[], Expecting],
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Begin; call it in the event loop."""
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._make_protocol = make_protocol
@@ -116,15 +107,9 @@ class Acceptor:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with our acceptors on the sockets it is given.
-
-    Args:
-        config: uvicorn's settings.
-        ending: told when the server begins to end.
-    """
+    """uvicorn's server, with our acceptors on the sockets that it is given."""
 
     def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
-        """Serve nothing yet."""
         super().__init__(config)
         self._ending = ending
 

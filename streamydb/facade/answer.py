@@ -10,10 +10,6 @@ from typing import Final, NamedTuple
 from streamydb.facade.asgi import Headers, Receive, Send
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 
-__all__ = [
-    "Answer", "EventStream", "encoded", "json_answer", "problem_answer", "unchanged", "unkept_json",
-]  # fmt: skip
-
 _VARY: Final = (b"vary", b"Authorization")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _JSON: Final = (b"content-type", b"application/json")
@@ -28,13 +24,8 @@ _EVENTS: Final = (
 
 
 class Answer(NamedTuple):
-    """A whole answer.
-
-    Attributes:
-        body: its bytes.
-        headers: by name; not those of `common`, and not the length.
-        status: the HTTP status.
-        common: headers of all answers of this kind.
+    """A whole answer; `headers` are those that `common`, the kind's headers, and the length leave
+    out.
     """
 
     body: bytes
@@ -82,7 +73,6 @@ class EventStream(NamedTuple):
 
 
 async def _departure(receive: Receive) -> None:
-    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

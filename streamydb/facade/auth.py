@@ -24,23 +24,15 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["ANYBODY", "Caller", "Tokens", "load_tokens"]
-
 # A shorter token could be guessed.
 _TOKEN_CHARACTERS_MIN: Final = 16
 _TOKENS_MAX: Final = 1_000
 
 
 class Caller:
-    """The sender of a request.
-
-    Attributes:
-        name: how logs and limits know the client; never a token.
-        may_everything: whether it may read and write every key.
-    """
+    """The sender of a request; logs and limits know it by its `name`, never by its token."""
 
     def __init__(self, name: str, read: Iterable[str] = (), write: Iterable[str] = ()) -> None:
-        """A client with these prefixes."""
         self.name = name
         self._read = tuple(read)
         self._write = tuple(write)
@@ -48,19 +40,19 @@ class Caller:
 
     @property
     def scopes(self) -> dict[str, list[str]]:
-        """The prefixes that may be read and written, for the client itself to see."""
+        """The prefixes that may be read and written."""
         return {"read": list(self._read), "write": list(self._write)}
 
     def may_read(self, key: str) -> bool:
-        """Tell whether the client may read a key, or all keys with this prefix."""
+        """Return True if the client may read a key, or all keys with this prefix."""
         return key.startswith(self._read)
 
     def may_read_all(self, keys: Iterable[str]) -> bool:
-        """Tell whether the client may read every one of keys or prefixes."""
+        """Return True if the client may read each of these keys or prefixes."""
         return "" in self._read or all(map(self.may_read, keys))
 
     def may_write(self, key: str) -> bool:
-        """Tell whether the client may write a key."""
+        """Return True if the client may write a key."""
         return key.startswith(self._write)
 
     def must_read(self, key: str) -> None:
@@ -84,8 +76,6 @@ ANYBODY: Final = Caller("anybody", [""], [""])
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    """A token as it is configured."""
-
     name: str
     read: list[str] = []
     write: list[str] = []
@@ -97,19 +87,13 @@ class Tokens:
     """The tokens of a facade; none of them means that everybody may do everything."""
 
     def __init__(self, clients: Iterable[tuple[bytes, Caller]] = ()) -> None:
-        """Know clients by the SHA-256 digests of their tokens."""
         self._clients = tuple(clients)
 
     def __bool__(self) -> bool:
-        """Return True if there is any token."""
         return bool(self._clients)
 
     def identify(self, authorization: str | None) -> Caller:
-        """Return the client of a header `Authorization`.
-
-        Raises:
-            ProblemError: unauthorized.
-        """
+        """Return the client of a header `Authorization`. Raises ProblemError: unauthorized."""
         if not self._clients:
             return ANYBODY
         scheme, _, token = (authorization or "").partition(" ")
@@ -129,9 +113,7 @@ class Tokens:
 
 def load_tokens(settings: FacadeSettings) -> Tokens:
     """Return the tokens that the settings name.
-
-    Raises:
-        ConfigurationError: they cannot be read; the message never holds a part of them.
+    Raises ConfigurationError: they cannot be read; the message never holds a part of them.
     """
     if settings.tokens is not None:
         where, data = "STREAMYDB_SERVE_TOKENS", settings.tokens.get_secret_value().encode()
@@ -154,7 +136,6 @@ def _client(entry: _Entry) -> Caller:
 
 
 def _digest(entry: _Entry, where: str) -> bytes:
-    """The digest of a token."""
     if (entry.token is None) == (entry.sha256 is None):
         raise ConfigurationError(f"{where}: {entry.name!r} needs either token or sha256")
     if entry.token is not None:

@@ -25,8 +25,6 @@ from streamydb.facade.queries import ChangesQuery
 from streamydb.facade.request import Request
 from streamydb.records.generation import FIRST
 
-__all__ = ["events", "get_changes"]
-
 _CHUNK_BYTES: Final = 65_536
 _BEGIN: Final = b"retry: 1000\n\n"
 _HEARTBEAT: Final = b": heartbeat\n\n"
@@ -90,7 +88,6 @@ async def events(
 
 
 def _chunks(found: list[ChangeEvent], generation: str) -> Iterator[bytes]:
-    """The events of a batch that are wanted, some at a time."""
     chunk = bytearray()
     for event, following in zip(found, [*found, None][1:], strict=True):
         if following is None or following.seq != event.seq:
@@ -104,11 +101,9 @@ def _chunks(found: list[ChangeEvent], generation: str) -> Iterator[bytes]:
 
 
 def _id(seq: int, generation: str) -> bytes:
-    """The id of an event that ends with a seq."""
     return marked(str(seq), generation).encode()
 
 
 def _resolved(seq: int, generation: str) -> bytes:
-    """The event that says that there is nothing more up to a seq."""
     data = msgspec.json.encode({"resolved": seq})
     return b"id: %b\nevent: resolved\ndata: %b\n\n" % (_id(seq, generation), data)

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from streamydb.client.clocks import Correction
 from streamydb.records.times import duration, moment
 
-__all__ = ["AHEAD_MS_MAX", "Clocks", "LogClock", "wall_ms"]
-
 AHEAD_MS_MAX: Final = 60_000
 """How far commit times may be ahead of a clock before a facade complains."""
 
@@ -54,14 +52,9 @@ class Clocks(NamedTuple):
 
 
 class LogClock:
-    """The time of the log.
-
-    Args:
-        local_ms: this machine's time of day.
-    """
+    """The time of the log, beside this machine's time of day (`local_ms`)."""
 
     def __init__(self, local_ms: Callable[[], int] = wall_ms) -> None:
-        """Know nothing but this machine's clock."""
         self.local_ms = local_ms
         self._commits = Correction(local_ms)
         self._brokers = Correction(local_ms)

@@ -11,8 +11,6 @@ import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["GZIP", "PLAIN", "SUFFIXES", "accepted_codings", "compressed", "tagged"]
-
 PLAIN: Final = ""
 """The coding of an answer that is sent as it is."""
 

@@ -15,8 +15,6 @@ from streamydb.columns.private import SEED
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.rows import Ints
 
-__all__ = ["PARTITION_BITS", "CommitColumns", "extent", "hash_of"]
-
 PARTITION_BITS: Final = 16
 """A place in the log is ``offset << PARTITION_BITS | partition``."""
 
@@ -31,12 +29,9 @@ class CommitColumns:
     """
 
     def __init__(self, records: RecordColumns, at: Ints, told: Ints) -> None:
-        """Sort them by place and by id.
+        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``.
 
-        Args:
-            records: in which they are, with others.
-            at: their rows there; shape (n,).
-            told: of each partition, offset, seq and timestamp; shape (n, 4).
+        ``told``: of each partition, offset, seq and timestamp; shape (n, 4).
         """
         places, self.newest, self.ends = extent(told)
         self._values, self._ids = records.values, records.keys
@@ -53,11 +48,9 @@ class CommitColumns:
         self.size = sum(array.nbytes for array in arrays)
 
     def __len__(self) -> int:
-        """Their number."""
         return len(self._places)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Their records, as they came."""
         return (self._values[row] for row in np.sort(self._at).tolist())
 
     @property
@@ -114,13 +107,10 @@ class CommitColumns:
 
 
 def extent(told: Ints) -> tuple[Ints, tuple[int, int], dict[int, int]]:
-    """Return the extent of plain commits.
+    """Return the places of plain commits; the largest seq with its timestamp; partition -> end
+    offset.
 
-    Args:
-        told: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
-
-    Returns:
-        Their places; the largest seq, with its timestamp; and partition -> offset after the last.
+    ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
     """
     partitions, offsets, seqs, stamps = told.T
     last = int(seqs.argmax())

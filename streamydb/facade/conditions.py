@@ -27,9 +27,6 @@ from streamydb.limits import INTEGER_MAX
 from streamydb.records import Result
 from streamydb.records.generation import FIRST, GENERATION
 
-__all__ = ["FIELD", "TAG", "Conditions", "EntityTags", "KeyConditions", "conditions_of",
-           "entity_tag", "entity_tags"]  # fmt: skip
-
 TAG: Final = r'(?:W/)?"[!#-~\x80-\xff]*"'
 """An entity tag (RFC 9110, section 8.8.3)."""
 
@@ -89,13 +86,10 @@ class Conditions(NamedTuple):
         return self.if_match is not None and not self.if_match.match_strongly(own)
 
     def selected(self, own: Sequence[str]) -> tuple[str, bool] | None:
-        """Select a representation by its tag; tell whether the client has it already.
+        """Select a representation by its tag, and tell whether the client has it; None if If-Match
+        fails.
 
-        Args:
-            own: the tags of those that the client takes, the best one first.
-
-        Returns:
-            None if If-Match holds for none of them.
+        ``own``: the tags of those that the client takes, the best one first.
         """
         allowed = [tag for tag in own if not self.fails([tag])]
         known = next((tag for tag in allowed if self.is_known([tag])), None)
@@ -112,11 +106,7 @@ _NONE: Final = Conditions()
 
 
 def conditions_of(headers: Mapping[str, str]) -> Conditions:
-    """Read the conditions among a request's headers.
-
-    Raises:
-        ProblemError: invalid-parameter.
-    """
+    """Read the conditions among a request's headers. Raises ProblemError: invalid-parameter."""
     if not headers or not _FIELDS.keys() & headers.keys():
         return _NONE
     return Conditions(_tags(headers, "if-match"), _tags(headers, "if-none-match"))
@@ -144,7 +134,6 @@ def _tags(headers: Mapping[str, str], field: str) -> EntityTags | None:
 
 
 def _past(pattern: re.Pattern[str], text: str, place: int) -> int:
-    """The place after what a pattern, which may be empty, finds at a place."""
     match = pattern.match(text, place)
     return place if match is None else match.end()
 
@@ -163,7 +152,7 @@ class KeyConditions(NamedTuple):
 
     @property
     def in_steps(self) -> bool:
-        """Tell whether more than one check may be needed to judge them."""
+        """True if more than one check may be needed to judge them."""
         given = (self.conditions.if_match, self.conditions.if_none_match)
         return any(each is not None and each.tags is not None for each in given)
 
@@ -209,13 +198,7 @@ class KeyConditions(NamedTuple):
         return met is not None and self.allow(met)
 
     def following(self, txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
-        """Return the id and the bytes of the next step; None if this verdict is the last.
-
-        Args:
-            txn_id: the id of the step before.
-            payload: its bytes.
-            result: its verdict.
-        """
+        """Return the id and the bytes of the next step; None if this verdict is the last."""
         met = self.met(result)
         if met is None or not self.allow(met):
             return None

@@ -33,8 +33,6 @@ from streamydb.facade.request_target import (
 )
 from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["Connection", "protocol_of"]
-
 _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
@@ -42,10 +40,8 @@ _LINGER_S: Final = 1.0
 class Connection(HttpToolsProtocol):
     """A connection; of a request that is not whole it holds a bounded number of bytes.
 
-    The subclass of each facade knows its bounds.
-
-    Attributes:
-        over: it takes no more bytes: it was refused.
+    The subclass of each facade knows its bounds. Once `over`, it takes no more bytes: it was
+    refused.
     """
 
     settings: FacadeSettings
@@ -107,7 +103,6 @@ class Connection(HttpToolsProtocol):
         self._watch()
 
     def _parse(self, data: bytes) -> None:
-        """Take bytes; too many of them without a whole part of a request are malformed."""
         self._incomplete += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -169,7 +164,6 @@ class Connection(HttpToolsProtocol):
         self._serve()
 
     def _serve(self) -> None:
-        """Begin to answer a request, now or behind those before it."""
         before, is_old = self.cycle, self.scope["http_version"] == "1.0"
         self.cycle = exchange = Exchange(
             self.scope, self.transport, self.flow, self.logger, self.access_logger, self.access_log,
@@ -213,15 +207,15 @@ class Connection(HttpToolsProtocol):
         self._parse(b"\r\n".join([*head, b"", b""]) + rest)
 
     def is_answering(self) -> bool:
-        """Tell whether an answer is not complete."""
+        """Return True if an answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def begins(self) -> bool:
-        """Tell whether a request is awaited, or its head is not whole."""
+        """Return True if a request is awaited, or its head is not whole."""
         return self._in_head and not self.is_answering()
 
     def has_begun(self) -> bool:
-        """Tell whether a part of a request's head is there."""
+        """Return True if a part of a request's head is there."""
         return self._begun and self.begins()
 
     def on_response_complete(self) -> None:
@@ -260,7 +254,6 @@ class Connection(HttpToolsProtocol):
             self._end_timer()
 
     def _expect_head(self) -> None:
-        """Have the connection closed unless a request begins in time."""
         if self._timer is None:
             self._timer = self.loop.call_later(self.settings.head_timeout_s, self.transport.close)
 
@@ -279,7 +272,6 @@ def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asynci
 
 
 def _answer(error: ProblemError) -> bytes:
-    """The bytes of a whole answer that is the connection's last."""
     body = problem_body(error)
     status = HTTPStatus(error.problem.status)
     headers = {

@@ -10,8 +10,6 @@ from streamydb.facade.queries import ReadQuery, point_of
 from streamydb.facade.request import Request
 from streamydb.records import CONSTRAINTS_KEY
 
-__all__ = ["get_constraints"]
-
 
 async def get_constraints(request: Request, query: ReadQuery) -> Answer:
     """List the constraints by name, with the seq of their declaration (`since`).

@@ -14,8 +14,6 @@ from typing import Final
 from streamydb.facade.field_values import read_list, read_media_type
 from streamydb.facade.problems import ProblemError
 
-__all__ = ["CONTENT_FIELDS", "CONTENT_PROBLEMS", "check_content"]
-
 CONTENT_PROBLEMS: Final = ("unsupported-media-type", "expectation-failed")
 """Problems of fields that are not understood, for every endpoint that takes a body."""
 
@@ -38,10 +36,8 @@ _PLAIN_ENCODINGS: Final = frozenset({"7bit", "8bit", "binary"})
 
 def check_content(headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Refuse a body that is not meant as it stands.
-
-    Raises:
-        ProblemError: unsupported-media-type, expectation-failed; invalid-parameter for a part of a
-            body.
+    Raises ProblemError: unsupported-media-type, expectation-failed; invalid-parameter for a part of
+    a body.
     """
     found: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -52,7 +48,6 @@ def check_content(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _check(name: bytes, value: str) -> None:
-    """Refuse a field that says that a body is not meant as it stands; raises as `check_content`."""
     if name == b"content-range":
         detail = "A value is stored as a whole: send all of it, without the header Content-Range."
         raise ProblemError("invalid-parameter", detail, parameters=["Content-Range"])
@@ -80,7 +75,6 @@ def _unsupported(field: str, detail: str, answer: str, accepted: str) -> Problem
 
 @lru_cache(maxsize=256)
 def _is_json(content_type: str) -> bool:
-    """Return True if a Content-Type is one that JSON in UTF-8 is sent as."""
     found = read_media_type(content_type)
     if found is None or not (found.name in _TYPES or found.name.endswith("+json")):
         return False
@@ -88,11 +82,9 @@ def _is_json(content_type: str) -> bool:
 
 
 def _is_identity(content_encoding: str) -> bool:
-    """Return True if a list of codings changes nothing."""
     return all(member == ("identity", "", ()) for member in read_list(content_encoding))
 
 
 @lru_cache(maxsize=256)
 def _expects_continue(expect: str) -> bool:
-    """Return True if a list of expectations names one only, which the server meets."""
     return all(member == ("100-continue", "", ()) for member in read_list(expect))

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from streamydb.errors import StreamyError
 from streamydb.facade.ports import ReadModel, Resolved, TransactionLog
 
-__all__ = ["Coverage"]
-
 
 class _Gap(NamedTuple):
     """No record lies from `start` on before `stop`; ``closed``: one is known to lie at `stop`."""
@@ -28,15 +26,9 @@ class _Gap(NamedTuple):
 
 
 class Coverage:
-    """Compares what a read model covers with ends of the log.
-
-    Args:
-        model: tells what it covers.
-        log: tells where its next records are.
-    """
+    """Compares what a read model covers with ends of the log."""
 
     def __init__(self, model: ReadModel, log: TransactionLog) -> None:
-        """Know of no gap."""
         self._model = model
         self._log = log
         self._gaps: dict[int, _Gap] = {}
@@ -92,6 +84,5 @@ class Coverage:
         return grown
 
     def _passed(self, number: int, covered: int) -> int:
-        """Return the offset that the read model has passed: the end of a gap, if it is in one."""
         gap = self._gaps.get(number)
         return gap.stop if gap is not None and gap.start <= covered <= gap.stop else covered

@@ -9,8 +9,6 @@ from typing import Final
 
 from streamydb.facade.asgi import Headers
 
-__all__ = ["ALLOWED", "EXPOSED", "is_preflight", "preflight", "shared"]
-
 _METHODS: Final = b"GET, HEAD, PUT, POST, DELETE"
 ALLOWED: Final = (
     b"Authorization, Content-Type, Deadline-Ms, Idempotency-Key, If-Match, If-None-Match, "

@@ -68,8 +68,6 @@ from streamydb.records import Result
 from streamydb.records.generation import said, said_as
 from streamydb.records.table import Table
 
-__all__ = ["DirectStream", "DirectTransport"]
-
 _RETRY_AFTER_S: Final = 0.1
 _GIVING_UP_S: Final = 0.5
 """How long before its end SQL is answered that it waits in vain, so that the answer counts."""
@@ -80,13 +78,8 @@ _Sent: TypeAlias = Read | Scan | Query | SqlStatements | Emissions | Send | Ask
 class DirectTransport:
     """Performs requests on the parts of a database; see `AsyncTransport`.
 
-    Args:
-        model: what is read.
-        log: what is written; started at the first request that is not of the read model alone.
-        changes: the change feed.
-        settings: bounds of time and memory.
-        on_close: called at the end.
-        history: of the client's session: which generation its seqs are of.
+    The log is started at the first request that needs more than the read model; `on_close` is
+    called at the end; `history` is the client's session's.
     """
 
     def __init__(
@@ -98,7 +91,6 @@ class DirectTransport:
         on_close: Callable[[], None] = lambda: None,
         history: Generation | None = None,
     ) -> None:
-        """Connect at the first request."""
         self._history = Generation() if history is None else history
         settings = FacadeSettings() if settings is None else settings
         self._services = make_services(model, log, changes, settings, Tokens())
@@ -130,7 +122,6 @@ class DirectTransport:
                 raise ConnectionLostError("No answer came in time.") from None
 
     async def _performed(self, request: Query | SqlStatements | Send | Ask) -> Any:
-        """Perform a request that may take longer than it waits for what it reads."""
         if isinstance(request, Query):
             return await self._query(request)
         if isinstance(request, SqlStatements):
@@ -188,10 +179,8 @@ class DirectTransport:
 
     async def _connected(self, wait_s: float | None = None) -> None:
         """Connect, once for all who wait for it; again after a failure.
-
-        Raises:
-            KafkaUnavailableError: Kafka has not answered in time.
-            ClosedError: it was closed meanwhile.
+        Raises KafkaUnavailableError: Kafka has not answered in time; ClosedError: it was closed
+        meanwhile.
         """
         starting = self._starting
         if starting is None or (starting.done() and starting.exception() is not None):
@@ -289,7 +278,6 @@ class DirectStream:
     """A stream of changes; see `AsyncStream`."""
 
     def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], wanted: Wanted) -> None:
-        """Give the changes in `batches` that are wanted."""
         self._batches = batches
         self._wanted = wanted
         self._waits: asyncio.Future[ChangeBatch | str | None] | None = None
@@ -315,7 +303,6 @@ class DirectStream:
         await self._batches.aclose()
 
     async def _next(self) -> ChangeBatch | str | None:
-        """The next batch, or why there will be none."""
         self._waits = asyncio.ensure_future(anext(self._batches, _ENDED))
         try:
             return await self._waits
@@ -331,12 +318,10 @@ _ENDED: Final = "The stream of changes has ended."
 
 
 def _wait_s(timeout_s: float) -> float:
-    """Return how long SQL may wait for its snapshot."""
     return max(0.0, timeout_s + MARGIN_S - _GIVING_UP_S)
 
 
 def _is_local(request: _Sent) -> bool:
-    """Return True if a request needs the read model only: it works while Kafka does not."""
     return isinstance(request, Read | Scan | Query) and request.freshness.consistency != "strong"
 
 

@@ -11,8 +11,6 @@ import asyncio
 from types import TracebackType
 from typing import Final
 
-__all__ = ["BODY_LEFT_S", "SHUTDOWN_S", "WORK_LEFT_S", "Ending"]
-
 SHUTDOWN_S: Final = 10
 """Seconds after which the answers that are still under way are cut off."""
 WORK_LEFT_S: Final = 8.0
@@ -22,14 +20,9 @@ BODY_LEFT_S: Final = 1.0
 
 
 class Ending:
-    """Shortens the waits of a facade when it begins to end.
-
-    Attributes:
-        begun: it has begun to end.
-    """
+    """Shortens the waits of a facade once it has `begun` to end."""
 
     def __init__(self) -> None:
-        """Go on for now."""
         self.begun = False
         self._waits: set[_Wait] = set()
 
@@ -40,18 +33,13 @@ class Ending:
             wait.shorten()
 
     def timeout(self, seconds: float, left_s: float = 0.0) -> _Wait:
-        """Return a context that ends as `asyncio.timeout` does, and earlier when the facade ends.
-
-        Args:
-            seconds: how long it lasts.
-            left_s: how long it lasts once the facade has begun to end, if that is less.
+        """Return a context that ends as `asyncio.timeout` does, or `left_s` after the facade began
+        to end.
         """
         return _Wait(self, self._waits, seconds, left_s)
 
 
 class _Wait:
-    """A wait within a time; see `Ending.timeout`."""
-
     def __init__(self, ending: Ending, waits: set[_Wait], seconds: float, left_s: float) -> None:
         self._ending = ending
         self._waits = waits
@@ -59,7 +47,6 @@ class _Wait:
         self._timeout = asyncio.timeout(seconds)
 
     async def __aenter__(self) -> None:
-        """Begin to wait."""
         await self._timeout.__aenter__()
         self._waits.add(self)
         if self._ending.begun:
@@ -71,11 +58,7 @@ class _Wait:
         error: BaseException | None,
         frames: TracebackType | None,
     ) -> None:
-        """Wait no longer.
-
-        Raises:
-            TimeoutError: the time was over.
-        """
+        """Wait no longer. Raises TimeoutError: the time was over."""
         self._waits.discard(self)
         await self._timeout.__aexit__(kind, error, frames)
 

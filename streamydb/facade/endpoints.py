@@ -59,8 +59,6 @@ from streamydb.facade.sql_endpoint import post_query, post_sql
 from streamydb.facade.streams import get_stream
 from streamydb.facade.transactions import get_transaction, post_transaction
 
-__all__ = ["ENDPOINTS"]
-
 _CONDITIONS: Final = {
     "If-Match": 'Versions, as "41", "42", of which the key must have one; *: it must be there.',
     "If-None-Match": "Versions that the key must not have, on reads: that need no answer; *: any.",

@@ -12,8 +12,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from streamydb.facade.asgi import Headers, Message
 
-__all__ = ["Exchange"]
-
 _LENGTH: Final = b"content-length"
 _CLOSING: Final = (b"connection", b"close")
 _CHUNKED: Final = (b"transfer-encoding", b"chunked")
@@ -35,9 +33,7 @@ class Exchange(RequestResponseCycle):
 
     async def send(self, message: Any) -> None:
         """Write a message of the answer, once the client has read enough of what went before.
-
-        Raises:
-            RuntimeError: the answer is no HTTP: a fault of ours.
+        Raises RuntimeError: the answer is no HTTP: a fault of ours.
         """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -49,7 +45,6 @@ class Exchange(RequestResponseCycle):
             self._continue(message)
 
     def _begin(self, status: int, headers: Headers) -> None:
-        """Make the head, and hold it."""
         if self.response_started:
             raise RuntimeError("an answer begins twice")
         self.response_started = True
@@ -94,9 +89,7 @@ class Exchange(RequestResponseCycle):
 
 def _lines(headers: Headers) -> bytes:
     """Return the lines of some headers, and the empty one behind them.
-
-    Raises:
-        RuntimeError: a header has a byte that could end it.
+    Raises RuntimeError: a header has a byte that could end it.
     """
     lines = b"\r\n".join(map(b": ".join, headers))
     ends = len(headers) - 1
@@ -107,6 +100,5 @@ def _lines(headers: Headers) -> bytes:
 
 
 def _chunks(body: bytes, *, is_last: bool) -> bytes:
-    """Return a part of a body as a chunk, and the chunk that ends the body behind the last one."""
     chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
     return chunk + b"0\r\n\r\n" if is_last else chunk

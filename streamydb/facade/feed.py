@@ -26,8 +26,6 @@ from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.records import Change, ChangeName, Resolved, change_name
 from streamydb.records.expiry import is_removal
 
-__all__ = ["Feed", "Merger", "change_event", "seen_by"]
-
 _OVERHEAD_BYTES: Final = 300
 _RETRY_AFTER_S: Final = 1
 
@@ -75,7 +73,6 @@ def seen_by(
 
 
 def _at(event: ChangeEvent, number: int) -> ChangeEvent:
-    """Return a change as the `number`th of its transaction."""
     shown = _decode(event.data)
     shown.transaction |= {"total_order": number, "data_collection_order": number}
     return event._replace(number=number, data=msgspec.json.encode(shown))
@@ -85,7 +82,6 @@ class Merger:
     """Puts the records of all partitions of the changes in order; drops repetitions."""
 
     def __init__(self, partitions: int, since: int) -> None:
-        """Expect the changes after seq `since`."""
         self._resolved = [since] * partitions
         self._open: list[dict[ChangeName, ChangeEvent]] = [{} for _ in range(partitions)]
         self._held = [0] * partitions
@@ -132,7 +128,6 @@ class Feed:
     def __init__(
         self, source: ChangeSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
     ) -> None:
-        """Keep batches of `bytes_max` bytes, the newest in any case."""
         self._source = source
         self._ending = Ending() if ending is None else ending
         self._bytes_max = bytes_max
@@ -148,9 +143,7 @@ class Feed:
 
     async def start(self) -> None:
         """Start the source, when the first stream wants it, and again when it has ended.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
         async with self._starting:
             if not self._started or self._source.fault() is not None:
@@ -184,11 +177,8 @@ class Feed:
 
     async def batches(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
         """Yield batches that hold everything after seq `since`; None after a pause without any.
-
-        Raises:
-            ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone,
-                log-unavailable, not-ready (the source or the facade has ended, or a change cannot
-                be read).
+        Raises ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone,
+        log-unavailable, not-ready (the source or the facade has ended, or a change cannot be read).
         """
         position = since
         while position < self._floor:  # again, if that has moved while the reader was closed
@@ -213,11 +203,7 @@ class Feed:
                 yield None
 
     def admit(self, since: int) -> None:
-        """Refuse a stream that could not begin.
-
-        Raises:
-            ProblemError: overloaded.
-        """
+        """Refuse a stream that could not begin. Raises ProblemError: overloaded."""
         if since < self._floor:
             with self._catch_ups.enter():
                 return
@@ -232,7 +218,6 @@ class Feed:
         return self._dropped + bisect_right(kept, position)
 
     async def _comes(self, pause_s: float) -> bool:
-        """Wait for a batch; False after a pause without any."""
         try:
             async with self._ending.timeout(pause_s):
                 await self._came.wait()
@@ -241,7 +226,6 @@ class Feed:
         return True
 
     async def _old(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
-        """Batches that are not kept any more, up to those that are."""
         with self._catch_ups.enter(), _failures_told():
             async with aclosing(self._source.history(since)) as history:
                 batch: ChangeBatch | None = None
@@ -259,24 +243,18 @@ class Feed:
                     yield batch
 
     async def _done(self, task: asyncio.Future[ChangeBatch], pause_s: float) -> bool:
-        """Wait until a task is done; False after a pause."""
         with suppress(TimeoutError):
             async with self._ending.timeout(pause_s):
                 await asyncio.wait([task])
         return task.done()
 
     def _must_go_on(self) -> None:
-        """Refuse to go on when the facade ends.
-
-        Raises:
-            ProblemError: not-ready.
-        """
+        """Refuse to go on when the facade ends. Raises ProblemError: not-ready."""
         if self._ending.begun:
             raise _ended("The facade ends")
 
 
 def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
-    """The part of a batch after a seq."""
     if not batch.changes or batch.changes[0].seq > position:
         return batch
     return ChangeBatch(

@@ -14,14 +14,10 @@ from streamydb.records.condition import condition, condition_form
 from streamydb.records.formats import UNREADABLE
 from streamydb.txn_processor.comparisons import failed_checks
 
-__all__ = ["Wanted", "wanted_of"]
-
 _NULL = b"null"
 
 
 class _Values(msgspec.Struct):
-    """The values of an event."""
-
     before: msgspec.Raw
     after: msgspec.Raw
 
@@ -31,14 +27,11 @@ _decode = msgspec.json.Decoder(_Values).decode
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The wish of one stream.
+    """The changes that one stream wants: of a range of keys (bounds in UTF-8), by checks of their
+    values.
 
-    Attributes:
-        prefix: of the keys.
-        start: the first key, as UTF-8; "" = all.
-        end: the key before which to end, as UTF-8; None: none.
-        after: a check of the value that was written, and of its version; None: any.
-        before: a check of the value that was there; None: any.
+    ``after``: a check of the value that was written, and of its version; ``before``: of the value
+    that was there; None: any.
     """
 
     prefix: str = ""
@@ -66,11 +59,7 @@ class Wanted:
 def wanted_of(
     prefix: str | None, start: str | None, end: str | None, where: str | None, was: str | None
 ) -> Wanted:
-    """The wish that parameters express.
-
-    Raises:
-        ProblemError: invalid-parameter.
-    """
+    """The wish that parameters express. Raises ProblemError: invalid-parameter."""
     for name, text in (("prefix", prefix), ("start", start), ("end", end)):
         if text is not None and len(text.encode()) > KEY_BYTES_MAX:
             detail = f"{name} has at most {KEY_BYTES_MAX} bytes of UTF-8."

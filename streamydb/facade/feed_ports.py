@@ -9,16 +9,6 @@ import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = [
-    "ChangeBatch",
-    "ChangeEvent",
-    "ChangeSource",
-    "PageBounds",
-    "StreamRow",
-    "StreamSource",
-    "StreamSpan",
-]
-
 
 class ChangeEvent(NamedTuple):
     """A change for an event stream, the `number`th of its transaction; `data` is JSON."""
@@ -71,9 +61,7 @@ class StreamSource(Protocol):
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
         """Publish all records from now on, in the event loop; return the offsets of the first ones.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, or has no such topic.
+        Raises KafkaUnavailableError: Kafka does not answer, or has no such topic.
         """
 
     async def stop(self) -> None:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["MediaType", "Member", "read_list", "read_media_type"]
-
 _CHARS: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED: Final = r'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"'
 _WORD: Final = rf"(?P<word>{_CHARS}|{_QUOTED})"
@@ -21,13 +19,7 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Member(NamedTuple):
-    """A member of a list: a name in small letters, perhaps with a value.
-
-    Attributes:
-        name: in small letters.
-        value: empty if there is none.
-        parameters: their names in small letters, and their values.
-    """
+    """A member of a list: a name in small letters, a value (empty: none), parameters."""
 
     name: str
     value: str
@@ -78,14 +70,12 @@ def _divided(field: str) -> Iterator[list[str]]:
 
 
 def _member(parts: list[str]) -> Member | None:
-    """Read a member of a list; None if a part of it is malformed."""
     found = [_PAIR.fullmatch(part) for part in [parts[0], *filter(None, parts[1:])]]
     pairs = tuple(map(_pair, filter(None, found)))
     return Member(*pairs[0], pairs[1:]) if len(pairs) == len(found) else None
 
 
 def _pair(found: re.Match[str]) -> tuple[str, str]:
-    """Return the name, in small letters, and the value that a word stands for."""
     word = found["word"] or ""
     value = _ESCAPED.sub(r"\1", word[1:-1]) if word.startswith('"') else word
     return found["name"].lower(), value

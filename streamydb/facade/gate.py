@@ -34,8 +34,6 @@ from streamydb.facade.services import Services
 from streamydb.facade.traces import OpenTelemetry
 from streamydb.records.generation import FIRST, said_as
 
-__all__ = ["Gate"]
-
 _LOG: Final = logging.getLogger("streamydb.facade")
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
 
@@ -53,12 +51,7 @@ _NAME_CHARACTERS_MAX: Final = 128
 
 
 class Gate:
-    """The facade as an ASGI application.
-
-    Attributes:
-        metrics: what is counted of the requests.
-        ending: tells those who wait that the facade ends.
-    """
+    """The facade as an ASGI application."""
 
     def __init__(
         self,
@@ -68,7 +61,6 @@ class Gate:
         lifespan: Callable[[], Lifespan],
         traces: OpenTelemetry | None,
     ) -> None:
-        """Guard `router`; `lifespan` starts and stops what the endpoints use."""
         self._router = router
         self._services = services
         self._console = console
@@ -134,7 +126,6 @@ class Gate:
         _LOG.info("%s %s %d %.1f ms", method, route.label, sender.status, 1000 * seconds)
 
     async def _answer(self, request: Request, route: Route, scope: Scope) -> None:
-        """Have the router answer, within a span if there are traces."""
         with request.closing:
             if self._traces is None:
                 await self._router.answer(request, route)
@@ -144,7 +135,6 @@ class Gate:
                 span.set_attribute("http.response.status_code", request.sender.status)
 
     def _sender(self, told: _Told, send: Send, present: str, *, without_body: bool) -> Sender:
-        """Return what sends the answer to a request."""
         settings = self._settings
         more = [(_GENERATION, said_as(present).encode()), *told.repeated()]
         if self._is_guest(told.origin):
@@ -163,16 +153,13 @@ class Gate:
             return FIRST
 
     def _is_guest(self, origin: str) -> bool:
-        """Return True if a request comes from another site that the settings allow."""
         return origin in self._settings.cors_origins
 
     def _is_ours(self, host: str | None) -> bool:
-        """Return True if the settings let the facade answer for a host."""
         allowed = self._settings.allowed_hosts
         return allowed is None or host in allowed
 
     def _log_fault(self, sender: Sender, error: Exception) -> None:
-        """Log the fault of a request without the request's keys and values."""
         if sender.cut_off:
             self.metrics.slow_reader()
             _LOG.warning("a reader was cut off: it read nothing for the time allowed")
@@ -227,7 +214,6 @@ class _Told(NamedTuple):
 
 
 def _told(headers: Headers) -> _Told:
-    """Look through the headers once."""
     size = 0
     found: dict[bytes, str] = {}
     for name, value in headers:
@@ -256,11 +242,6 @@ def _hosts_of(origin: str) -> tuple[str, ...]:
 
 
 def _must_ask_methods(method: str) -> None:
-    """Refuse a method that cannot be about the server as a whole.
-
-    Raises:
-        ProblemError: method-not-allowed.
-    """
     if method != "OPTIONS":
         detail = "The target names no resource of this facade."
         raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
@@ -275,21 +256,16 @@ def _cut_off(route: Route) -> ProblemError:
 
 
 def _leaves_much(scope: Scope) -> bool:
-    """Return True if a body that was not read is too long to be read for the next request's
-    sake.
-    """
     much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
     return much or bool(header_of(scope["headers"], b"transfer-encoding"))
 
 
 async def _send_empty(sender: Sender, headers: Headers) -> None:
-    """Send an answer without a body."""
     await sender({"type": "http.response.start", "status": 204, "headers": headers})
     await sender({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _send_problem(send: Sender, error: ProblemError, *, close: bool) -> None:
-    """Send a problem as a whole answer, the connection's last if `close`."""
     body = problem_body(error)
     shown = {
         "content-type": PROBLEM_MEDIA_TYPE,

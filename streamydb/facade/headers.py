@@ -15,16 +15,6 @@ from streamydb.facade.problems import ProblemError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX
 from streamydb.records.generation import FIRST, GENERATION
 
-__all__ = [
-    "Preference",
-    "deadline_ms",
-    "declared_bytes",
-    "header_of",
-    "idempotency_key",
-    "last_event_id",
-    "preference",
-]
-
 _SECONDS: Final = re.compile(r"[0-9]+")
 _WAIT_S_MAX: Final = 1e9
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
@@ -49,11 +39,8 @@ def declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 class Preference(NamedTuple):
-    """The client's preference: an answer before the verdict, after some seconds or at once.
-
-    Attributes:
-        respond_async: the answer need not have the verdict.
-        wait_s: how long the client waits; infinite if it does not say.
+    """The client's preference: an answer before the verdict, after `wait_s` (infinite: it does not
+    say).
     """
 
     respond_async: bool
@@ -88,9 +75,7 @@ def preference(headers: Mapping[str, str]) -> Preference:
 
 def idempotency_key(headers: Mapping[str, str]) -> str | None:
     """Read the header `Idempotency-Key`, plain or as a quoted string.
-
-    Raises:
-        ProblemError: invalid-parameter.
+    Raises ProblemError: invalid-parameter.
     """
     given = headers.get("idempotency-key")
     if given is None:
@@ -104,9 +89,7 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
 
 def deadline_ms(headers: Mapping[str, str]) -> int | None:
     """Read the header `Deadline-Ms`: the last commit time at which a write may be executed.
-
-    Raises:
-        ProblemError: invalid-parameter.
+    Raises ProblemError: invalid-parameter.
     """
     given = headers.get("deadline-ms")
     if given is None:
@@ -119,9 +102,7 @@ def deadline_ms(headers: Mapping[str, str]) -> int | None:
 
 def last_event_id(headers: Mapping[str, str]) -> tuple[int, str] | None:
     """Read the header `Last-Event-ID`: a seq, and the generation after it.
-
-    Raises:
-        ProblemError: invalid-parameter.
+    Raises ProblemError: invalid-parameter.
     """
     given = headers.get("last-event-id")
     if not given:

@@ -24,8 +24,6 @@ from streamydb.facade.ports import ReadModel, Resolved, TransactionLog
 from streamydb.facade.settings import FacadeSettings
 from streamydb.local.folder import PipelineStatus
 
-__all__ = ["Health", "HealthMonitor", "Kind"]
-
 Kind: TypeAlias = Literal["reads", "strong", "writes", "changes"]
 
 _KEPT_S: Final = 1.0
@@ -91,13 +89,8 @@ class _Look(NamedTuple):
 class HealthMonitor:
     """Looks at the parts of a facade when somebody asks; one look at a time.
 
-    Args:
-        model: what is read.
-        log: what is written.
-        changes: the change feed.
-        settings: say how long a verdict is waited for.
-        passed: whether strong reads no longer wait for the log; see `Reader.passed`.
-        pipeline: what the pipeline says of itself, if that is to be seen here.
+    ``passed``: see `Reader.passed`; ``pipeline``: the pipeline's status, if that is to be seen
+    here.
     """
 
     def __init__(
@@ -109,7 +102,6 @@ class HealthMonitor:
         passed: Callable[[], bool],
         pipeline: Callable[[], PipelineStatus] | None = None,
     ) -> None:
-        """Know nothing yet."""
         self._model = model
         self._log = log
         self._ends = Looks(log.ends)
@@ -188,7 +180,6 @@ class HealthMonitor:
         self._whole_ms = self._log.time_ms() - 1000 * unseen_s
 
     def _status(self) -> PipelineStatus | None:
-        """Return the pipeline's status, if it ever wrote one here."""
         try:
             said = None if self._pipeline is None else self._pipeline()
         except OSError:
@@ -212,18 +203,15 @@ class HealthMonitor:
         return max(0, self._log.time_ms() - max(oldest_ms, before_ms)) / 1000
 
     def _latest(self) -> Resolved | None:
-        """Return how far the read model is; None if it cannot be read."""
         try:
             return self._model.latest()
         except StreamyError:
             return None
 
     def _looking(self) -> bool:
-        """Return True while a look is under way."""
         return self._look is not None and not self._look.done()
 
     def _log_fault(self) -> str | None:
-        """Return why the log cannot be used."""
         silent = self._looking() and time.monotonic() - self._began_s > _SILENT_S
         return self._log.fault() or (_SILENT if silent else self._found.fault)
 

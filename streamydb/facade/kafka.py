@@ -28,26 +28,19 @@ from streamydb.kafka.producer import Producer
 from streamydb.records import Result
 from streamydb.settings import Settings
 
-__all__ = ["KafkaLog"]
-
 _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 
 
 class KafkaLog:
-    """A database's log and results on Kafka.
-
-    Args:
-        settings: the database and the connection.
-        facade: the facade's limits.
-        model: what is read beside it; one of an earlier database of that name is refused.
+    """A database's log and results on Kafka; a `model` of an earlier database of that name is
+    refused.
     """
 
     def __init__(
         self, settings: Settings, facade: FacadeSettings, model: FollowedModel | None = None
     ) -> None:
-        """Connect at `start`."""
         self._settings = settings
         self._names = TopicNames(settings.database)
         self._clock = LogClock()
@@ -78,9 +71,7 @@ class KafkaLog:
 
     def check(self) -> None:
         """Try whether Kafka answers and has the database; `start` then does not ask again.
-
-        Raises:
-            StreamyError: as `start`, and without a server around it.
+        Raises StreamyError: as `start`, and without a server around it.
         """
         self._results.find_starts()
 
@@ -92,7 +83,6 @@ class KafkaLog:
                 ending.push_async_callback(run_in, self._executor, part.close)
 
     async def _end(self) -> None:
-        """End the producer, then the threads."""
         if self._producer is not None:
             with suppress(AppendError):
                 await run_in(self._executor, self._producer.close, _CLOSE_S)
@@ -185,16 +175,10 @@ class KafkaLog:
         return self._results.counts()
 
     def _check_fault(self) -> None:
-        """Refuse to go on with a fault.
-
-        Raises:
-            LogFaultError: there is one.
-        """
         if (fault := self.fault()) is not None:
             raise LogFaultError(fault)
 
     async def _look_at_published(self) -> dict[int, int]:
-        """The ends of the results."""
         known = self._results.partitions()
         return await run_in(self._looks, self._look, self._names.results, known)
 
@@ -208,7 +192,6 @@ class KafkaLog:
 def _settle(
     future: asyncio.Future[LogPosition], appended: Appended | None, error: AppendError | None
 ) -> None:
-    """Tell a waiting request the position of its record, or that it is not known."""
     if future.done():
         return
     if appended is not None:

@@ -37,8 +37,6 @@ from streamydb.read_model.progress import PartitionProgress
 from streamydb.records import Resolved
 from streamydb.settings import Settings
 
-__all__ = ["ChangeReader", "KafkaChanges"]
-
 _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
 _AHEAD_BYTES_MAX: Final = 8_388_608
@@ -68,18 +66,12 @@ class ChangeReader:
         followed: Mapping[int, PartitionProgress] | None = None,
         newest: int = 0,
     ) -> None:
-        """Connect.
+        """Connect, to read the changes after seq `since`, whose commit timestamp is `ts_ms` if that
+        is known.
 
-        Args:
-            settings: the database and the connection.
-            since: the changes after this seq are read.
-            ts_ms: its commit timestamp, if that is known.
-            followed: how far a read model has read.
-            newest: the largest seq of what it has met there, resolved or not.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
-            ProblemError: snapshot-gone: Kafka has deleted some of the changes.
+        ``followed``: how far a read model has read. ``newest``: the largest seq that it met there.
+        Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone: Kafka has
+        deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes
         self._topic = topic
@@ -108,11 +100,9 @@ class ChangeReader:
 
     def poll(self) -> list[ChangeBatch]:
         """Return the batches that have become complete; waits for a moment if there are none.
-
-        Raises:
-            ProblemError: snapshot-gone: Kafka has deleted some of the changes; log-unavailable:
-                they cannot be read, or lie in partitions that nobody here reads.
-            RecordError: a change is of a release that this one cannot read.
+        Raises ProblemError: snapshot-gone: Kafka has deleted some of the changes; log-unavailable:
+        they cannot be read, or lie in partitions that nobody here reads; RecordError: a change is
+        of a release that this one cannot read.
         """
         with self._lock:
             if self._closed:
@@ -154,9 +144,7 @@ class ChangeReader:
 
     def _begins_late(self, number: int, resolved: int) -> bool:
         """Return True if what is resolved shows that a partition must be read from the beginning.
-
-        Raises:
-            ProblemError: the beginning is not there any more.
+        Raises ProblemError: the beginning is not there any more.
         """
         if resolved <= self._since:
             if number in self._unsure or resolved > self._first[number]:
@@ -174,9 +162,7 @@ class ChangeReader:
 
     def _check_partitions(self) -> None:
         """Look now and then whether the topic has grown: then changes lie where nobody reads.
-
-        Raises:
-            ProblemError: log-unavailable: it has.
+        Raises ProblemError: log-unavailable: it has.
         """
         now_s = time.monotonic()
         if now_s - self._counted_s < PARTITIONS_CHECK_S:
@@ -229,16 +215,9 @@ def _gone() -> ProblemError:
 
 
 class KafkaChanges:
-    """A database's changes on Kafka.
-
-    Args:
-        settings: the database and the connection.
-        facade: the facade's limits.
-        model: tells the commit timestamps of seqs, and how far it has read the changes.
-    """
+    """A database's changes on Kafka; `model` knows the commit timestamps of seqs."""
 
     def __init__(self, settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
-        """Connect at `start`."""
         self._settings = settings
         self._model = model
         self._executor = ThreadPoolExecutor(facade.catch_ups_max + 2, "streamydb-changes")
@@ -290,7 +269,6 @@ class KafkaChanges:
     def _reader(
         self, since: int, ts_ms: int | None, followed: Mapping[int, PartitionProgress]
     ) -> ChangeReader:
-        """Begin to read the changes after a seq."""
         newest = self._model.newest()  # asked after what was followed, so that it is of no less
         return ChangeReader(self._settings, since, ts_ms, followed, newest)
 
@@ -305,7 +283,6 @@ class KafkaChanges:
                 await asyncio.shield(run_in(self._executor, reader.close))
 
     def _time_of(self, since: int) -> int | None:
-        """The commit timestamp of a seq, if the read model still has it."""
         if since < 1:
             return None
         try:

@@ -21,8 +21,6 @@ from streamydb.kafka.receiving import spans
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.settings import Settings
 
-__all__ = ["FollowedResults"]
-
 # The newest results are read at the start: clients that were cut off ask for them first.
 _PRELOAD: Final = 10_000
 _LOG: Final = logging.getLogger(__name__)
@@ -30,12 +28,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 class FollowedResults:
     """Follows the results topic.
-
-    Args:
-        settings: the database and the connection.
-        facade: the facade's limits.
-        clock: is told the commit timestamps.
-        model: what is read beside it; one of an earlier database of that name is refused.
 
     Attributes:
         index: the results that were seen lately.
@@ -50,7 +42,6 @@ class FollowedResults:
         clock: LogClock,
         model: FollowedModel | None,
     ) -> None:
-        """Nothing is followed yet."""
         self.index = ResultIndex(facade.results_bytes_max)
         self.newest = 0
         self.starts: dict[int, int] = {}
@@ -115,9 +106,7 @@ class FollowedResults:
 
     async def passed(self, ends: Mapping[int, int]) -> None:
         """Wait until `newest` is of all results before the ends; call it in the event loop.
-
-        Raises:
-            LogFaultError: nothing is read, any more or now.
+        Raises LogFaultError: nothing is read, any more or now.
         """
         if self._tail is None:
             raise LogFaultError("not started")
@@ -130,9 +119,7 @@ class FollowedResults:
 
     def _batch(self, records: RecordColumns) -> ResultBatch:
         """The results in records; note how far they go.
-
-        Raises:
-            RecordError: one is a result that this release cannot read.
+        Raises RecordError: one is a result that this release cannot read.
         """
         batch = batch_of(records)
         self._count_skipped(len(records), batch)

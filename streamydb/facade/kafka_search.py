@@ -22,8 +22,6 @@ from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, sp
 from streamydb.records import Result
 from streamydb.settings import Settings
 
-__all__ = ["search_result"]
-
 SEARCH_S: Final = 8.0
 """How long results are searched for one transaction."""
 
@@ -62,7 +60,6 @@ def search_result(
 
 
 def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int | None:
-    """Return when the record at a position was appended; None if there is none."""
     if position is None:
         return None
     low, high = spans(consumer, topic).get(position.partition, (0, 0))
@@ -79,8 +76,6 @@ def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int
 
 
 class _Search:
-    """One search: what is looked for, and how far it has come."""
-
     def __init__(
         self, consumer: Any, topic: str, txn_id: str, position: LogPosition | None
     ) -> None:
@@ -129,7 +124,6 @@ class _Search:
         return time.monotonic() < self._deadline
 
     def _read(self, wanted: Mapping[int, _Span]) -> Result | None:
-        """Read the records between offsets, until it is found or the time is up."""
         self._firsts_ms = {}
         for message in SpanReader(self._consumer, self._topic, wanted).records(self._has_time):
             self._firsts_ms.setdefault(message.partition(), message.timestamp()[1])
@@ -139,7 +133,6 @@ class _Search:
         return None
 
     def _looked_at(self, message: Any) -> Result | None:
-        """The result in a record, if it ends the search."""
         if message.key() != self._key:
             return None
         result = _wanted(message, self._position)
@@ -151,9 +144,7 @@ class _Search:
 
 def _wanted(message: Any, position: LogPosition | None) -> Result | None:
     """The result in a record, if it is of this position.
-
-    Raises:
-        LogFaultError: it is a result that this release cannot read.
+    Raises LogFaultError: it is a result that this release cannot read.
     """
     try:
         result = result_in(message.value() or b"")

@@ -20,21 +20,13 @@ from streamydb.kafka.strangers import Strangers
 from streamydb.records.emission import is_strange_emission, place_of
 from streamydb.settings import Settings
 
-__all__ = ["KafkaStreams"]
-
 _POLL_S: Final = 0.25
 
 
 class KafkaStreams:
-    """A database's streams on Kafka; see `StreamSource`.
-
-    Args:
-        settings: the database and the connection.
-        facade: the facade's limits.
-    """
+    """A database's streams on Kafka; see `StreamSource`."""
 
     def __init__(self, settings: Settings, facade: FacadeSettings) -> None:
-        """Connect at `start`."""
         self._settings = settings
         self._topic = TopicNames(settings.database).streams
         self._strangers = Strangers(self._topic)

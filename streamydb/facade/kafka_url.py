@@ -17,8 +17,6 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.read_model import ReadModel
 from streamydb.settings import Settings
 
-__all__ = ["kafka_parts", "transport"]
-
 _KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"
 
 
@@ -26,9 +24,7 @@ def transport(
     url: str, token: str | None, timeout_s: float, history: Generation | None = None
 ) -> DirectTransport:
     """The transport of kafka://host:port/database?read_model=/folder.
-
-    Raises:
-        ConfigurationError: it is no such URL; or there is no read model in the folder.
+    Raises ConfigurationError: it is no such URL; or there is no read model in the folder.
     """
     if token is not None:
         raise ConfigurationError("a token is for facades; Kafka has settings of its own")
@@ -45,9 +41,7 @@ def transport(
 
 def kafka_parts(url: str) -> tuple[str, str, Path]:
     """The brokers, the database and the folder that a URL names.
-
-    Raises:
-        ConfigurationError: it names too little, or too much.
+    Raises ConfigurationError: it names too little, or too much.
     """
     parts = split(url)
     query = parse_qs(parts.query)

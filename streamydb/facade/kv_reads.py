@@ -22,8 +22,6 @@ from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_se
 from streamydb.facade.request import Request
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = ["SNAPSHOT_HEADER", "get_value", "list_values", "read_values"]
-
 SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"
 """The seq whose state an answer shows."""
 
@@ -35,8 +33,6 @@ _T = TypeVar("_T")
 
 
 class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /v1/read`."""
-
     keys: list[str]
     at: int | None = None
     consistency: Consistency | None = None
@@ -143,7 +139,6 @@ def _place(query: ListQuery, generation: str) -> tuple[Cursor, ReadPoint]:
 
 
 def _check_bounds(place: Cursor) -> None:
-    """Refuse bounds that are longer than any key."""
     bounds = (place.prefix, place.start or "", place.end or "", place.after)
     if any(len(bound.encode()) > KEY_BYTES_MAX for bound in bounds):
         detail = f"prefix, start and end have at most {KEY_BYTES_MAX} bytes of UTF-8."
@@ -151,7 +146,6 @@ def _check_bounds(place: Cursor) -> None:
 
 
 def _read_body(raw: bytes, keys_max: int) -> _ReadBody:
-    """The body of a read of many keys."""
     body = decode_fields(
         raw, _decode_read, 'Send {"keys": [...]} and, if you like, at, consistency, min_version.'
     )

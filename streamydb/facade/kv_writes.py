@@ -15,8 +15,6 @@ from streamydb.facade.request import Request
 from streamydb.facade.transactions import execute
 from streamydb.records import Result
 
-__all__ = ["delete_value", "put_value"]
-
 
 async def put_value(request: Request, query: ExpiryQuery) -> Answer:
     """Store a value; If-Match and If-None-Match make it conditional."""
@@ -37,7 +35,6 @@ class _Written(NamedTuple):
 
 
 async def _write(request: Request, written: _Written) -> Answer:
-    """Make a write of one key and answer with its verdict."""
     key, headers = request.key, request.headers
     generation = request.services.model.generation
     conditions = KeyConditions(key, conditions_of(headers), generation)
@@ -59,7 +56,6 @@ class _Steps:
     def __init__(
         self, conditions: KeyConditions, written: _Written, checks: list[dict[str, Any]]
     ) -> None:
-        """Begin with the step of these checks."""
         self._conditions = conditions
         self._written = written
         self._creates = checks in ([conditions.absent()], [conditions.check(0)])
@@ -85,7 +81,6 @@ class _Steps:
 
 
 def _raise_aborted(result: Result) -> None:
-    """Say why a write did not commit."""
     if result.status == "committed":
         return
     if result.code == "check-failed":

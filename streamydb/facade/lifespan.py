@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 from streamydb.facade.asgi import Receive, Send
 
-__all__ = ["Lifespan", "run_lifespan"]
-
 Lifespan: TypeAlias = AbstractAsyncContextManager[None]
 
 

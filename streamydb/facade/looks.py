@@ -6,20 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Looks", "retrieve"]
-
 _T = TypeVar("_T")
 
 
 class Looks(Generic[_T]):
-    """Looks once for all who ask while a look is under way; none of them gets that earlier one.
-
-    Args:
-        look: finds out how things are, as of some time after it was called.
-    """
+    """Looks once for all who ask while a look is under way; none of them gets that earlier one."""
 
     def __init__(self, look: Callable[[], Awaitable[_T]]) -> None:
-        """Nobody has asked yet."""
         self._look = look
         self._current: asyncio.Task[_T] | None = None
         self._next: asyncio.Task[_T] | None = None

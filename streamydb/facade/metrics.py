@@ -11,8 +11,6 @@ from prometheus_client.core import CounterMetricFamily
 
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES, StreamyError
 
-__all__ = ["METRICS_MEDIA_TYPE", "FacadeMetrics"]
-
 METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
 _BUCKETS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
@@ -30,7 +28,6 @@ class _Results:
     """Results by status and code, counted elsewhere."""
 
     def __init__(self, text: str, value: Callable[[], Mapping[tuple[str, str], int]]) -> None:
-        """Show what `value` returns."""
         self._text = text
         self._value = value
 
@@ -48,7 +45,6 @@ class FacadeMetrics:
     """The metrics of one facade, in a registry of its own."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self.registry = CollectorRegistry()
         self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._requests = self._counter("requests", "Requests", "method", "route", "status")

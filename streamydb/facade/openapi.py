@@ -20,8 +20,6 @@ from streamydb.limits import ID_BYTES_MAX
 from streamydb.records.generation import GENERATION
 from streamydb.records.problems import PROBLEMS, Problem
 
-__all__ = ["ANYWHERE", "document"]
-
 _Json = dict[str, Any]
 
 ANYWHERE: Final = (
@@ -99,13 +97,11 @@ def _operation(endpoint: Endpoint) -> _Json:
 
 
 def _shown(answer: Shown) -> _Json:
-    """Return an answer of success."""
     content = {} if answer.schema is None else {answer.media_type: {"schema": answer.schema}}
     return {"description": answer.text, "content": content}
 
 
 def _failures(endpoint: Endpoint) -> _Json:
-    """Return the failures of an endpoint, by status."""
     by_status: dict[int, list[Problem]] = defaultdict(list)
     for slug in dict.fromkeys((*endpoint.problems, *ANYWHERE)):
         by_status[PROBLEMS[slug].status].append(PROBLEMS[slug])
@@ -119,7 +115,6 @@ def _failures(endpoint: Endpoint) -> _Json:
 
 
 def _query(endpoint: Endpoint) -> list[_Json]:
-    """Return the parameters of the query."""
     if endpoint.query is None:
         return []
     (reference,), named = msgspec.json.schema_components([endpoint.query])
@@ -140,7 +135,6 @@ def _parameter(name: str, schema: _Json) -> _Json:
 
 
 def _path(endpoint: Endpoint) -> list[_Json]:
-    """Return the name in the path."""
     text = "Percent-encoded; slashes may stand as they are."
     return [
         {"name": name, "in": "path", "schema": {"type": "string"}, "required": True,
@@ -150,7 +144,6 @@ def _path(endpoint: Endpoint) -> list[_Json]:
 
 
 def _headers(endpoint: Endpoint) -> list[_Json]:
-    """Return the headers that an endpoint looks at."""
     return [
         {"name": name, "in": "header", "description": text,
          "schema": {"type": "string", **({"pattern": _SYNTAX[name]} if name in _SYNTAX else {})}}

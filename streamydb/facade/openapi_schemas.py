@@ -11,8 +11,6 @@ from streamydb.facade.problems import ProblemDetails, type_of
 from streamydb.records.gears import GEARS
 from streamydb.records.problems import PROBLEMS
 
-__all__ = ["OPEN_OBJECT", "TEXT", "VALUE", "named_schemas"]
-
 _Json = dict[str, Any]
 
 VALUE: Final[_Json] = {"description": "Any JSON value but null."}
@@ -238,7 +236,6 @@ def named_schemas() -> dict[str, _Json]:
 
 
 def _problem_details() -> _Json:
-    """Return the schema of the answers to requests that fail."""
     _, named = msgspec.json.schema_components([ProblemDetails])
     schema: _Json = named["ProblemDetails"]
     del schema["description"]

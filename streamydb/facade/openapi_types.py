@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from streamydb.records.schemas import schemas
 
-__all__ = ["of", "plain", "record_schemas"]
-
 _Json = dict[str, Any]
 
 _REFERENCE: Final = "#/components/schemas/"

@@ -16,24 +16,15 @@ from streamydb.facade.asgi import Scope
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = ["check_query", "key_of", "split_path", "text_of"]
-
 _UNUSUAL: Final = re.compile(rb"%|//|/\.")
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def split_path(scope: Scope, named: tuple[bytes, ...]) -> tuple[str, bytes | None]:
-    """Split a request's path.
+    """Split a path into one of the ``named`` beginnings and the name behind it, still escaped.
 
-    Args:
-        scope: the server's.
-        named: beginnings of paths whose rest is a name.
-
-    Returns:
-        The beginning, and the name, still escaped; or the whole path without escapes, and None.
-
-    Raises:
-        ProblemError: no-such-endpoint, for a path that could be taken for another one.
+    Of any other path: all of it without escapes, and None.
+    Raises ProblemError: no-such-endpoint, for a path that could be taken for another one.
     """
     raw: bytes = scope.get("raw_path") or scope["path"].encode().replace(b"%", b"%25")
     raw = raw.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
@@ -49,10 +40,8 @@ def split_path(scope: Scope, named: tuple[bytes, ...]) -> tuple[str, bytes | Non
 
 def _unescaped(raw: bytes, named: tuple[bytes, ...]) -> bytes:
     """Return a path without escapes but for those in its name, if it has one (RFC 3986, 6.2.2.2).
-
-    Raises:
-        ProblemError: no-such-endpoint: a segment is empty, a dot or two, has a slash, or is no
-            UTF-8.
+    Raises ProblemError: no-such-endpoint: a segment is empty, a dot or two, has a slash, or is no
+    UTF-8.
     """
     segments = raw.split(b"/")[1:]
     plain = [text_of(segment) for segment in segments]
@@ -80,11 +69,7 @@ def text_of(escaped: bytes) -> str | None:
 
 
 def key_of(escaped: bytes) -> str:
-    """Decode the key in a path.
-
-    Raises:
-        ProblemError: invalid-key.
-    """
+    """Decode the key in a path. Raises ProblemError: invalid-key."""
     key = text_of(escaped)
     if key is None:
         detail = "The key in the path is not percent-encoded UTF-8."
@@ -97,9 +82,7 @@ def key_of(escaped: bytes) -> str:
 
 def check_query(query: bytes) -> None:
     """Refuse a query string that would be decoded to something else than was meant.
-
-    Raises:
-        ProblemError: invalid-parameter.
+    Raises ProblemError: invalid-parameter.
     """
     if text_of(query) is None:
         raise ProblemError("invalid-parameter", "The query is not percent-encoded UTF-8.")

@@ -38,18 +38,6 @@ from streamydb.records.marker import Marker
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.problems import problem_of_rejection
 
-__all__ = [
-    "authorise",
-    "conditional_write",
-    "may_hear",
-    "new_id",
-    "parse",
-    "refuse_code",
-    "time_of_id",
-    "timely",
-    "transaction_body",
-]
-
 _OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EMPTY: Final = re.compile(rb"\{\}")
 
@@ -69,14 +57,10 @@ def time_of_id(txn_id: str) -> int | None:
 
 
 def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
-    """Return the id and the payload of a transaction given as a body.
+    """Return the id and the payload of the body of `POST /v1/transactions`.
 
-    Args:
-        body: the body of `POST /v1/transactions`; its `id` may be left out.
-        key: the header `Idempotency-Key`, which then is the id.
-
-    Raises:
-        ProblemError: invalid-json, invalid-transaction, invalid-parameter.
+    The id may be left out; then the header `Idempotency-Key` is the id, if it was sent.
+    Raises ProblemError: invalid-json, invalid-transaction, invalid-parameter.
     """
     try:
         fields = msgspec.json.decode(body)
@@ -133,9 +117,7 @@ def conditional_write(
 
 def parse(payload: bytes) -> Transaction:
     """Return the transaction in a payload.
-
-    Raises:
-        ProblemError: invalid-json, too-large, invalid-transaction.
+    Raises ProblemError: invalid-json, too-large, invalid-transaction.
     """
     decoded = decode(payload)
     if isinstance(decoded, Rejection):
@@ -238,13 +220,11 @@ def _needs(txn: Transaction) -> Iterator[tuple[_Need, str]]:
 
 
 def _read_by(call: Call) -> Iterator[str]:
-    """The keys that a call may read, and for each of its ranges a prefix that all its keys have."""
     yield from call.keys
     yield from call.reads
     yield from (named.shared for named in call.ranges)
 
 
 def _compares(check: Check) -> bool:
-    """Return True if a check says something about the value."""
     operands = (check.eq, check.ne, check.lt, check.le, check.gt, check.ge)
     return any(operand is not UNSET for operand in operands)

@@ -17,17 +17,6 @@ from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
 
-__all__ = [
-    "Decided",
-    "FollowedModel",
-    "LogPosition",
-    "Missing",
-    "ReadModel",
-    "Resolved",
-    "Snapshot",
-    "TransactionLog",
-]
-
 
 class LogPosition(NamedTuple):
     """The place of a record in the log."""
@@ -145,11 +134,7 @@ class ReadModel(Protocol):
 
 
 class FollowedModel(ReadModel, Protocol):
-    """A read model that somebody keeps up to date with the topic of the changes.
-
-    Attributes:
-        folder: where it lies.
-    """
+    """A read model that somebody keeps up to date with the topic of the changes."""
 
     folder: Path
 
@@ -211,9 +196,7 @@ class TransactionLog(Protocol):
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Return the first record at or after a place, for each partition where that was found out.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
 
     def time_ms(self) -> int:

@@ -18,11 +18,6 @@ from streamydb.facade.reads import Consistency, ReadPoint
 from streamydb.limits import INTEGER_MAX, TTL_MS_MAX
 from streamydb.records.formats import UNREADABLE
 
-__all__ = [
-    "ChangesQuery", "ExpiryQuery", "HistoryQuery", "ListQuery", "NoQuery", "QueryForm",
-    "ReadQuery", "ReadyQuery", "StatsQuery", "StreamQuery", "VerdictQuery", "point_of",
-]  # fmt: skip
-
 LIMIT_DEFAULT: Final = 100
 """Entries of a page whose request names no number."""
 
@@ -256,22 +251,15 @@ _SHORT: Final = 64
 
 
 class _Field(NamedTuple):
-    """A parameter: its field, its type, and the form of its text if it is a number."""
-
     attribute: str
     type: Any
     form: re.Pattern[str] | None
 
 
 class QueryForm(Generic[_Query]):
-    """Decodes the query strings of an endpoint.
-
-    Attributes:
-        kind: the class of the parameters, each of which has a default.
-    """
+    """Decodes the query strings of an endpoint; each parameter of its class has a default."""
 
     def __init__(self, kind: type[_Query]) -> None:
-        """Take strings apart for `kind`."""
         self.kind = kind
         self._none_given = kind()
         self._again = lru_cache(maxsize=256)(self._decoded)
@@ -293,7 +281,6 @@ class QueryForm(Generic[_Query]):
         return self._again(query) if len(query) <= _SHORT else self._decoded(query)
 
     def _decoded(self, query: bytes) -> _Query:
-        """Decode a query string; see `read`, which keeps what short ones say."""
         pairs = _pairs(query.decode("latin-1"))
         given = dict(pairs)
         if not given.keys() <= self._fields.keys() or len(given) < len(pairs):
@@ -314,7 +301,6 @@ class QueryForm(Generic[_Query]):
             raise self._malformed(given) from None
 
     def _malformed(self, given: dict[str, str]) -> ProblemError:
-        """Name the parameters that have another type or value than they may have."""
         wrong = [
             name
             for name, field in self._fields.items()
@@ -325,7 +311,6 @@ class QueryForm(Generic[_Query]):
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
-    """Return the names and texts of a query string's parameters."""
     if "%" in query or "+" in query:
         return parse_qsl(query, keep_blank_values=True)
     parts = [part.partition("=") for part in query.split("&") if part]  # ten times as fast
@@ -333,7 +318,6 @@ def _pairs(query: str) -> list[tuple[str, str]]:
 
 
 def _is_of(text: str, kind: Any) -> bool:
-    """Return True if a text can be taken for a value of a type."""
     try:
         msgspec.convert(text, kind, strict=False)
     except UNREADABLE:
@@ -342,7 +326,6 @@ def _is_of(text: str, kind: Any) -> bool:
 
 
 def _form_of(kind: Any) -> re.Pattern[str] | None:
-    """Return the form that the text of a number has; None for other types."""
     if isinstance(kind, type):
         return _FORMS.get(kind)
     forms = (_form_of(part) for part in get_args(kind) if not isinstance(part, (Meta, str)))

@@ -34,17 +34,6 @@ from streamydb.facade.within import within
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.limits import INTEGER_MAX
 
-__all__ = [
-    "Consistency",
-    "Reached",
-    "ReadPoint",
-    "ReadWaiter",
-    "Reader",
-    "check_point",
-    "check_seqs",
-    "in_thread",
-]  # fmt: skip
-
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 Reached: TypeAlias = Callable[[Resolved], bool]
 
@@ -77,11 +66,8 @@ _STRONG: Final = ReadPoint()
 class ReadWaiter:
     """Waits until a read model has reached something; one task looks at it for all who wait.
 
-    Args:
-        model: what is looked at, every `poll_s` seconds while somebody waits.
-        poll_s: see `model`.
-        stuck: called while somebody waits and the model stands still; begins to find out whether
-            they wait in vain, and returns a task that tells whether some do; None: they do not.
+    ``stuck`` is called while somebody waits and the model stands still; it begins to find out
+    whether they wait in vain, and returns a task that tells whether some do; None: they do not.
     """
 
     def __init__(
@@ -90,7 +76,6 @@ class ReadWaiter:
         poll_s: float,
         stuck: Callable[[], asyncio.Task[bool] | None] = lambda: None,
     ) -> None:
-        """Wait for nothing yet."""
         self._model = model
         self._poll_s = poll_s
         self._stuck = stuck
@@ -155,7 +140,6 @@ class Reader:
         settings: FacadeSettings,
         ending: Ending | None = None,
     ) -> None:
-        """Read from `model`."""
         self._ending = Ending() if ending is None else ending
         self._model = model
         self._log = log
@@ -168,10 +152,6 @@ class Reader:
 
     async def snapshot(self, wanted: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
         """Return a snapshot; close it.
-
-        Args:
-            wanted: what it shows.
-            wait_s: how long to wait for it, if that is less than the settings say.
 
         Raises:
             ProblemError: invalid-parameter (also for a seq that no transaction has yet),
@@ -193,10 +173,6 @@ class Reader:
 
     async def admit(self, since: int, name: str) -> None:
         """Refuse to go on after a seq that no transaction has yet: that is another database's.
-
-        Args:
-            since: the seq.
-            name: the parameter that it was given by.
 
         Raises:
             ProblemError: invalid-parameter.
@@ -246,13 +222,11 @@ class Reader:
                 raise _behind(self._model.latest()) from None
 
     async def _reach(self, floor: int, name: str, *, strong: bool) -> None:
-        """Wait as `_wait` does, however long it takes."""
         await self._must_come(floor, name)
         least = max(floor, await self._known()) if strong else floor
         await self._progress.until(lambda now: now.seq >= least)
 
     async def _known(self) -> int:
-        """Return the largest seq that anybody could know of at some time after this call."""
         return max(await self._log.published(), await asyncio.shield(self.begin()))
 
     async def _pass_log(self) -> int:
@@ -292,11 +266,8 @@ async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None
     """Run a function that may take long in a thread; if cancelled, however often, wait for its end
     first: the caller closes what it reads.
 
-    Args:
-        function: what is run.
-        args: its arguments.
-        of: has the threads; by default those of the event loop, which all reads share. They are
-            few, so what waits for Kafka must not hold them.
+    ``of`` has the threads; by default those of the event loop, which all reads share. They are few,
+    so what waits for Kafka must not hold them.
     """
     # No task: the end of a loop cancels all tasks, and then one is done while its thread works on.
     work = partial(contextvars.copy_context().run, function, *args)
@@ -311,9 +282,7 @@ async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None
 
 def check_seqs(**given: int | None) -> None:
     """Refuse what is no seq in a body.
-
-    Raises:
-        ProblemError: invalid-parameter, with the names of those.
+    Raises ProblemError: invalid-parameter, with the names of those.
     """
     wrong = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
     if wrong:
@@ -322,11 +291,7 @@ def check_seqs(**given: int | None) -> None:
 
 
 def check_point(wanted: ReadPoint) -> None:
-    """Refuse parameters that contradict each other.
-
-    Raises:
-        ProblemError: invalid-parameter.
-    """
+    """Refuse parameters that contradict each other. Raises ProblemError: invalid-parameter."""
     at, consistency, min_version = wanted
     if at is not None and consistency not in {None, "snapshot"}:
         raise ProblemError("invalid-parameter", "`at` fixes the snapshot: leave out `consistency`.")

@@ -19,8 +19,6 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.rejection import valid_id, valid_key
 from streamydb.records.transaction import Transaction
 
-__all__ = ["Culprit", "culprit", "place_of"]
-
 _Path: TypeAlias = tuple[str | int, ...]
 
 _GIVEN_CHARS_MAX: Final = 100
@@ -84,13 +82,11 @@ def place_of(fault: Exception) -> str:
 
 
 def _path_of(said: re.Match[str]) -> _Path:
-    """Return the path in the text of an error of msgspec."""
     steps = _STEP.findall(said["path"] or "")
     return tuple(int(index) if index else name for name, index in steps)
 
 
 def _fields(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
-    """Yield every field with its path, in the order of the payload."""
     yield path, value
     inner = value.items() if isinstance(value, dict) else ()
     for step, each in enumerate(value) if isinstance(value, list) else inner:
@@ -98,7 +94,6 @@ def _fields(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
 
 
 def _is_no_key(path: _Path, value: Any) -> bool:
-    """Return True if a field is to name a key, and what it holds can be none."""
     if len(path) == 2 and path[0] == "asserts":
         return not valid_key(path[1])
     named = path[:1] in {("checks",), ("updates",)} and path[2:] == ("key",)

@@ -13,11 +13,6 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-__all__ = [
-    "METHODS", "WHOLE", "Target", "check_frame", "host_name", "method_of", "place_target",
-    "read_target", "usual_line", "with_host",
-]  # fmt: skip
-
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT")
 """Methods that some endpoint has."""
 
@@ -42,13 +37,7 @@ _HOST: Final = re.compile(
 
 
 class Target(NamedTuple):
-    """The target of a request.
-
-    Attributes:
-        path: still escaped; `WHOLE` for the server as a whole.
-        query: still escaped.
-        authority: stands for the header Host, if the target names a host.
-    """
+    """The target of a request; path and query are still escaped, the authority stands for Host."""
 
     path: bytes
     query: bytes
@@ -69,9 +58,7 @@ def method_of(line: bytes) -> str | None:
 
 def read_target(method: bytes, target: bytes) -> Target:
     """Take a target apart, in whichever of its four forms it is.
-
-    Raises:
-        ValueError: it has none of the forms that its method may have.
+    Raises ValueError: it has none of the forms that its method may have.
     """
     connects = method == b"CONNECT"
     if target.startswith(b"/") and not connects:
@@ -89,9 +76,7 @@ def read_target(method: bytes, target: bytes) -> Target:
 
 def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes | None:
     """Write a target into an ASGI scope; return its authority, if it has one.
-
-    Raises:
-        ValueError: see `read_target`.
+    Raises ValueError: see `read_target`.
     """
     if target.startswith(b"/") and method != b"CONNECT":  # at a third of the price of an object
         (path, _, query), authority = target.partition(b"?"), None
@@ -105,7 +90,6 @@ def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes |
 
 
 def _absolute(method: bytes, target: bytes) -> Target:
-    """Take an absolute target apart; raises as `read_target`."""
     found = _ABSOLUTE.fullmatch(target)
     if found is None or not _is_host(found[1]):
         raise ValueError("the target is neither a path nor an address of HTTP")
@@ -117,10 +101,6 @@ def _absolute(method: bytes, target: bytes) -> Target:
 
 def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Refuse a head that does not say where its body ends, or for which host it is.
-
-    Args:
-        version: `1.0` or `1.1`.
-        headers: their names in small letters.
 
     Raises:
         ValueError: there is not one Host; a transfer coding other than `chunked`, several of them,

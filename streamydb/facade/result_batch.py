@@ -28,11 +28,6 @@ from streamydb.records import Result, decode_result, is_strange_result
 from streamydb.records.formats import FORMAT, later_format
 from streamydb.txn_processor.tokens import text_end
 
-__all__ = [
-    "Commits", "ResultBatch", "batch_of", "count_in", "newest_in", "place_of", "position_of",
-    "result_in",
-]  # fmt: skip
-
 _PARTITIONS_MAX: Final = 1 << PARTITION_BITS
 _OFFSETS_MAX: Final = 1 << (62 - PARTITION_BITS)
 _NOT_PLAIN: Final = -1
@@ -122,9 +117,7 @@ def count_in(batch: ResultBatch) -> int:
 
 def result_in(value: bytes) -> Result | None:
     """The result in a record; None if the record is no result of any release.
-
-    Raises:
-        RecordError: it is a result that this release cannot read.
+    Raises RecordError: it is a result that this release cannot read.
     """
     try:
         return decode_result(value)
@@ -172,9 +165,7 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> Ints:
 
 def batch_of(records: RecordColumns) -> ResultBatch:
     """Return the results in records; a record that is no result is skipped.
-
-    Raises:
-        RecordError: one is a result that this release cannot read.
+    Raises RecordError: one is a result that this release cannot read.
     """
     told = _recognised(records.keys.texts(), records.values.texts(), _PIECES.texts())
     plain = told[:, 2] >= 0

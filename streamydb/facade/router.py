@@ -22,8 +22,6 @@ from streamydb.facade.queries import NoQuery, QueryForm
 from streamydb.facade.request import Request
 from streamydb.kafka.errors import KafkaUnavailableError
 
-__all__ = ["Route", "Router"]
-
 _LOG: Final = logging.getLogger("streamydb.facade")
 
 
@@ -35,13 +33,7 @@ class _Row(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The place in the table that a request goes to.
-
-    Attributes:
-        row: the row; None: the table has no such path, or the path has no such method.
-        name: the rest of the path, if the row's path ends with a name.
-        allow: the methods of the path; empty: there is no such path.
-    """
+    """The place in the table that a request goes to; no row: no such path, or no such method."""
 
     row: _Row | None
     name: bytes = b""
@@ -63,15 +55,13 @@ class _Path(NamedTuple):
 class Router:
     """The table of endpoints, and the way through it.
 
-    Attributes:
-        reading: paths whose POST reads; it appends only if its body says so, or never.
-        of_any_host: paths that answer also for a host that is none of the facade's.
+    ``reading``: paths whose POST reads, unless its body says otherwise. ``of_any_host``: paths that
+    answer also for a host that is none of the facade's.
     """
 
     def __init__(
         self, endpoints: Iterable[Endpoint], metrics: FacadeMetrics, traffic: Traffic
     ) -> None:
-        """Route to `endpoints`; count problems in `metrics`, and answers in `traffic`."""
         by_path: dict[str, list[Endpoint]] = defaultdict(list)
         for endpoint in endpoints:
             by_path[endpoint.path].append(endpoint)
@@ -98,9 +88,7 @@ class Router:
 
     def find(self, scope: Scope) -> Route:
         """Return the place of a request.
-
-        Raises:
-            ProblemError: no-such-endpoint, for a path that could be taken for another one.
+        Raises ProblemError: no-such-endpoint, for a path that could be taken for another one.
         """
         path, name = split_path(scope, self._starts)
         if name is not None:
@@ -131,14 +119,12 @@ class Router:
                 self._traffic.record(int(time.time()), work, request.sender.status, seconds)
 
     def _failed(self, error: Exception) -> Answer:
-        """Return the answer that an exception stands for."""
         problem = _problem_of(error)
         self._metrics.problem(problem.problem.slug)
         return problem_answer(problem)
 
 
 async def _answer(request: Request, route: Route) -> Answer | EventStream:
-    """Have the endpoint answer; raises whatever keeps it from doing so."""
     if route.row is None:
         if not route.allow:
             raise ProblemError("no-such-endpoint", "See /schema for the endpoints.")
@@ -177,8 +163,6 @@ def _path_of(endpoints: list[Endpoint]) -> _Path:
 
 
 def _teller_of(allow: str) -> Callable[[Request, Any], Coroutine[Any, Any, Answer]]:
-    """Return what names the methods of a path."""
-
     async def tell_methods(_request: Request, _query: object) -> Answer:
         """Name the methods."""
         return Answer(b"", {"Allow": allow}, 204, ())
@@ -187,7 +171,6 @@ def _teller_of(allow: str) -> Callable[[Request, Any], Coroutine[Any, Any, Answe
 
 
 def _problem_of(error: Exception) -> ProblemError:
-    """Return the problem that an exception stands for."""
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, KafkaUnavailableError):

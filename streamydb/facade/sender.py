@@ -11,8 +11,6 @@ from streamydb.facade.asgi import Headers, Message, Send
 from streamydb.facade.codings import GZIP, PLAIN, compressed
 from streamydb.facade.within import within
 
-__all__ = ["Sender"]
-
 _NOT_MODIFIED: Final = 304
 _SAFE: Final = (b"x-content-type-options", b"nosniff")
 _LENGTH: Final = b"content-length"
@@ -22,15 +20,10 @@ _CODED: Final = (_VARY, b"Accept-Encoding")
 
 
 class Sender:
-    """Sends an answer's messages, each within a time; remembers the status.
+    """Sends an answer's messages, each within `timeout_s`; remembers the status.
 
-    Args:
-        send: takes the messages.
-        timeout_s: for how long a reader may read nothing.
-        without_body: it answers a HEAD; the head is that of the answer to GET.
-        more: headers of every answer to this request.
-        accepted: the codings that the client takes, the best one first.
-        compressed_from: bytes from which on a whole answer is compressed.
+    ``without_body``: it answers a HEAD. ``more``: headers of every answer to this request.
+    ``accepted``: the codings that the client takes, the best one first.
     """
 
     def __init__(
@@ -43,7 +36,6 @@ class Sender:
         accepted: tuple[str, ...],
         compressed_from: int,
     ) -> None:
-        """Nothing is sent yet."""
         self._send = send
         self._timeout_s = timeout_s
         self._without_body = without_body
@@ -103,18 +95,15 @@ class Sender:
         return message
 
     def _coding_of(self, message: Message) -> str:
-        """The coding of a whole body."""
         codings = self.codings(len(message["body"]))
         return self._coding if self._coding in codings else codings[0]
 
 
 def _without(headers: Headers, wanted: bytes) -> Headers:
-    """The headers of other names; names are in small letters here."""
     return [header for header in headers if header[0] != wanted]
 
 
 def _with_one(headers: Headers, wanted: bytes) -> Headers:
-    """The headers; those of one name are joined in one, the last."""
     values = [value for name, value in headers if name == wanted]
     several = len(values) > 1
     return [*_without(headers, wanted), (wanted, b", ".join(values))] if several else headers

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
 
-__all__ = ["checked", "listen", "make_server", "serve", "serve_database", "server_of"]
-
 _LOG: Final = logging.getLogger("streamydb.facade")
 _BACKLOG: Final = 4_096
 """Connections that wait to be accepted: what Linux grants by default. One that finds no room tries
@@ -74,9 +72,7 @@ def make_server(
     about: About | None = None,
 ) -> uvicorn.Server:
     """Return the server, not started yet.
-
-    Raises:
-        ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
+    Raises ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
     """
     from streamydb.facade.app import create_app
 
@@ -89,15 +85,7 @@ def server_of(
     app: App, settings: FacadeSettings, metrics: FacadeMetrics, ending: Ending | None = None
 ) -> uvicorn.Server:
     """Return a server of an application with the facade's settings and bounds, not started yet.
-
-    Args:
-        app: the application.
-        settings: the facade's.
-        metrics: what is counted of its connections.
-        ending: told when the server begins to end.
-
-    Raises:
-        ConfigurationError: the certificates cannot be read.
+    Raises ConfigurationError: the certificates cannot be read.
     """
     import uvicorn
 
@@ -141,9 +129,7 @@ def serve(
     about: About | None = None,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP.
-
-    Raises:
-        ConfigurationError: see `make_server`; or the address is taken.
+    Raises ConfigurationError: see `make_server`; or the address is taken.
     """
     server = make_server(settings, model, log, changes, pipeline, about)
     with suppress(ValueError):  # not the main thread: then no signal comes here
@@ -173,11 +159,6 @@ def _read_once(model: ReadModel) -> None:
 def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
     """Serve a database on Kafka until it is told to stop, as `serve`; waits until Kafka answers.
 
-    Args:
-        settings: the database and the connection.
-        facade: where and how to serve.
-        model: what is read; a follower elsewhere keeps it up to date.
-
     Raises:
         ConfigurationError: see `serve`.
         KafkaUnavailableError: Kafka refuses us, or has no such database.
@@ -202,7 +183,6 @@ def _wait(seconds: float) -> bool:
 
 
 def _take_file_handles(wanted: int) -> None:
-    """Be allowed what the connections need, or tell that it is less."""
     most = take_file_handles(wanted)
     if most < wanted:
         _LOG.warning(
@@ -213,9 +193,7 @@ def _take_file_handles(wanted: int) -> None:
 
 def listen(settings: FacadeSettings) -> socket.socket:
     """Return the socket to serve on; it sends without delay, and drops those who do not read.
-
-    Raises:
-        ConfigurationError: the address cannot be listened on.
+    Raises ConfigurationError: the address cannot be listened on.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)

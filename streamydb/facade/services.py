@@ -25,8 +25,6 @@ from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
 
-__all__ = ["Services", "make_services"]
-
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -93,7 +91,6 @@ def make_services(
 
 
 def _show(services: Services) -> None:
-    """Show what is under way in the metrics."""
     show = services.metrics.gauge
     show("in_flight", "Transactions waited for", lambda: services.writer.in_flight.total)
     show("waiting_reads", "Reads that wait", lambda: services.reader.waiters.total)

@@ -23,8 +23,6 @@ from streamydb.facade.transactions import decided
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 from streamydb.records import Result, canonical
 
-__all__ = ["post_query", "post_sql"]
-
 _REFUSED = {"constraint-violated", "query-invalid"}
 """Problems of statements that were executed."""
 

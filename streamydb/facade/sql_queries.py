@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from streamydb.sql.pool import QueryPool
     from streamydb.sql.worker import Job, QueryOutcome, StoredRow
 
-__all__ = ["QueryRunner", "SqlQuery", "no_process"]
-
 _PAGE_ROWS: Final = 1_000
 _RETRY_AFTER_S: Final = 1
 _LATE_S: Final = 1.0
@@ -47,7 +45,6 @@ class QueryRunner:
     """Runs queries, a few at a time."""
 
     def __init__(self, model: ReadModel, reader: Reader, settings: FacadeSettings) -> None:
-        """Query `model`, at states that `reader` finds."""
         self._model = model
         self._reader = reader
         self._settings = settings
@@ -55,12 +52,7 @@ class QueryRunner:
         self.running = Limiter("queries", max(1, settings.queries_max), settings.client_queries_max)
 
     async def run(self, query: SqlQuery, client: Caller, asker: str = "") -> bytes:
-        """Return the JSON of the answer.
-
-        Args:
-            query: what is asked.
-            client: who asks.
-            asker: how the client is counted.
+        """Return the JSON of the answer; the client is counted by the name `asker`.
 
         Raises:
             ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
@@ -83,11 +75,7 @@ class QueryRunner:
             await pool.close()
 
     def must_run(self) -> None:
-        """Refuse if nothing can be run here.
-
-        Raises:
-            ProblemError: queries-off.
-        """
+        """Refuse if nothing can be run here. Raises ProblemError: queries-off."""
         from streamydb.sql.pool import installed
 
         if not self._settings.queries_max:
@@ -105,7 +93,6 @@ class QueryRunner:
         return self._pool
 
     async def _job(self, query: SqlQuery, prefixes: list[str]) -> Job:
-        """The query with the place of its data, or with the data if they lie in memory."""
         from streamydb.read_model import ReadModel as StoredModel
         from streamydb.sql.worker import Job
 
@@ -131,7 +118,6 @@ class QueryRunner:
 
 
 def _prefixes(prefix: str, client: Caller) -> list[str]:
-    """The keys that a query sees: all that the client asks for and may read."""
     from streamydb.sql.keyspace import within
 
     found = within(prefix, client.scopes["read"])
@@ -162,7 +148,6 @@ def _walk(snapshot: Snapshot, prefixes: list[str]) -> Iterator[StoredRow]:
 
 
 def _body(outcome: QueryOutcome) -> bytes:
-    """The answer, or the problem that it is."""
     if outcome.kind == "invalid":
         detail = "The query cannot be run; `error` says why."
         raise ProblemError("query-invalid", detail, error=outcome.message)

@@ -29,8 +29,6 @@ from streamydb.records import Result
 if TYPE_CHECKING:
     from streamydb.sql.dialogues import DialoguePool
 
-__all__ = ["SqlTransaction", "StatementRunner"]
-
 _PAGE_ENTRIES: Final = 1_000
 _ATTEMPTS_MAX: Final = 30
 _BACKOFF_S: Final = 0.02
@@ -39,14 +37,11 @@ _LATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SqlTransaction:
-    """Statements that are one transaction.
+    """Statements that are one transaction, at a state as for a read.
 
-    Attributes:
-        tables: the name of the tables, a part of their keys.
-        statements: each with the values of its parameters.
-        txn_id: of the transaction, which then is tried once; None: tried again after a conflict.
-        at, consistency, min_version: the state that it reads, as for a read.
-        wait_s: how long to wait for that state, if that is less than the settings say.
+    ``tables``: their name, a part of their keys. With a ``txn_id`` it is tried once, else again
+    after a conflict. ``wait_s``: how long to wait for the state, if that is less than the settings
+    say.
     """
 
     tables: str
@@ -114,20 +109,16 @@ class StatementRunner:
     """Runs transactions of SQL, a few at a time, together with queries."""
 
     def __init__(self, queries: QueryRunner, reader: Reader, settings: FacadeSettings) -> None:
-        """Read at states that `reader` finds."""
         self._queries, self._reader, self._settings = queries, reader, settings
         self._pool: DialoguePool | None = None
 
     async def run(
         self, wanted: SqlTransaction, client: Caller, commit: Commit, asker: str = ""
     ) -> bytes:
-        """Return the JSON of the answer: `seq`, `id` and `results`.
+        """Return the JSON of the answer: `seq`, `id` and `results`; `commit` executes what is
+        written.
 
-        Args:
-            wanted: what is executed.
-            client: who sends it.
-            commit: executes what it writes.
-            asker: how the client is counted; its processes work for nobody else.
+        The client is counted by the name `asker`, and its processes work for nobody else.
 
         Raises:
             ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
@@ -220,7 +211,6 @@ def _body(seq: int, txn_id: str | None, outcome: dict[str, Any]) -> bytes:
 
 
 def _refused(outcome: dict[str, Any]) -> ProblemError:
-    """The problem of statements that cannot be executed."""
     told = dict(outcome)
     kind = told.pop("kind")
     if kind == "large":

@@ -19,8 +19,6 @@ from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, Str
 from streamydb.kafka.errors import LogFaultError
 from streamydb.records.emission import partition_of, place_of
 
-__all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "fresh"]
-
 _OVERHEAD_BYTES: Final = 300
 _UNKNOWN: Final = -1
 
@@ -46,8 +44,6 @@ class EmittedPage(NamedTuple):
 
 
 class _News:
-    """Tells those who wait for a stream that something has come."""
-
     def __init__(self) -> None:
         self.came = asyncio.Event()
         self.readers = 0
@@ -59,7 +55,6 @@ class StreamFeed:
     def __init__(
         self, source: StreamSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
     ) -> None:
-        """Keep records of `bytes_max` bytes."""
         self._ending = Ending() if ending is None else ending
         self._source = source
         self._bytes_max = bytes_max
@@ -78,9 +73,7 @@ class StreamFeed:
 
     async def start(self) -> None:
         """Start the source, when the first reader comes, and again when it has ended.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, or there are no streams.
+        Raises KafkaUnavailableError: Kafka does not answer, or there are no streams.
         """
         async with self._starting:
             if not self._floors or self._source.failed():
@@ -171,7 +164,6 @@ class StreamFeed:
         return found, False
 
     async def _comes(self, key: bytes, wait_s: float) -> None:
-        """Wait for a record of a stream."""
         news = self._news.setdefault(key, _News())
         news.readers += 1
         try:
@@ -185,7 +177,6 @@ class StreamFeed:
                 del self._news[key]
 
     def _drop(self) -> None:
-        """Let the oldest record go."""
         row = self._order.popleft()
         kept = self._kept[row.key]
         kept.popleft()
@@ -206,7 +197,6 @@ def fresh(after: tuple[int, int], rows: Iterable[StreamRow]) -> Iterator[StreamR
 
 
 def _page(place: StreamPosition, rows: list[StreamRow], *, more: bool) -> EmittedPage:
-    """A page, and the place after it."""
     if rows:
         seq, index = place_of(rows[-1].value)
         place = StreamPosition(place.stream, seq, index, rows[-1].offset + 1)

@@ -21,8 +21,6 @@ from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
 from streamydb.records.emission import is_stream
 
-__all__ = ["get_stream", "stream_page"]
-
 _GIVER: Final = "this stream"
 
 
@@ -52,23 +50,15 @@ async def stream_page(
     wait_s: float,
     patience_s: float = math.inf,
 ) -> bytes:
-    """The answer to a reader of a stream.
+    """Return the answer to a reader of a stream.
 
-    Args:
-        services: the parts of the facade.
-        name: `module.stream`.
-        client: how the reader is counted.
-        cursor: of the page before; None: this is the first one.
-        after: `seq` or `seq.index` after which the first page begins; None: the beginning.
-        limit: most records.
-        wait_s: how long to wait for one, at most what the settings allow.
-        patience_s: how long each look at Kafka and the read model may take, if that is less than
-            the settings say.
+    ``client``: the name by which the reader is counted. ``after``: `seq` or `seq.index` after which
+    the first page begins. ``patience_s``: how long each look at Kafka and the read model may take,
+    if that is less than the settings say.
 
     Raises:
         ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded.
         KafkaUnavailableError: Kafka does not answer.
-
     """
     place, ts_ms = StreamPosition(name), 0
     if cursor is not None:
@@ -106,7 +96,6 @@ async def _must_exist(services: Services, name: str, wait_s: float) -> None:
 
 
 def _after(name: str, text: str) -> StreamPosition:
-    """The place after a transaction, or after one of its records."""
     seq, _, index = text.partition(".")
     place = StreamPosition(name, int(seq), int(index) if index else INTEGER_MAX)
     if max(place.seq, place.index) > INTEGER_MAX:
@@ -115,7 +104,6 @@ def _after(name: str, text: str) -> StreamPosition:
 
 
 def _time_of(services: Services, seq: int) -> int:
-    """The commit timestamp of a seq, if the read model still has it, else 0."""
     try:
         with services.model.snapshot(seq) as snapshot:
             return snapshot.ts_ms

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["ThreadsEndedError", "run_in"]
-
 _T = TypeVar("_T")
 
 
@@ -18,9 +16,7 @@ class ThreadsEndedError(RuntimeError):
 
 async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
     """Run a function that waits for Kafka in a thread.
-
-    Raises:
-        ThreadsEndedError: the executor is shut down.
+    Raises ThreadsEndedError: the executor is shut down.
     """
     try:
         work = asyncio.get_running_loop().run_in_executor(executor, function, *args)

@@ -23,11 +23,6 @@ from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
-__all__ = [
-    "Course", "decided", "execute", "executed", "get_transaction", "post_transaction",
-    "verdict_of",
-]  # fmt: skip
-
 _DATES_MAX: Final = 3
 """How many deadlines a transaction is given at most."""
 
@@ -79,9 +74,7 @@ async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
 
 async def verdict_of(request: Request, record: str | None) -> Result | Answer:
     """Ask for the verdict on the id in the path; if it is not known yet, return that answer.
-
-    Raises:
-        ProblemError: there is no such transaction, or the log cannot be read.
+    Raises ProblemError: there is no such transaction, or the log cannot be read.
     """
     txn_id = request.text
     if not txn_id:
@@ -96,17 +89,10 @@ async def verdict_of(request: Request, record: str | None) -> Result | Answer:
 async def execute(
     request: Request, txn_id: str, payload: bytes, wanted: Preference, course: Course = _PLAIN
 ) -> Answer:
-    """Execute a transaction and answer with its verdict.
+    """Execute a transaction, with a deadline if it has none, and answer with its verdict.
 
-    Args:
-        request: who sends it.
-        txn_id: its id.
-        payload: its bytes; it gets a deadline if it has none.
-        wanted: how long the client waits.
-        course: what is sent after a verdict, and how the last one is answered.
-
-    Raises:
-        ProblemError: whatever keeps it from being executed.
+    ``course``: says what is sent after a verdict, and how the last one is answered.
+    Raises ProblemError: whatever keeps it from being executed.
     """
     pending, result = await decided(request, txn_id, payload, wanted, course.following)
     if result is None:
@@ -124,9 +110,7 @@ async def decided(
     following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
-
-    Raises:
-        ProblemError: whatever keeps it from being executed.
+    Raises ProblemError: whatever keeps it from being executed.
     """
     services = request.services
     txn = parse(payload)
@@ -206,16 +190,10 @@ async def _dated(
 
 
 def _ask_later(pending: PendingWrite, wanted: Preference) -> Answer:
-    """The answer about a transaction that has no verdict yet."""
     return json_answer(pending.body(), 202, {**pending.headers(), **wanted.applied()})
 
 
 def _position_in(record: str | None) -> LogPosition | None:
-    """The place in the log that a query names.
-
-    Raises:
-        ProblemError: invalid-parameter, if there can be no such place.
-    """
     if record is None:
         return None
     partition, _, offset = record.partition(":")

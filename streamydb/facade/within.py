@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
 
-__all__ = ["within"]
-
 _T = TypeVar("_T")
 
 
@@ -21,7 +19,6 @@ class _Rest:
         self._waiting = waiting
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        """Hand on what the coroutine waits for, and to it what comes of that."""
         waiting = self._waiting
         go_on: Callable[[], Any]
         while True:
@@ -44,13 +41,8 @@ async def within(
 ) -> _T:
     """Await a coroutine; most are done at once, and a timer would cost more than they do.
 
-    Args:
-        seconds: how long it may take.
-        work: the coroutine.
-        timer: makes the timer of those that wait.
-
-    Raises:
-        TimeoutError: it took longer, and was cancelled.
+    ``timer``: makes the timer of those that wait.
+    Raises TimeoutError: it took longer, and was cancelled.
     """
     try:
         waiting = work.send(None)

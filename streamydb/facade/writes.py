@@ -40,8 +40,6 @@ from streamydb.records import (
 )
 from streamydb.records.result import NULL
 
-__all__ = ["PendingWrite", "TransactionWriter", "location", "verdict_body"]
-
 _RETRY_AFTER_S: Final = 1
 
 
@@ -88,9 +86,7 @@ def location(txn_id: str, position: LogPosition | None) -> str:
 
 def verdict_body(result: Result, client: Caller) -> bytes:
     """Return the JSON of a verdict; values met by failed updates only for who may read them.
-
-    Raises:
-        ProblemError: forbidden, if the client may not read a key in `reads`, or a range.
+    Raises ProblemError: forbidden, if the client may not read a key in `reads`, or a range.
     """
     for key in result.reads:
         client.must_read(key)
@@ -133,7 +129,6 @@ class TransactionWriter:
         traces: Traces = OFF,
         ending: Ending | None = None,
     ) -> None:
-        """Write to `log`."""
         self._ending = Ending() if ending is None else ending
         self._traces = traces
         self._model = model
@@ -156,9 +151,7 @@ class TransactionWriter:
 
     async def append(self, txn_id: str, payload: bytes, client: Caller = ANYBODY) -> PendingWrite:
         """Append a transaction that a client has sent.
-
-        Raises:
-            ProblemError: log-unavailable (nothing was appended), verdict-unknown.
+        Raises ProblemError: log-unavailable (nothing was appended), verdict-unknown.
         """
         try:
             with self._traces.span("append"):
@@ -178,9 +171,7 @@ class TransactionWriter:
 
     async def verdict(self, pending: PendingWrite, preference: Preference) -> Result | None:
         """Wait for the verdict of an appended transaction; None if the client shall ask later.
-
-        Raises:
-            ProblemError: verdict-unknown, if the client has not said how long it waits.
+        Raises ProblemError: verdict-unknown, if the client has not said how long it waits.
         """
         at_once = preference.respond_async and math.isinf(preference.wait_s)
         if at_once or pending.position is None:
@@ -202,16 +193,10 @@ class TransactionWriter:
     async def ask(
         self, txn_id: str, position: LogPosition | None, preference: Preference, asker: str = ""
     ) -> Result | PendingWrite:
-        """Find the verdict of a transaction that was sent before.
+        """Find the verdict of a transaction that was sent before, at a position or anywhere (None).
 
-        Args:
-            txn_id: its id.
-            position: where its record is; None: anywhere.
-            preference: how long to wait for it.
-            asker: how who asks is counted.
-
-        Raises:
-            ProblemError: transaction-unknown, too-many-requests, overloaded.
+        The client is counted by the name `asker`.
+        Raises ProblemError: transaction-unknown, too-many-requests, overloaded.
         """
         result = self._log.recent(txn_id, position)
         sent = self._pending.get(txn_id)
@@ -236,7 +221,6 @@ class TransactionWriter:
         return result
 
     async def _search(self, txn_id: str, position: LogPosition | None, asker: str) -> Result:
-        """Look for a verdict among all that are kept; raises as `ask`."""
         with self._searches.enter(asker):
             found = await self._log.search(txn_id, position)
         if isinstance(found, Missing):
@@ -283,7 +267,6 @@ class TransactionWriter:
         )
 
     def _has_sent(self, client: Caller, result: Result) -> bool:
-        """Return True if a client has sent the transaction of a verdict to this facade."""
         sent = None if result.id is None else self._pending.get(result.id)
         place = result.source.partition, result.source.offset
         return sent is not None and sent.client is client and sent.position == place
@@ -300,9 +283,7 @@ class TransactionWriter:
 
     async def _must_be_there(self, position: LogPosition) -> None:
         """Refuse a place behind the end of the log; without Kafka nothing is known.
-
-        Raises:
-            ProblemError: transaction-unknown.
+        Raises ProblemError: transaction-unknown.
         """
         try:
             ends = await self._ends.look()
@@ -312,18 +293,15 @@ class TransactionWriter:
             raise ProblemError("transaction-unknown", "The log has no record at this place.")
 
     def _is_ahead(self, position: LogPosition) -> bool:
-        """Return True if the read model has not come to a record yet."""
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
 
     def _remember(self, txn_id: str, sent: _Sent) -> None:
-        """Keep the first record with an id, of the latest ids."""
         self._pending.setdefault(txn_id, sent)
         if len(self._pending) > self._settings.pending_max:
             self._pending.popitem(last=False)
 
 
 def _missing(found: Missing) -> ProblemError:
-    """Return what a search without a find allows to say."""
     if found.complete:
         return ProblemError(
             "transaction-unknown",

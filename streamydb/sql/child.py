@@ -32,11 +32,7 @@ class WithoutPandas(MetaPathFinder):
     """
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Find nothing; pandas is not even looked for.
-
-        Raises:
-            ModuleNotFoundError: it is pandas.
-        """
+        """Find nothing; pandas is not even looked for. Raises ModuleNotFoundError: it is pandas."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
@@ -44,10 +40,7 @@ class WithoutPandas(MetaPathFinder):
 def hold(memory_bytes: int | None, cpu_s: int, *, for_good: bool = True) -> None:
     """Hold this process to so much more memory, to processor time in all, and to no new files.
 
-    Args:
-        memory_bytes: None: what was said before.
-        cpu_s: since the process began.
-        for_good: it cannot be given more later.
+    ``memory_bytes`` None: what was said before. ``for_good``: it cannot be given more later.
     """
     limits = {resource.RLIMIT_CPU: cpu_s, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     used = _DATA.search(_STATUS.read_bytes()) if _STATUS.exists() else None

@@ -17,8 +17,6 @@ import pyarrow.dataset as ds
 from streamydb.read_model.ports import Scannable, StoredEntry
 from streamydb.sql.keyspace import KeyRange, range_of
 
-__all__ = ["SCHEMA", "KeyValues"]
-
 SCHEMA: Final = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -32,15 +30,12 @@ _PAGE_ROWS: Final = 4_096
 
 
 class KeyValues(ds.Dataset):  # type: ignore[misc]
-    """The keys of a snapshot that begin with one of some prefixes."""
+    """The keys of a snapshot that begin with one of some prefixes, of which none covers another.
+
+    One thread at a time asks the snapshot, which stays its owner's to close.
+    """
 
     def __init__(self, snapshot: Scannable, prefixes: Sequence[str] = ("",)) -> None:
-        """Show ``snapshot``, which stays its owner's to close.
-
-        Args:
-            snapshot: asked by one thread at a time.
-            prefixes: in the order of their bytes; none covers another.
-        """
         self._snapshot = snapshot
         self._prefixes = tuple(prefixes)
         self._lock = threading.Lock()

@@ -17,8 +17,6 @@ import msgspec
 from streamydb.sql.frames import HEAD_BYTES, frame, size_of
 from streamydb.sql.pool import Spare, end
 
-__all__ = ["DialoguePool", "TooMuch"]
-
 _OUTCOME_BYTES_MAX: Final = 67_108_864
 """Bytes of a frame of a process: a transaction's writes and an answer are smaller."""
 
@@ -28,15 +26,9 @@ class TooMuch(Exception):  # noqa: N818 - it is no fault of ours
 
 
 class DialoguePool:
-    """Processes of one module.
-
-    Args:
-        module: begins with `READY`, then speaks frames.
-        kept_max: how many processes wait for the next job of their owners.
-    """
+    """Processes of one module, which begins with `READY` and then speaks frames."""
 
     def __init__(self, module: str, kept_max: int) -> None:
-        """Nothing is started yet."""
         self._spare = Spare(module)
         self._kept_max = kept_max
         self._kept: list[tuple[str, asyncio.AbstractEventLoop, Process]] = []
@@ -44,17 +36,11 @@ class DialoguePool:
     async def run(
         self, owner: str, job: Any, answer: Callable[[Any], Awaitable[Any]], timeout_s: float
     ) -> Any:
-        """Have a job done; return its outcome.
+        """Have a job of an owner done; return its outcome.
 
-        Args:
-            owner: whose job it is.
-            job: for the process.
-            answer: answers a question of the process: ``["read", …]`` and the like. The outcome is
-                ``["done", …]``, and is not asked.
-            timeout_s: after so many seconds the process is killed.
-
-        Raises:
-            TooMuch: it took too much.
+        ``answer`` answers a question of the process: ``["read", …]`` and the like. The outcome is
+        ``["done", …]``, and is not asked.
+        Raises TooMuch: it took too much.
         """
         process = self._of(owner) or await self._spare.take()
         try:
@@ -78,7 +64,6 @@ class DialoguePool:
         await self._spare.close()
 
     def _of(self, owner: str) -> Process | None:
-        """A process that has worked for this owner before."""
         here = asyncio.get_running_loop()
         for place, (whose, loop, process) in enumerate(self._kept):
             if whose == owner and loop is here and process.returncode is None:

@@ -6,8 +6,6 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-__all__ = ["HEAD_BYTES", "frame", "read_frame", "size_of"]
-
 HEAD_BYTES: Final = 4
 
 
@@ -23,11 +21,7 @@ def size_of(head: bytes) -> int:
 
 
 def read_frame(pipe: BinaryIO) -> Any:
-    """Wait for a frame.
-
-    Raises:
-        EOFError: the other side has gone.
-    """
+    """Wait for a frame. Raises EOFError: the other side has gone."""
     head = pipe.read(HEAD_BYTES)
     if len(head) < HEAD_BYTES:
         raise EOFError

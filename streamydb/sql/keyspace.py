@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-__all__ = ["KeyRange", "range_of", "within"]
-
 _PAST = "\0"
 """The smallest key after a key is the key with this behind it."""
 

@@ -24,8 +24,6 @@ from streamydb.sql.child import READY
 if TYPE_CHECKING:
     from streamydb.sql.worker import Job, QueryOutcome
 
-__all__ = ["QueryPool", "Spare", "end", "installed"]
-
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
 _OUTPUT_MARGIN_BYTES: Final = 65_536
 _START_S: Final = 60.0
@@ -40,7 +38,6 @@ class Spare:
     """A process of a module that is started and ready, and the next one."""
 
     def __init__(self, module: str) -> None:
-        """Nothing is started yet; the module writes `READY` when it can take work."""
         self._module = module
         self._spare: asyncio.Task[Process] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,7 +74,6 @@ class Spare:
 
 
 async def _dropped(spare: asyncio.Task[Process]) -> None:
-    """End a process that is ready, or is being made."""
     spare.cancel()  # one that is still starting ends itself
     await asyncio.wait([spare])
     if not spare.cancelled() and spare.exception() is None:
@@ -88,16 +84,10 @@ class QueryPool:
     """Processes for queries."""
 
     def __init__(self) -> None:
-        """Nothing is started yet."""
         self._spare = Spare("streamydb.sql.process")
 
     async def run(self, job: Job, timeout_s: float) -> QueryOutcome:
-        """Run a job.
-
-        Args:
-            job: the query.
-            timeout_s: after so many seconds it is killed: `costly`.
-        """
+        """Run a job; after so many seconds it is killed: `costly`."""
         from streamydb.sql.worker import QueryOutcome
 
         process = await self._spare.take()
@@ -150,9 +140,7 @@ def _environment(module: str) -> dict[str, str]:
 
 def _folder(module: str) -> str:
     """The folder in which this process has found the package of a module.
-
-    Raises:
-        OSError: it is not installed.
+    Raises OSError: it is not installed.
     """
     name = module.partition(".")[0]
     package = importlib.util.find_spec(name)
@@ -162,7 +150,6 @@ def _folder(module: str) -> str:
 
 
 async def _exchange(process: Process, job: bytes, bytes_max: int) -> bytes | None:
-    """Send a job and return the answer; None if it is larger than allowed."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process has no pipes")
     sending = asyncio.create_task(_send(process.stdin, job))

@@ -49,7 +49,6 @@ class TablesMissingError(StreamyError):
     """A package that SQL tables need is not installed."""
 
     def __init__(self, package: str) -> None:
-        """Name the package, and say how to install it."""
         super().__init__(f"SQL tables need the package {package}: {INSTALL}")
 
 
@@ -61,11 +60,7 @@ def missing() -> str | None:
 
 
 def require() -> None:
-    """Raise if SQL tables cannot be used.
-
-    Raises:
-        TablesMissingError: a package is not installed.
-    """
+    """Raise if SQL tables cannot be used. Raises TablesMissingError: a package is not installed."""
     if (package := missing()) is not None:
         raise TablesMissingError(package)
 
@@ -79,9 +74,7 @@ def connect(address: str, tables: str, token: str | None) -> Connection:
 
 def execute(connection: Connection, text: str) -> Iterator[Result]:
     """Execute the statements of a text one after the other; yield what each answers.
-
-    Raises:
-        StreamyError: the text is no SQL, or a statement fails; later ones are not executed.
+    Raises StreamyError: the text is no SQL, or a statement fails; later ones are not executed.
     """
     from streamydb_layers.tables.parsing import parse
 

@@ -23,8 +23,6 @@ from streamydb.sql.answers import AnswerTooLargeError, UnheldValueError, answer
 from streamydb.sql.child import READY, hold
 from streamydb.sql.engine import connect, lock, message_of, show
 
-__all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "main", "run"]
-
 Kind = Literal["done", "invalid", "costly", "large", "gone"]
 
 _MESSAGE_CHARACTERS_MAX: Final = 1_000
@@ -45,18 +43,12 @@ class Job(msgspec.Struct, kw_only=True):
     """A query and its bounds.
 
     Attributes:
-        sql: one SELECT.
-        params: values of its parameters.
         prefixes: the keys that it sees; in order, none covers another.
         folder: of the read model; None: `rows` are the data.
-        database: the read model's.
         at: the seq; None: the latest one, which is not before what the sender has seen.
         rows: the data at `at`, in the order of the keys.
-        memory_bytes: for DuckDB.
-        threads: for DuckDB.
+        memory_bytes, threads: for DuckDB.
         cpu_s: processor time.
-        rows_max: rows of the answer.
-        bytes_max: bytes of the answer.
     """
 
     sql: str
@@ -83,8 +75,6 @@ class QueryOutcome(msgspec.Struct):
 
 
 class _Rows:
-    """Rows that came with the job."""
-
     def __init__(self, job: Job) -> None:
         self.seq = job.at or 0
         self._rows = job.rows
@@ -203,7 +193,6 @@ def _without_end(sql: str) -> str:
 
 @contextmanager
 def _snapshot(job: Job) -> Iterator[tuple[Scannable, int]]:
-    """The data and its seq."""
     if job.folder is None:
         rows = _Rows(job)
         yield rows, rows.seq

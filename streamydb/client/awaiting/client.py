@@ -29,8 +29,6 @@ from streamydb.records.emission import Emitted
 from streamydb.records.ranges import Range
 from streamydb.records.table import Table
 
-__all__ = ["AsyncClient"]
-
 _T = TypeVar("_T")
 
 

@@ -27,8 +27,6 @@ from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.sse import EventParser
 
-__all__ = ["AsyncHttpStream", "AsyncHttpTransport"]
-
 
 class AsyncHttpTransport:
     """Performs requests over HTTP; see `AsyncTransport`."""
@@ -39,13 +37,6 @@ class AsyncHttpTransport:
         transport: httpx.AsyncBaseTransport | None = None,
         history: Generation | None = None,
     ) -> None:
-        """Connect when the first request is sent.
-
-        Args:
-            options: how to connect.
-            transport: stands in for the network.
-            history: the session's; by default one of its own.
-        """
         self._history = Generation() if history is None else history
         arguments = options.arguments(network=transport is None)
         self._client = httpx.AsyncClient(**arguments, transport=transport)
@@ -117,7 +108,6 @@ class AsyncHttpStream:
     """An event stream; see `AsyncStream`."""
 
     def __init__(self, answer: httpx.Response) -> None:
-        """Read the body of an answer."""
         self._answer = answer
         self._chunks: AsyncIterator[bytes] = answer.aiter_bytes()
         self._parser = EventParser()

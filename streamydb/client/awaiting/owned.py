@@ -10,21 +10,15 @@ from streamydb.client.errors import ConnectionLostError
 from streamydb.client.forks import AsyncOwned
 from streamydb.client.requests import Event, Open, Request
 
-__all__ = ["AsyncOwnedStream", "AsyncOwnedTransport"]
-
 _T = TypeVar("_T", bound=AsyncTransport)
 
 
 class AsyncOwnedTransport:
-    """A transport for each process that uses it; see `AsyncTransport`.
-
-    Args:
-        make: makes one, here at once.
-        leave: as for `Owned`.
+    """A transport for each process that uses it, made at once here; see `AsyncTransport` and
+    `Owned`.
     """
 
     def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
-        """Make this process's."""
         self._owned = AsyncOwned(make, leave)
         self._owned.make()
 
@@ -47,7 +41,6 @@ class AsyncOwnedStream:
     """A stream of the process that opened it; see `AsyncStream`."""
 
     def __init__(self, stream: AsyncStream) -> None:
-        """Own an open stream."""
         self._owned: AsyncOwned[AsyncStream] = AsyncOwned(_of_another)
         self._owned.put(stream)
 
@@ -63,9 +56,4 @@ class AsyncOwnedStream:
 
 
 def _of_another() -> NoReturn:
-    """Refuse to make a stream; the watch opens its own.
-
-    Raises:
-        ConnectionLostError: always.
-    """
     raise ConnectionLostError("The stream of changes was opened by another process.")

@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 from streamydb.client.requests import Event, Open, Request
 
-__all__ = ["AsyncStream", "AsyncTransport"]
-
 
 class AsyncStream(Protocol):
     """An open stream of changes."""

@@ -16,8 +16,6 @@ from streamydb.client.transactions import Builder, Committed
 if TYPE_CHECKING:
     from streamydb.client.awaiting.client import AsyncClient
 
-__all__ = ["AsyncAtomic", "AsyncView"]
-
 
 class AsyncAtomic(Builder):
     """A transaction that is put together call by call, then committed.
@@ -28,7 +26,6 @@ class AsyncAtomic(Builder):
     def __init__(
         self, client: AsyncClient, txn_id: str | Callable[[], str], deadline_ms: int | None = None
     ) -> None:
-        """Begin empty."""
         super().__init__(txn_id, deadline_ms)
         self._client = client
 
@@ -51,7 +48,6 @@ class AsyncView:
     """The view of a function under `run`: a snapshot, and the function's own writes over it."""
 
     def __init__(self, perform: Perform, attempt: Attempt) -> None:
-        """Show an attempt."""
         self._perform = perform
         self._attempt = attempt
 

@@ -13,8 +13,6 @@ from streamydb.client.stream_core import FollowedStream
 from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
 
-__all__ = ["AsyncRecords", "AsyncWatch"]
-
 
 class AsyncWatch:
     """The changes, as an iterator that connects again by itself; close it, or use `async with`.
@@ -25,7 +23,6 @@ class AsyncWatch:
     def __init__(
         self, perform: Perform, transport: AsyncTransport, watching: Watching, within: AsyncLifetime
     ) -> None:
-        """Nothing is opened yet."""
         self._others = perform
         self._transport = transport
         self._watching = watching
@@ -38,21 +35,17 @@ class AsyncWatch:
         return self._watching.seq
 
     async def __aenter__(self) -> Self:
-        """Begin now."""
         self._lifetime.check()
         await drive(self._watching.start(), self._perform)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Close."""
         await self.close()
 
     def __aiter__(self) -> Self:
-        """Return the watch itself."""
         return self
 
     async def __anext__(self) -> Change:
-        """Wait for the next change."""
         try:
             return await drive(self._watching.next(), self._perform)
         except ClosedError:
@@ -97,16 +90,13 @@ class AsyncRecords:
     """The records of a stream, as an iterator; a wait that is cut off does not end it."""
 
     def __init__(self, perform: Perform, following: FollowedStream) -> None:
-        """Nothing is asked for yet."""
         self._perform = perform
         self._following = following
 
     def __aiter__(self) -> Self:
-        """Return the iterator itself."""
         return self
 
     async def __anext__(self) -> Emitted:
-        """Return the next record."""
         record = await drive(self._following.next(), self._perform)
         if record is None:
             raise StopAsyncIteration

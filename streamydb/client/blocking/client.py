@@ -30,8 +30,6 @@ from streamydb.records.emission import Emitted
 from streamydb.records.ranges import Range
 from streamydb.records.table import Table
 
-__all__ = ["Client"]
-
 _T = TypeVar("_T")
 
 

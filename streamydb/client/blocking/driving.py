@@ -11,8 +11,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from streamydb.client.requests import Request
 
-__all__ = ["Perform", "drive"]
-
 _R = TypeVar("_R")
 _T = TypeVar("_T")
 Perform: TypeAlias = Callable[[Request[Any]], Any]

@@ -28,8 +28,6 @@ from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.sse import EventParser
 
-__all__ = ["HttpStream", "HttpTransport"]
-
 
 class HttpTransport:
     """Performs requests over HTTP; see `Transport`."""
@@ -40,13 +38,6 @@ class HttpTransport:
         transport: httpx.BaseTransport | None = None,
         history: Generation | None = None,
     ) -> None:
-        """Connect when the first request is sent.
-
-        Args:
-            options: how to connect.
-            transport: stands in for the network.
-            history: the session's; by default one of its own.
-        """
         self._history = Generation() if history is None else history
         arguments = options.arguments(network=transport is None)
         self._client = httpx.Client(**arguments, transport=transport)
@@ -118,7 +109,6 @@ class HttpStream:
     """An event stream; see `Stream`."""
 
     def __init__(self, answer: httpx.Response) -> None:
-        """Read the body of an answer."""
         self._answer = answer
         self._chunks: Iterator[bytes] = answer.iter_bytes()
         self._parser = EventParser()

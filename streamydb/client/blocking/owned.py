@@ -11,21 +11,15 @@ from streamydb.client.errors import ConnectionLostError
 from streamydb.client.forks import Owned
 from streamydb.client.requests import Event, Open, Request
 
-__all__ = ["OwnedStream", "OwnedTransport"]
-
 _T = TypeVar("_T", bound=Transport)
 
 
 class OwnedTransport:
-    """A transport for each process that uses it; see `Transport`.
-
-    Args:
-        make: makes one, here at once.
-        leave: as for `Owned`.
+    """A transport for each process that uses it, made at once here; see `Transport` and
+    `Owned`.
     """
 
     def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
-        """Make this process's."""
         self._owned = Owned(make, leave)
         self._owned.make()
 
@@ -48,7 +42,6 @@ class OwnedStream:
     """A stream of the process that opened it; see `Stream`."""
 
     def __init__(self, stream: Stream) -> None:
-        """Own an open stream."""
         self._owned: Owned[Stream] = Owned(_of_another)
         self._owned.put(stream)
 
@@ -64,9 +57,4 @@ class OwnedStream:
 
 
 def _of_another() -> NoReturn:
-    """Refuse to make a stream; the watch opens its own.
-
-    Raises:
-        ConnectionLostError: always.
-    """
     raise ConnectionLostError("The stream of changes was opened by another process.")

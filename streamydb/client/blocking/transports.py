@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from streamydb.client.requests import Event, Open, Request
 
-__all__ = ["Stream", "Transport"]
-
 
 class Stream(Protocol):
     """An open stream of changes."""

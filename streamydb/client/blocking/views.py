@@ -17,8 +17,6 @@ from streamydb.client.transactions import Builder, Committed
 if TYPE_CHECKING:
     from streamydb.client.blocking.client import Client
 
-__all__ = ["Atomic", "View"]
-
 
 class Atomic(Builder):
     """A transaction that is put together call by call, then committed.
@@ -29,7 +27,6 @@ class Atomic(Builder):
     def __init__(
         self, client: Client, txn_id: str | Callable[[], str], deadline_ms: int | None = None
     ) -> None:
-        """Begin empty."""
         super().__init__(txn_id, deadline_ms)
         self._client = client
 
@@ -52,7 +49,6 @@ class View:
     """The view of a function under `run`: a snapshot, and the function's own writes over it."""
 
     def __init__(self, perform: Perform, attempt: Attempt) -> None:
-        """Show an attempt."""
         self._perform = perform
         self._attempt = attempt
 

@@ -14,8 +14,6 @@ from streamydb.client.stream_core import FollowedStream
 from streamydb.client.watch_core import Watching
 from streamydb.records.emission import Emitted
 
-__all__ = ["Records", "Watch"]
-
 
 class Watch:
     """The changes, as an iterator that connects again by itself; close it, or use `with`.
@@ -26,7 +24,6 @@ class Watch:
     def __init__(
         self, perform: Perform, transport: Transport, watching: Watching, within: Lifetime
     ) -> None:
-        """Nothing is opened yet."""
         self._others = perform
         self._transport = transport
         self._watching = watching
@@ -39,21 +36,17 @@ class Watch:
         return self._watching.seq
 
     def __enter__(self) -> Self:
-        """Begin now."""
         self._lifetime.check()
         drive(self._watching.start(), self._perform)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close."""
         self.close()
 
     def __iter__(self) -> Self:
-        """Return the watch itself."""
         return self
 
     def __next__(self) -> Change:
-        """Wait for the next change."""
         try:
             return drive(self._watching.next(), self._perform)
         except ClosedError:
@@ -98,16 +91,13 @@ class Records:
     """The records of a stream, as an iterator; a wait that is cut off does not end it."""
 
     def __init__(self, perform: Perform, following: FollowedStream) -> None:
-        """Nothing is asked for yet."""
         self._perform = perform
         self._following = following
 
     def __iter__(self) -> Self:
-        """Return the iterator itself."""
         return self
 
     def __next__(self) -> Emitted:
-        """Return the next record."""
         record = drive(self._following.next(), self._perform)
         if record is None:
             raise StopIteration

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 
 from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
 
-__all__ = ["Contention", "GroupSizes", "group_sizes"]
-
 EXAMINED_PER_S_MAX: Final = 5_000
 KEYS_KEPT_PER_S: Final = 200
 
@@ -30,8 +28,6 @@ class GroupSizes(NamedTuple):
 
 
 class _Slot:
-    """One second: writes per key, groups per size, and of how many changes."""
-
     def __init__(self) -> None:
         self.keys: Counter[str] = Counter()
         self.sizes: Counter[int] = Counter()
@@ -46,7 +42,6 @@ class Contention:
     """The keys on which transactions conflict, in the latest seconds."""
 
     def __init__(self, window_s: int, examined_per_s_max: int = EXAMINED_PER_S_MAX) -> None:
-        """Look back `window_s` seconds, at `examined_per_s_max` changes of each."""
         self.window_s = window_s
         self._examined_per_s_max = examined_per_s_max
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
@@ -106,7 +101,6 @@ class Contention:
         }
 
     def _slot(self, second: int) -> _Slot:
-        """The slot of a second; the one before is closed."""
         slot = self._slots.get(second)
         if slot is None:
             if self._slots:

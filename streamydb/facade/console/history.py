@@ -14,8 +14,6 @@ from streamydb.facade.queries import HistoryQuery, point_of
 from streamydb.facade.reads import in_thread
 from streamydb.facade.request import Request
 
-__all__ = ["HistoryLine", "KeepsHistory", "get_history"]
-
 _CHUNK: Final = 16
 
 
@@ -89,7 +87,6 @@ def _versions(
 
 
 def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[HistoryLine]:
-    """Some versions up to seq `at`; none if that is not kept any more."""
     if at < model.oldest():
         return ()
     try:
@@ -102,7 +99,6 @@ def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[HistoryLi
 
 
 def _shown(version: HistoryLine) -> dict[str, Any]:
-    """A version in an answer; its value is a part of the JSON as it is."""
     ends = {} if version.expires_ms is None else {"expires_ms": version.expires_ms}
     return {
         "version": version.version,

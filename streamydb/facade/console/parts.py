@@ -7,17 +7,9 @@ from typing import NamedTuple
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.sampler import Sampler
 
-__all__ = ["Console"]
-
 
 class Console(NamedTuple):
-    """The console of one facade.
-
-    Attributes:
-        database: the name of the database.
-        sampler: the figures of the latest seconds.
-        watch: what the pipelines say of themselves and to each other.
-    """
+    """The console of one facade: figures of the latest seconds, and the pipelines."""
 
     database: str
     sampler: Sampler

@@ -21,8 +21,6 @@ from streamydb.records.gears import GearStatus
 if TYPE_CHECKING:
     from streamydb.facade.request import Request
 
-__all__ = ["PipelineWatch", "get_pipelines"]
-
 _KEPT_S: Final = 2.0
 """How long a look at Kafka counts."""
 _PATIENCE_S: Final = 2.0
@@ -46,8 +44,6 @@ class _Here(msgspec.Struct, kw_only=True):
 
 
 class _Report(msgspec.Struct, kw_only=True):
-    """The answer."""
-
     database: str
     here: list[_Here]
     heard: list[Seen] | None
@@ -63,7 +59,6 @@ class PipelineWatch:
     """
 
     def __init__(self, about: About) -> None:
-        """Know nothing yet."""
         self._about = about
         self._look: asyncio.Future[None] | None = None
         self._again_s = 0.0
@@ -81,7 +76,6 @@ class PipelineWatch:
         ))  # fmt: skip
 
     def _refresh(self) -> asyncio.Future[None]:
-        """Return the look that is under way, or the last one if that was just now."""
         now_s, look = time.monotonic(), self._look
         if look is None or (look.done() and now_s >= self._again_s):
             self._again_s = now_s + _KEPT_S
@@ -91,7 +85,6 @@ class PipelineWatch:
         return look
 
     def _ask(self, loop: asyncio.AbstractEventLoop, look: asyncio.Future[None]) -> None:
-        """Ask Kafka, and end the look; called in its thread."""
         try:
             if self._about.told is not None:
                 self._told = self._about.told()
@@ -102,7 +95,6 @@ class PipelineWatch:
                 loop.call_soon_threadsafe(look.set_result, None)
 
     def _here(self) -> list[_Here]:
-        """Read the status files."""
         try:
             return [_shown(name, said) for name, said in self._about.here().items()]
         except OSError:

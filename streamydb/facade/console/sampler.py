@@ -18,8 +18,6 @@ from streamydb.facade.ports import Resolved
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
 
-__all__ = ["WINDOW_S", "Figures", "Sampler"]
-
 WINDOW_S: Final = 300
 """Seconds of the figures that are kept."""
 
@@ -41,20 +39,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampler:
-    """The figures of the latest seconds.
-
-    Attributes:
-        services: the facade that is looked at.
-        began: the second since when there are figures.
-        traffic: its requests; noted always.
-        contention: what the change feed tells; noted while somebody looks.
-        figures: the state of database and pipeline; noted while somebody looks.
-    """
+    """The latest seconds; requests are always noted, the rest while somebody looks."""
 
     def __init__(
         self, services: Services, pipeline: Callable[[], PipelineStatus] | None = None
     ) -> None:
-        """Look at `services` and the pipeline."""
         self.services = services
         self.began = int(time.time())
         self.traffic = Traffic(WINDOW_S)
@@ -100,7 +89,6 @@ class Sampler:
         return taken
 
     async def _run(self) -> None:
-        """Take figures at the beginning of every second until nobody has asked for some time."""
         following = asyncio.create_task(self._follow())
         try:
             while time.monotonic() - self._asked < _IDLE_S:
@@ -111,7 +99,6 @@ class Sampler:
             await asyncio.wait([following])
 
     async def _follow(self) -> None:
-        """Take in the change feed; whatever fails is tried again."""
         feed = self.services.feed
         while True:
             try:
@@ -124,7 +111,6 @@ class Sampler:
                 await asyncio.sleep(1)
 
     def _status(self) -> PipelineStatus | None:
-        """Return the pipeline's status; None if it cannot be seen here."""
         if self._pipeline is None:
             return None
         try:
@@ -150,7 +136,6 @@ class Sampler:
             return {}
 
     def _rate(self, second: int, seq: int) -> float | None:
-        """Transactions per second since the figures before."""
         before = self.figures[-1] if self.figures else None
         if before is None or before.seq is None or not 0 < second - before.second <= _GAP_S:
             return None

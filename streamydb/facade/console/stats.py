@@ -15,8 +15,6 @@ from streamydb.facade.queries import StatsQuery
 from streamydb.facade.request import Request
 from streamydb.local.folder import PipelineStatus
 
-__all__ = ["get_stats", "stats_of"]
-
 _HOT_KEYS_SHOWN: Final = 15
 _FRESH_S: Final = 5
 

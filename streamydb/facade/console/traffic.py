@@ -10,8 +10,6 @@ import math
 from collections import Counter, OrderedDict
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["Kind", "Slot", "Traffic", "percentile"]
-
 Kind: TypeAlias = Literal["read", "write"]
 
 _GROWTH: Final = math.log(1.05)
@@ -20,16 +18,11 @@ _EXECUTED: Final = frozenset({409, 412})
 
 
 class Slot:
-    """The answers of one second.
-
-    Attributes:
-        requests: answers.
-        errors: those of them that were failures of ours (5xx).
-        latencies: bucket -> answers, of requests that were executed.
+    """The answers of one second; `errors` are failures of ours (5xx), `latencies` map bucket ->
+    answers.
     """
 
     def __init__(self) -> None:
-        """Nothing was answered."""
         self.requests = 0
         self.errors = 0
         self.latencies: dict[Kind, Counter[int]] = {"read": Counter(), "write": Counter()}
@@ -43,7 +36,6 @@ class Traffic:
     """The requests of the latest seconds."""
 
     def __init__(self, window_s: int) -> None:
-        """Keep `window_s` seconds."""
         self._window_s = window_s
         self._slots: OrderedDict[int, Slot] = OrderedDict()
 
@@ -75,5 +67,4 @@ def percentile(buckets: Counter[int], share: float) -> float | None:
 
 
 def _bucket(seconds: float) -> int:
-    """The number of a latency's bucket."""
     return int(math.log(max(seconds, _SECONDS_MIN) / _SECONDS_MIN) / _GROWTH)

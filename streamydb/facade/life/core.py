@@ -16,11 +16,6 @@ from streamydb.records import CONSTRAINTS_KEY, Check, Result, Transaction, decod
 from streamydb.records.expiry import is_over
 from streamydb.records.result import NULL
 
-__all__ = [
-    "Append", "CheckOutcome", "Life", "Met", "MetValue", "Order", "Plan", "Write", "explain",
-    "seen_by",
-]  # fmt: skip
-
 _EARLIER_THAN_CHECKS: Final = frozenset(
     {errors.VALUES_TOO_LARGE, errors.RANGE_TOO_LARGE, errors.INTERNAL}
 )
@@ -149,13 +144,10 @@ class Life(msgspec.Struct, kw_only=True):
 def explain(
     result: Result, evidence: Evidence, look: Look, may_read: Callable[[str], bool] | None = None
 ) -> Life:
-    """Put together what is known of the transaction that has a verdict.
+    """Put together what is known of the transaction that has a verdict (not that of a repetition).
 
-    Args:
-        result: the verdict; not that of a repetition.
-        evidence: what Kafka has.
-        look: the state right before it.
-        may_read: the group is that by keys of which this is true; None: by all.
+    ``look``: shows the state right before it. ``may_read``: tells which keys may show its group;
+    None: all.
     """
     unknown = dict(evidence.missing)
     record = decode(evidence.raw) if evidence.raw is not None else None
@@ -230,10 +222,6 @@ def _plan(
     seen: Mapping[str, MetValue] | None,
     may_read: Callable[[str], bool] | None,
 ) -> Plan | None:
-    """Return the plan, with its conflict group.
-
-    The group depends on whether there were constraints before the plan, which the state tells.
-    """
     plan = evidence.plan
     if plan is None:
         return None
@@ -357,7 +345,6 @@ def seen_by(life: Life, may_read: Callable[[str], bool]) -> Life:
 
 
 def _names_only(text: bytes, may_read: Callable[[str], bool]) -> bool:
-    """Return True if a transaction names something, and only what a client may read."""
     txn = decode(text)
     if not isinstance(txn, Transaction):
         return False

@@ -14,8 +14,6 @@ from streamydb.facade.transactions import verdict_of
 from streamydb.facade.writes import verdict_body
 from streamydb.records import Result
 
-__all__ = ["get_explanation"]
-
 
 async def get_explanation(request: Request, query: VerdictQuery) -> Answer:
     """Tell the life of a transaction: appends, order, plan, values met, checks, writes.

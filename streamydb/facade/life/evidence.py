@@ -7,8 +7,6 @@ import msgspec
 from streamydb.kafka.digests import ShardDigests
 from streamydb.records import Change, Result, Transaction
 
-__all__ = ["Evidence", "Member", "Passing", "ToldChange", "ToldPlan", "ToldResolved", "ToldResult"]
-
 
 class ToldResult(msgspec.Struct):
     """A record of the results with the transaction's id; ``written_ms``: by Kafka's clock."""

@@ -17,8 +17,6 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result
 from streamydb.records.expiry import ending
 
-__all__ = ["Explainer"]
-
 _NO_KAFKA: Final = dict.fromkeys(
     ("appends", "transaction", "plan", "writes", "resolved", "digests"),
     "there is no Kafka behind this facade",
@@ -29,7 +27,6 @@ class Explainer:
     """Finds the lives of transactions."""
 
     def __init__(self, model: ReadModel, settings: FacadeSettings, about: About) -> None:
-        """Search in what `about` knows of Kafka, and in `model`."""
         self._model = model
         self._about = about
         self._searches = Limiter(
@@ -40,15 +37,10 @@ class Explainer:
     async def life(
         self, result: Result, client: str, may_read: Callable[[str], bool] | None
     ) -> Life:
-        """Return the life of the transaction with a result.
+        """Return the life of the transaction with a result, its own and not that of a repetition.
 
-        Args:
-            result: its own, not the one of a repetition.
-            client: the name by which the asker is counted.
-            may_read: tells whether the asker may read a key; None: all keys.
-
-        Raises:
-            ProblemError: too-many-requests, overloaded.
+        ``client``: the name by which the asker is counted. ``may_read``: as for `explain`.
+        Raises ProblemError: too-many-requests, overloaded.
         """
         with self._searches.enter(client):
             return await in_thread(self._life, result, may_read, of=self._threads)

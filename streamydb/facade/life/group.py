@@ -21,8 +21,6 @@ from msgspec import UNSET
 from streamydb.facade.life.evidence import Member
 from streamydb.records import CONSTRAINTS_KEY, Transaction, keys
 
-__all__ = ["KEYS_SHOWN", "MEMBERS_SHOWN", "Group", "GroupMember", "group_of"]
-
 MEMBERS_SHOWN = 100
 KEYS_SHOWN = 100
 
@@ -66,14 +64,10 @@ def group_of(
     declared: bool = False,
     may_read: Callable[[str], bool] | None = None,
 ) -> Group:
-    """The group of the transaction at a seq.
+    """Return the group of the transaction at a seq in its plan, whose members are in order.
 
-    Args:
-        members: its whole plan, in order.
-        seq: the transaction.
-        declared: there were constraints before the plan. What writes after the first declaration
-            reads the constraints, too.
-        may_read: only keys of which this is true connect transactions; None: all.
+    ``declared``: there were constraints before the plan; what writes after the first declaration
+    reads them too. ``may_read``: only these keys connect transactions; None: all.
     """
     plan = _Plan(members, declared=declared, may_read=may_read)
     own = next(i for i, each in enumerate(members) if each.seq == seq)
@@ -105,11 +99,7 @@ class _Joined:
 
 
 class _Plan:
-    """A plan: which of the written keys its transactions touch, and which of these are joined.
-
-    Attributes:
-        joined: of the transactions, by their place; then of the written keys.
-    """
+    """The written keys that the transactions of a plan touch, and the sets of both."""
 
     def __init__(
         self, members: Sequence[Member], *, declared: bool, may_read: Callable[[str], bool] | None
@@ -140,7 +130,6 @@ class _Plan:
         return GroupMember(member.seq, name, common[:KEYS_SHOWN], len(common) > KEYS_SHOWN)
 
     def _ranges(self, txn: Transaction | None) -> Iterator[_Span]:
-        """Yield the written keys in a transaction's ranges."""
         for start, end in () if txn is None else txn.ranges:
             first, last = bisect_left(self._keys, start), bisect_left(self._keys, end)
             if first < last:
@@ -181,7 +170,6 @@ class _Reached:
             at = self._last_of(at)
 
     def _last_of(self, one: int) -> int:
-        """Return the last number that one is joined with."""
         last = self._last
         while last[one] != one:
             last[one] = one = last[last[one]]
@@ -202,7 +190,6 @@ def _named(
 
 
 def _points(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Span]:
-    """Yield those of some keys that are written."""
     for key in named:
         if key in numbers:
             yield numbers[key], numbers[key] + 1
@@ -220,7 +207,6 @@ def _merged(spans: list[_Span]) -> list[_Span]:
 
 
 def _common(ones: Sequence[_Span], others: Sequence[_Span]) -> Iterator[_Span]:
-    """Yield what is in both, in order."""
     i = j = 0
     while i < len(ones) and j < len(others):
         first, end = max(ones[i][0], others[j][0]), min(ones[i][1], others[j][1])

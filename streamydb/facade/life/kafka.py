@@ -42,8 +42,6 @@ from streamydb.records import (
 )
 from streamydb.records.expiry import is_removal
 
-__all__ = ["APPENDS_SHOWN_MAX", "PLAN_BYTES_SHOWN_MAX", "PLAN_SHOWN_MAX", "collect"]
-
 PLAN_SHOWN_MAX: Final = 20_000
 """Transactions of a plan that are looked at; a group of a larger plan is not told."""
 PLAN_BYTES_SHOWN_MAX: Final = 16_777_216
@@ -62,15 +60,9 @@ _LATE: Final = "it was not found within the time for looking"
 
 
 def collect(connection: Mapping[str, str], database: str, result: Result) -> Evidence:
-    """Find what the topics have of a transaction.
+    """Find what the topics have of a transaction with a verdict (not that of a repetition).
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        result: the transaction's verdict, not that of a repetition.
-
-    Returns:
-        What was found; a topic that cannot be read is named in its ``missing``.
+    A topic that cannot be read is named in ``missing``.
     """
     search = _Search(connection, database, result)
     looks = {
@@ -90,8 +82,6 @@ def collect(connection: Mapping[str, str], database: str, result: Result) -> Evi
 
 
 class _Search:
-    """One search."""
-
     def __init__(self, connection: Mapping[str, str], database: str, result: Result) -> None:
         self._consumer: Any = reader(connection, FOLLOWING, eof=True)
         self._names = TopicNames(database)
@@ -101,7 +91,6 @@ class _Search:
         self.found = Evidence(missing={}, results=[], changes=[], digests=[])
 
     def close(self) -> None:
-        """Let go of the connection."""
         self._consumer.close()
 
     def missing(self, part: str, why: str = _LATE) -> None:
