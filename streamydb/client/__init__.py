@@ -4,8 +4,8 @@
         client.put("greeting", "hello")
 
 In: calls. Out: requests to a facade over HTTP, or appends to Kafka and reads of a local read model.
-`requests` says what the core asks of a transport. `core`, `reads`, `attempts`, `watch_core` and
-`stream_core` are the core: generators without I/O. `awaiting` drives them and carries the requests
+`requests` says what the core asks of a transport. `core`, `reads`, `attempts`, `calls` and
+`watch_core` are the core: generators without I/O. `awaiting` drives them and carries the requests
 over HTTP; `blocking` is generated from it. `facade.direct` carries them to Kafka, and
 `streamydb.testing` has a database in memory behind either transport.
 
@@ -18,40 +18,12 @@ a session never reads a state older than what it has seen.
 
 from __future__ import annotations
 
-from streamydb.client.aborts import (
-    AbortedError,
-    BatchEarlyError,
-    BatchRepeatedError,
-    BoundViolatedError,
-    BudgetExceededError,
-    CheckFailedError,
-    ConflictError,
-    ConstraintRefusedError,
-    ConstraintViolatedError,
-    ExecutionFailedError,
-    FailedCheck,
-    FollowUpRefusedError,
-    NotAListError,
-    NotANumberError,
-    NotTheOwnerError,
-    NumberOverflowError,
-    PrivateKeyError,
-    ProcedureAbortedError,
-    ProcedureFailedError,
-    RangeTooLargeError,
-    ResultTooLargeError,
-    UndeclaredKeyError,
-    UnknownProcedureError,
-    UnknownStreamError,
-    ValuesTooLargeError,
-    ValueTooLargeError,
-)
 from streamydb.client.awaiting.client import AsyncClient
-from streamydb.client.awaiting.driving import drive as drive_async
+from streamydb.client.awaiting.transports import drive as drive_async
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.awaiting.watches import AsyncWatch
 from streamydb.client.blocking.client import Client
-from streamydb.client.blocking.driving import drive
+from streamydb.client.blocking.transports import drive
 from streamydb.client.blocking.views import Atomic, View
 from streamydb.client.blocking.watches import Watch
 from streamydb.client.connector import connect, connect_async
@@ -67,11 +39,23 @@ from streamydb.client.errors import (
     UnsafeScanError,
 )
 from streamydb.client.problems import (
+    AbortedError,
     AnswerTooLargeError,
+    BatchEarlyError,
+    BatchRepeatedError,
     BodyTimeoutError,
+    BoundViolatedError,
+    BudgetExceededError,
+    CheckFailedError,
+    ConflictError,
+    ConstraintRefusedError,
+    ConstraintViolatedError,
     CrossOriginError,
     DeadlinePassedError,
+    ExecutionFailedError,
     ExpectationFailedError,
+    FailedCheck,
+    FollowUpRefusedError,
     ForbiddenError,
     HeadersTooLargeError,
     IdReusedError,
@@ -86,26 +70,39 @@ from streamydb.client.problems import (
     MisdirectedError,
     NoSuchEndpointError,
     NoSuchStreamError,
+    NotAListError,
+    NotANumberError,
     NotReadyError,
+    NotTheOwnerError,
+    NumberOverflowError,
     OtherGenerationError,
     OverloadedError,
+    PrivateKeyError,
+    ProcedureAbortedError,
+    ProcedureFailedError,
     QueriesOffError,
     QueryCostlyError,
     QueryInvalidError,
+    RangeTooLargeError,
     ReadModelBehindError,
+    ResultTooLargeError,
     SlowReaderError,
     SnapshotGoneError,
     TooLargeError,
     TooManyRequestsError,
     TransactionUnknownError,
     UnauthorizedError,
+    UndeclaredKeyError,
+    UnknownProcedureError,
+    UnknownStreamError,
     UnsupportedMediaTypeError,
     UriTooLongError,
+    ValuesTooLargeError,
+    ValueTooLargeError,
     VerdictUnknownError,
 )
-from streamydb.client.requests import Change, Consistency, Entry
+from streamydb.client.requests import Change, Consistency, Entry, Snapshot
 from streamydb.client.session import Options, Session, new_id
-from streamydb.client.snapshots import Snapshot
 from streamydb.client.statements import SqlResult
 from streamydb.client.transactions import Builder, Committed, Prepared, RangeEntry, prepare
 from streamydb.records.emission import Emitted

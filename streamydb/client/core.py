@@ -24,7 +24,6 @@ from typing import Final, TypeGuard
 
 from msgspec import UNSET
 
-from streamydb.client.aborts import abort
 from streamydb.client.errors import (
     ClientError,
     ClosedError,
@@ -32,7 +31,7 @@ from streamydb.client.errors import (
     RequestError,
     UnexpectedAnswerError,
 )
-from streamydb.client.problems import TransactionUnknownError, problem, refusal
+from streamydb.client.problems import TransactionUnknownError, abort, problem, refusal
 from streamydb.client.reads import check_text, tried
 from streamydb.client.requests import Ask, Flow, Outcome, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session

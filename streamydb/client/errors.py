@@ -6,7 +6,7 @@
 - `OutcomeUnknownError`: a transaction may be in the log, and its verdict did not come in time
 - `UnsafeScanError`: a function under `run` wrote, and scanned a range without an end
 - `RequestError`: the facade said no (`problems`, one class for each problem type); among them
-  `AbortedError` (`aborts`, one class below it for each reason code, `CheckFailedError` for one)
+  `AbortedError` (one class below it for each reason code, `CheckFailedError` for one)
 """
 
 from __future__ import annotations

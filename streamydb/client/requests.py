@@ -7,7 +7,7 @@ affair, as with the authentication flows of httpx.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -295,3 +295,26 @@ def perform(request: Request[R]) -> Generator[Request[R], R, R]:
     """Yield one request and return its answer, with its type."""
     answer: R = yield request
     return answer
+
+
+class Snapshot(Mapping[str, Any]):
+    """The values of keys at one seq: a mapping, with None for keys that are absent.
+
+    ``entries``: the same with versions, by key.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.seq = reading.seq
+        self.entries = {
+            key: Entry(key, None, 0, 0) if stored is None else stored.entry()
+            for key, stored in reading.entries.items()
+        }
+
+    def __getitem__(self, key: str) -> Any:
+        return self.entries[key].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)

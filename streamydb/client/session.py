@@ -6,18 +6,82 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from streamydb.client.clocks import Correction
 from streamydb.client.errors import ClientError
 from streamydb.client.forks import Owned
-from streamydb.client.generation import Generation
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
+from streamydb.client.requests import MARGIN_S, Consistency, Flow, Freshness, Pause, perform
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
 from streamydb.procedures.modules import Modules
+
+_HEADER: Final = "Streamydb-Generation"
+_SUCCESS: Final = range(200, 300)
+_GONE: Final = 410
+_OTHER: Final = b"other-generation"
+
+
+class Generation:
+    """The generation that a client has heard of; threads may share it.
+
+    ``on_lost`` is called when the database turns out to be of another one.
+    """
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that say it, none while it is not known."""
+        return {} if self.text is None else {_HEADER: self.text}
+
+    def hear(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Take it from an answer; the first one counts until the database says that it is gone.
+
+        A facade of an earlier release tells none, and is told none. ``headers`` are found by lower
+        case.
+        """
+        if status in _SUCCESS:
+            if self.text is None:
+                self.text = headers.get(_HEADER.lower())
+        elif status == _GONE and _OTHER in body:
+            self.lose()
+
+    def lose(self) -> None:
+        """Forget it, and all that is of it."""
+        self.text = None
+        self.on_lost()
+
+
+class Correction:
+    """The difference between another clock and this machine's, as far as it is known. Thread-safe.
+
+    ``behind_ms``: how far this machine is behind the other clock; negative: ahead of it.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self.behind_ms = 0
+        self._wall_ms = wall_ms
+        self._lock: Owned[threading.Lock] = Owned(threading.Lock)
+
+    def now_ms(self) -> int:
+        """Return what the other clock says now."""
+        return self._wall_ms() + self.behind_ms
+
+    def learn(self, stamp_ms: int, sent_ms: int | None) -> None:
+        """Take a stamp of the other clock, which has just come.
+
+        ``sent_ms``: this machine's time before the stamp was made; None: nobody knows. Then the
+        stamp may be old, and only says that the other clock is not behind it.
+        """
+        with self._lock.get():
+            least = stamp_ms - self._wall_ms()
+            most = None if sent_ms is None else max(least, stamp_ms - sent_ms)
+            known = max(self.behind_ms, least)
+            self.behind_ms = known if most is None else min(known, most)
+
 
 _SHORTEST_S: Final = 0.1
 """Time that is left and not divided any more."""
@@ -207,3 +271,26 @@ class Retry:
         mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self._pauses, 30))
         self._pauses += 1
         return 2 * mean * self._session.random()
+
+
+class Reconnecting:
+    """Counts failures in a row, and pauses after each."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._retry: Retry | None = None
+
+    def succeeded(self) -> None:
+        """The next failure is the first again."""
+        self._retry = None
+
+    def failed(self, error: ClientError) -> Flow[None]:
+        """Pause before the next attempt.
+        Raises ClientError: `error`, if it is of no use to try again, or has been for too long.
+        """
+        self._retry = self._retry or Retry(self._session, self._session.options.reconnect_s)
+        if not error.retriable or not self._retry.left_s():
+            raise error
+        pause = self._retry.again(error)
+        if pause is not None:
+            yield from perform(pause)

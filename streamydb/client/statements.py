@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.errors import ClientError, OutcomeUnknownError
-from streamydb.client.problems import InvalidParameterError
+from streamydb.client.problems import CheckFailedError, ConflictError, InvalidParameterError
 from streamydb.client.reads import check_sql, tried
 from streamydb.client.requests import Flow, Freshness, SqlAnswer, SqlStatements, perform
 from streamydb.client.session import Retry, Session

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.client.aborts import (
+from streamydb.client.problems import (
     AbortedError,
     CheckFailedError,
     ConflictError,
     ConstraintViolatedError,
+    TooLargeError,
 )
-from streamydb.client.problems import TooLargeError
 from streamydb.constraints.core import Constraint, parse
 from streamydb.records import CONSTRAINTS_KEY, canonical
 from streamydb.records.names import RESERVED

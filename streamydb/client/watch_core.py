@@ -7,16 +7,18 @@ begins there, and what was received already is dropped by (seq, number, key): no
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.reads import current_seq
-from streamydb.client.reconnection import Reconnecting
+from streamydb.client.reads import check_bound, check_text, current_seq
 from streamydb.client.requests import (
     Change,
+    Emissions,
+    EmissionsPage,
     Event,
     Flow,
     Open,
@@ -25,7 +27,10 @@ from streamydb.client.requests import (
     Selection,
     perform,
 )
-from streamydb.client.session import Session, is_seq
+from streamydb.client.session import Reconnecting, Session, is_seq
+from streamydb.records import canonical
+from streamydb.records.condition import condition, condition_form
+from streamydb.records.emission import Emitted
 
 
 class _Source(msgspec.Struct):
@@ -158,3 +163,91 @@ class Watching:
     def _skip_progress(self) -> None:
         while self._ready and isinstance(self._ready[0], Progress):
             self.seq = self._ready.popleft().seq
+
+
+Condition = Mapping[str, Any]
+
+
+def selection(
+    prefix: str, start: str | None, end: str | None,
+    where: Condition | None, where_before: Condition | None,
+) -> Selection:  # fmt: skip
+    """Return the changes of a range of keys whose values fulfil conditions.
+    Raises InvalidParameterError: a bound is longer than any key, or a condition is none.
+    """
+    for bound in (prefix, start or "", end or ""):
+        check_bound(bound)
+    after = _condition("where", where, versioned=True)
+    return Selection(
+        prefix, start, end, after, _condition("where_before", where_before, versioned=False)
+    )
+
+
+def _condition(name: str, given: Condition | None, *, versioned: bool) -> str | None:
+    if given is None:
+        return None
+    if condition(given, versioned=versioned) is None:
+        raise InvalidParameterError(condition_form(name, versioned=versioned))
+    return canonical(dict(given)).decode()
+
+
+After = int | tuple[int, int] | None
+"""A seq, or (seq, index)."""
+
+# The longest wait that a facade grants unless it is set otherwise.
+_WAIT_S = 15.0
+
+
+class FollowedStream:
+    """A stream's records on their way, after a transaction or one of its records.
+
+    ``end``: stop when there are no more, instead of waiting for them.
+    """
+
+    def __init__(self, session: Session, stream: str, after: After, *, end: bool) -> None:
+        check_text("name", stream)
+        self._session = session
+        self._stream = stream
+        self._after = _text(after)
+        self._wait_s = 0.0 if end else _WAIT_S
+        self._cursor: str | None = None
+        self._ready: deque[Emitted] = deque()
+        self._more = True
+
+    def next(self) -> Flow[Emitted | None]:
+        """Return the next record, however long that takes; None at the end.
+        Raises NoSuchStreamError: there is no such stream; ClientError: no connection could be made
+        for long, or it must not be read.
+        """
+        trying = Reconnecting(self._session)
+        while not self._ready:
+            if not self._more and not self._wait_s:
+                return None
+            try:
+                page = yield from self._page()
+            except ClientError as error:
+                yield from trying.failed(error)
+            else:
+                trying.succeeded()
+                self._ready.extend(page.records)
+                self._cursor, self._more = page.cursor, page.more
+        record = self._ready.popleft()
+        self._session.saw(record.seq)
+        return record
+
+    def _page(self) -> Flow[EmissionsPage]:
+        after = self._after if self._cursor is None else None
+        timeout_s = self._session.options.timeout_s
+        page: EmissionsPage = yield from perform(
+            Emissions(self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s)
+        )
+        return page
+
+
+def _text(after: After) -> str | None:
+    if after is None:
+        return None
+    parts = after if isinstance(after, tuple) else (after,)
+    if not 1 <= len(parts) <= 2 or not all(map(is_seq, parts)):
+        raise InvalidParameterError("`after` is a seq, or (seq, index).")
+    return ".".join(map(str, parts))

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 import uvicorn
 
-from streamydb.facade.ending import Ending
+from streamydb.facade.waiting import Ending
 
 _AT_A_TURN: Final = 128
 """Connections taken in one turn. With a single one, accepted writes under overload had a p99 of

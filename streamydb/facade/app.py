@@ -13,9 +13,8 @@ from streamydb.facade.console import Console
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.sampler import Sampler
 from streamydb.facade.endpoints import ENDPOINTS
-from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import Gate
-from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
 from streamydb.facade.router import Router
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings

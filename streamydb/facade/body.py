@@ -20,13 +20,11 @@ from streamydb.errors import (
 )
 from streamydb.facade.asgi import Receive
 from streamydb.facade.bounds import Reservation
-from streamydb.facade.content import check_content
-from streamydb.facade.ending import BODY_LEFT_S
-from streamydb.facade.headers import declared_bytes
+from streamydb.facade.headers import check_content, declared_bytes
+from streamydb.facade.payloads import place_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.refusals import place_of
 from streamydb.facade.request import Request
-from streamydb.facade.within import within
+from streamydb.facade.waiting import BODY_LEFT_S, within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
 from streamydb.records.depth import deeper_than

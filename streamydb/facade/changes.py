@@ -15,11 +15,10 @@ import msgspec
 
 from streamydb.facade.answer import EventStream
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.feed import Feed, seen_by
-from streamydb.facade.feed_filter import Wanted, wanted_of
-from streamydb.facade.feed_ports import ChangeEvent
+from streamydb.facade.feed import Feed, Wanted, seen_by, wanted_of
 from streamydb.facade.generations import marked, require_generation
 from streamydb.facade.headers import last_event_id
+from streamydb.facade.ports import ChangeEvent
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.facade.queries import ChangesQuery
 from streamydb.facade.request import Request

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from streamydb.client.clocks import Correction
+from streamydb.client.session import Correction
 from streamydb.records.times import duration, moment
 
 AHEAD_MS_MAX: Final = 60_000

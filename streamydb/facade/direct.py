@@ -14,11 +14,15 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, unquote
 from weakref import WeakSet
 
+from pydantic import ValidationError
+
+from streamydb.client.connector import split
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
-from streamydb.client.generation import Generation
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import (
@@ -43,16 +47,24 @@ from streamydb.client.requests import (
     SqlStatements,
     Stored,
 )
+from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
-from streamydb.errors import StreamyError
+from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
-from streamydb.facade.feed_filter import Wanted, wanted_of
-from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
+from streamydb.facade.feed import Wanted, wanted_of
 from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
-from streamydb.facade.looks import retrieve
+from streamydb.facade.kafka import KafkaLog
+from streamydb.facade.kafka_changes import KafkaChanges
 from streamydb.facade.payloads import parse, timely
-from streamydb.facade.ports import LogPosition, ReadModel, Snapshot, TransactionLog
+from streamydb.facade.ports import (
+    ChangeBatch,
+    ChangeSource,
+    LogPosition,
+    ReadModel,
+    Snapshot,
+    TransactionLog,
+)
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import ReadPoint, in_thread
 from streamydb.facade.services import make_services
@@ -61,12 +73,15 @@ from streamydb.facade.sql_queries import SqlQuery as Asked
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
 from streamydb.facade.transactions import executed
+from streamydb.facade.waiting import retrieve
 from streamydb.facade.writes import PendingWrite
 from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.read_model import ReadModel as StoredModel
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 from streamydb.records.generation import said, said_as
 from streamydb.records.table import Table
+from streamydb.settings import Settings
 
 _RETRY_AFTER_S: Final = 0.1
 _GIVING_UP_S: Final = 0.5
@@ -353,3 +368,38 @@ def _problem(error: ProblemError) -> RequestError:
     kind = error.problem
     retry_after_s = _RETRY_AFTER_S if "Retry-After" in error.headers else 0.0
     return problem(kind.slug, kind.status, error.detail, retry_after_s, error.members)
+
+
+_KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"
+
+
+def transport(
+    url: str, token: str | None, timeout_s: float, history: Generation | None = None
+) -> DirectTransport:
+    """The transport of kafka://host:port/database?read_model=/folder.
+    Raises ConfigurationError: it is no such URL; or there is no read model in the folder.
+    """
+    if token is not None:
+        raise ConfigurationError("a token is for facades; Kafka has settings of its own")
+    brokers, database, folder = kafka_parts(url)
+    try:
+        settings = Settings(database=database, bootstrap=brokers)
+        facade = FacadeSettings(verdict_timeout_s=max(timeout_s, 30))
+    except ValidationError as error:
+        raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
+    model = StoredModel.open(folder, database)
+    log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
+    return DirectTransport(model, log, changes, facade, on_close=model.close, history=history)
+
+
+def kafka_parts(url: str) -> tuple[str, str, Path]:
+    """The brokers, the database and the folder that a URL names.
+    Raises ConfigurationError: it names too little, or too much.
+    """
+    parts = split(url)
+    query = parse_qs(parts.query)
+    folders = query.pop("read_model", [])
+    database = unquote(parts.path.removeprefix("/"))
+    if not parts.netloc or not database or len(folders) != 1 or query or parts.fragment:
+        raise ConfigurationError(f"the URL of a database on Kafka is {_KAFKA_FORM}")
+    return parts.netloc, database, Path(folders[0])

@@ -17,8 +17,6 @@ from streamydb.facade.console.history import get_history
 from streamydb.facade.console.pipelines import get_pipelines
 from streamydb.facade.console.static import get_file, get_page
 from streamydb.facade.console.stats import get_stats
-from streamydb.facade.constraints import get_constraints
-from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.endpoint import (
     OPEN,
     READS_CONSTRAINTS,
@@ -29,12 +27,17 @@ from streamydb.facade.endpoint import (
     Endpoint,
     Shown,
 )
-from streamydb.facade.kv_reads import get_value, list_values, read_values
-from streamydb.facade.kv_writes import delete_value, put_value
-from streamydb.facade.life.endpoint import get_explanation
+from streamydb.facade.headers import CONTENT_PROBLEMS
+from streamydb.facade.kv import (
+    delete_value,
+    get_constraints,
+    get_value,
+    list_values,
+    put_value,
+    read_values,
+)
 from streamydb.facade.openapi import document
-from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE
-from streamydb.facade.openapi_types import of
+from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE, of
 from streamydb.facade.operations import (
     get_limits,
     get_live,
@@ -57,7 +60,7 @@ from streamydb.facade.queries import (
 from streamydb.facade.request import Request
 from streamydb.facade.sql_endpoint import post_query, post_sql
 from streamydb.facade.streams import get_stream
-from streamydb.facade.transactions import get_transaction, post_transaction
+from streamydb.facade.transactions import get_explanation, get_transaction, post_transaction
 
 _CONDITIONS: Final = {
     "If-Match": 'Versions, as "41", "42", of which the key must have one; *: it must be there.',

@@ -15,24 +15,58 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from streamydb.errors import StreamyError
-from streamydb.facade.answer import encoded
-from streamydb.facade.asgi import Headers, Receive, Scope, Send
+from streamydb.facade.answer import Sender, encoded
+from streamydb.facade.asgi import Headers, Lifespan, Receive, Scope, Send, run_lifespan
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.codings import accepted_codings
 from streamydb.facade.console import Console
-from streamydb.facade.cross_origin import is_preflight, preflight, shared
 from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
-from streamydb.facade.lifespan import Lifespan, run_lifespan
-from streamydb.facade.paths import check_query
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.request import Peer, Request
-from streamydb.facade.request_target import METHODS, WHOLE, host_name
+from streamydb.facade.request_target import METHODS, WHOLE, check_query, host_name
 from streamydb.facade.router import Route, Router
-from streamydb.facade.sender import Sender
 from streamydb.facade.services import Services
 from streamydb.facade.traces import OpenTelemetry
 from streamydb.records.generation import FIRST, said_as
+
+_METHODS: Final = b"GET, HEAD, PUT, POST, DELETE"
+ALLOWED: Final = (
+    b"Authorization, Content-Type, Deadline-Ms, Idempotency-Key, If-Match, If-None-Match, "
+    b"Last-Event-ID, Prefer, Streamydb-Generation, traceparent"
+)
+"""Headers that pages of other sites may send: all that the facade understands."""
+EXPOSED: Final = (
+    b"Content-Location, ETag, Location, Preference-Applied, Retry-After, Streamydb-Expires, "
+    b"Streamydb-Generation, Streamydb-Snapshot, Streamydb-Time"
+)
+"""Headers of answers that they may read beside the plain ones."""
+_KEPT_S: Final = b"600"
+
+
+def is_preflight(method: str, headers: Headers) -> bool:
+    """Return True if a browser asks what a page may send."""
+    return method == "OPTIONS" and any(n == b"access-control-request-method" for n, _ in headers)
+
+
+def preflight(origin: str) -> Headers:
+    """Return the headers of the answer to a preflight of an allowed origin."""
+    return [
+        *shared(origin),
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-headers", ALLOWED),
+        (b"access-control-max-age", _KEPT_S),
+    ]
+
+
+def shared(origin: str) -> Headers:
+    """Return the headers by which a page of an allowed origin may read an answer."""
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", EXPOSED),
+        (b"vary", b"Origin"),
+    ]
+
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})

@@ -18,10 +18,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.facade.feed_ports import ChangeSource
-from streamydb.facade.looks import Looks
-from streamydb.facade.ports import ReadModel, Resolved, TransactionLog
+from streamydb.facade.ports import ChangeSource, ReadModel, Resolved, TransactionLog
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.waiting import Looks
 from streamydb.local.folder import PipelineStatus
 
 Kind: TypeAlias = Literal["reads", "strong", "writes", "changes"]

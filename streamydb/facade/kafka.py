@@ -10,14 +10,12 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 from streamydb.facade.clocks import Clocks, LogClock
-from streamydb.facade.commit_columns import hash_of
 from streamydb.facade.kafka_results import FollowedResults
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.looks import Looks
 from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing
-from streamydb.facade.result_batch import batch_of
+from streamydb.facade.result_batch import batch_of, hash_of
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.threads import run_in
+from streamydb.facade.waiting import Looks, run_in
 from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.ends import TopicEnds

@@ -12,12 +12,11 @@ from typing import Final
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
-from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.ports import FollowedModel
+from streamydb.facade.ports import ChangeBatch, FollowedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.threads import ThreadsEndedError, run_in
+from streamydb.facade.waiting import ThreadsEndedError, run_in
 from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.errors import KafkaException

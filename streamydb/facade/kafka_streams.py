@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Final
 
-from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
+from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.threads import run_in
+from streamydb.facade.waiting import run_in
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.columns import Record
 from streamydb.kafka.follower import TopicFollower

@@ -13,8 +13,7 @@ import msgspec
 from streamydb import __version__
 from streamydb.facade.conditions import FIELD
 from streamydb.facade.endpoint import Endpoint, Shown
-from streamydb.facade.openapi_schemas import named_schemas
-from streamydb.facade.openapi_types import of, plain
+from streamydb.facade.openapi_schemas import named_schemas, of, plain
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, type_of
 from streamydb.limits import ID_BYTES_MAX
 from streamydb.records.generation import GENERATION

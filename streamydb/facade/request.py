@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamydb.facade.answer import Sender
 from streamydb.facade.asgi import Headers, Receive, Scope
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.paths import key_of, text_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.sender import Sender
+from streamydb.facade.request_target import key_of, text_of
 
 if TYPE_CHECKING:
     from streamydb.facade.console import Console

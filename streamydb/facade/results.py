@@ -8,9 +8,15 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
-from streamydb.facade.commit_columns import CommitColumns, hash_of
 from streamydb.facade.ports import Decided, LogPosition
-from streamydb.facade.result_batch import Commits, ResultBatch, place_of, position_of
+from streamydb.facade.result_batch import (
+    CommitColumns,
+    Commits,
+    ResultBatch,
+    hash_of,
+    place_of,
+    position_of,
+)
 from streamydb.records import Result, decode_result
 
 REFUSED_COPIES = UNTIMELY | {ID_REUSED}

@@ -16,10 +16,10 @@ from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.endpoint import Endpoint
 from streamydb.facade.headers import header_of
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.paths import split_path
 from streamydb.facade.problems import ProblemError, told_of
 from streamydb.facade.queries import NoQuery, QueryForm
 from streamydb.facade.request import Request
+from streamydb.facade.request_target import split_path
 from streamydb.kafka.errors import KafkaUnavailableError
 
 _LOG: Final = logging.getLogger("streamydb.facade")

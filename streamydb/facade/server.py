@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
-from streamydb.facade.ending import SHUTDOWN_S, Ending
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
+from streamydb.facade.waiting import SHUTDOWN_S, Ending
 from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
 from streamydb.local.open_files import take_file_handles
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from streamydb.facade.about import About
     from streamydb.facade.asgi import App
-    from streamydb.facade.feed_ports import ChangeSource
     from streamydb.facade.metrics import FacadeMetrics
-    from streamydb.facade.ports import FollowedModel, ReadModel, TransactionLog
+    from streamydb.facade.ports import ChangeSource, FollowedModel, ReadModel, TransactionLog
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
 

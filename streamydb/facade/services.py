@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from streamydb.facade.about import About
 from streamydb.facade.auth import Tokens
 from streamydb.facade.bounds import Budget, Limiter
-from streamydb.facade.ending import Ending
 from streamydb.facade.feed import Feed
-from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.health import HealthMonitor
 from streamydb.facade.life.explainer import Explainer
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
@@ -22,6 +20,7 @@ from streamydb.facade.sql_statements import StatementRunner
 from streamydb.facade.stream_pages import StreamFeed
 from streamydb.facade.ticks import Ticker
 from streamydb.facade.traces import OFF, Traces
+from streamydb.facade.waiting import Ending
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
 

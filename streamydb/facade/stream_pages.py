@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ending import Ending
-from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
+from streamydb.facade.ports import PageBounds, StreamRow, StreamSource, StreamSpan
+from streamydb.facade.waiting import Ending
 from streamydb.kafka.errors import LogFaultError
 from streamydb.records.emission import partition_of, place_of
 

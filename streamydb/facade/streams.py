@@ -10,7 +10,7 @@ import msgspec
 from streamydb.errors import StreamyError
 from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.cursors import decode_cursor, encode_cursor, foreign_cursor
-from streamydb.facade.feed_ports import PageBounds
+from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import StreamQuery
 from streamydb.facade.reads import ReadPoint

@@ -18,15 +18,14 @@ from msgspec import UNSET
 from streamydb.errors import UNTIMELY
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ending import WORK_LEFT_S, Ending
 from streamydb.facade.headers import Preference
-from streamydb.facade.looks import Looks
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
 from streamydb.facade.ports import LogPosition, Missing, ReadModel, TransactionLog
 from streamydb.facade.problems import ProblemError, told_of
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
+from streamydb.facade.waiting import WORK_LEFT_S, Ending, Looks
 from streamydb.kafka.appends import AppendUnknownError
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.records import (

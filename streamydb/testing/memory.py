@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.feed import change_event
-from streamydb.facade.feed_ports import ChangeBatch
-from streamydb.facade.ports import Decided, LogPosition, Missing
+from streamydb.facade.ports import ChangeBatch, Decided, LogPosition, Missing
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex
 from streamydb.kafka.appends import AppendUnknownError

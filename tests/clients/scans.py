@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from streamydb.client.attempts import comes_to, range_checks
 from streamydb.client.errors import UnsafeScanError
 from streamydb.client.reads import RangeScan
 from streamydb.client.requests import Freshness, Stored
-from streamydb.client.scans import comes_to, range_checks
 from streamydb.client.session import Session
 
 __all__ = ["FILE", "made"]

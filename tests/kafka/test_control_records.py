@@ -13,11 +13,10 @@ import pytest
 
 from streamydb.backup.kafka import BackupLog as BackedUpLog
 from streamydb.facade import FacadeSettings
-from streamydb.facade.feed_ports import PageBounds, StreamSpan
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.ports import Missing
+from streamydb.facade.ports import Missing, PageBounds, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.kafka import TopicNames, create

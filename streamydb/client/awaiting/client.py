@@ -10,21 +10,25 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client import core, reads
 from streamydb.client.attempts import run
-from streamydb.client.awaiting.driving import drive
-from streamydb.client.awaiting.transports import AsyncTransport
+from streamydb.client.awaiting.transports import AsyncTransport, drive
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView
 from streamydb.client.awaiting.watches import AsyncRecords, AsyncWatch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import OutcomeUnknownError
 from streamydb.client.lifetimes import AsyncLifetime
-from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
-from streamydb.client.selections import selection
+from streamydb.client.requests import (
+    Consistency,
+    Entry,
+    Flow,
+    Pause,
+    Request,
+    ResumeAttempt,
+    Snapshot,
+)
 from streamydb.client.session import Session
-from streamydb.client.snapshots import Snapshot
 from streamydb.client.statements import SqlResult, Statement, execute_sql, prepared
-from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
-from streamydb.client.watch_core import Watching
+from streamydb.client.watch_core import After, FollowedStream, Watching, selection
 from streamydb.records.emission import Emitted
 from streamydb.records.ranges import Range
 from streamydb.records.table import Table

@@ -22,10 +22,16 @@ from streamydb.client.connections import (
     wire_of,
 )
 from streamydb.client.errors import ConnectionLostError
-from streamydb.client.generation import Generation
-from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
+from streamydb.client.http import (
+    EventParser,
+    HttpAnswer,
+    decode,
+    encode,
+    encode_open,
+    raise_for_status,
+)
 from streamydb.client.requests import Event, Open, Request
-from streamydb.client.sse import EventParser
+from streamydb.client.session import Generation
 
 
 class AsyncHttpTransport:

@@ -1,9 +1,15 @@
-"""The interfaces of a transport, which carries requests."""
+"""Transports, which carry requests, and the driver, which runs a flow with their answers.
+
+A flow is a generator that yields requests, of whatever kind, and is sent the answers.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
+from streamydb.client.errors import ConnectionLostError
+from streamydb.client.forks import AsyncOwned
 from streamydb.client.requests import Event, Open, Request
 
 
@@ -31,3 +37,77 @@ class AsyncTransport(Protocol):
 
     async def close(self) -> None:
         """End."""
+
+
+_R = TypeVar("_R")
+_T = TypeVar("_T")
+Perform: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
+
+
+async def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]) -> _T:
+    """Run a flow to its end."""
+    try:
+        request = next(flow)
+        while True:
+            try:
+                answer = await perform(request)
+            except Exception as error:  # noqa: BLE001 - the flow decides what it means
+                request = flow.throw(error)
+            else:
+                request = flow.send(answer)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    finally:
+        flow.close()
+
+
+_Transport = TypeVar("_Transport", bound=AsyncTransport)
+
+
+class AsyncOwnedTransport:
+    """A transport for each process that uses it, made at once here; see `AsyncTransport` and
+    `Owned`.
+    """
+
+    def __init__(
+        self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None
+    ) -> None:
+        self._owned = AsyncOwned(make, leave)
+        self._owned.make()
+
+    async def send(self, request: Request[Any]) -> Any:
+        """Perform a request."""
+        return await self._owned.get().send(request)
+
+    async def open(self, request: Open) -> AsyncOwnedStream:
+        """Open a stream of changes."""
+        return AsyncOwnedStream(await self._owned.get().open(request))
+
+    async def close(self) -> None:
+        """End this process's; what another one has goes on."""
+        transport = self._owned.made()
+        if transport is not None:
+            await transport.close()
+
+
+class AsyncOwnedStream:
+    """A stream of the process that opened it; see `AsyncStream`."""
+
+    def __init__(self, stream: AsyncStream) -> None:
+        self._owned: AsyncOwned[AsyncStream] = AsyncOwned(_of_another)
+        self._owned.put(stream)
+
+    async def receive(self) -> list[Event]:
+        """Wait for events."""
+        return await self._owned.get().receive()
+
+    async def close(self) -> None:
+        """End it, unless it is another process's."""
+        stream = self._owned.made()
+        if stream is not None:
+            await stream.close()
+
+
+def _of_another() -> NoReturn:
+    raise ConnectionLostError("The stream of changes was opened by another process.")

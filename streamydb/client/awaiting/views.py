@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.attempts import Attempt
-from streamydb.client.awaiting.driving import Perform, drive
+from streamydb.client.awaiting.transports import Perform, drive
 from streamydb.client.reads import listed
 from streamydb.client.requests import Entry
 from streamydb.client.transactions import Builder, Committed

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from streamydb.client.awaiting.driving import Perform, drive
-from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
+from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport, Perform, drive
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import AsyncLifetime
 from streamydb.client.requests import Change, Open, Pause, Receive, Request
-from streamydb.client.stream_core import FollowedStream
-from streamydb.client.watch_core import Watching
+from streamydb.client.watch_core import FollowedStream, Watching
 from streamydb.records.emission import Emitted
 
 

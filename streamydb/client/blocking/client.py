@@ -11,21 +11,25 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client import core, reads
 from streamydb.client.attempts import run
-from streamydb.client.blocking.driving import drive
-from streamydb.client.blocking.transports import Transport
+from streamydb.client.blocking.transports import Transport, drive
 from streamydb.client.blocking.views import Atomic, View
 from streamydb.client.blocking.watches import Records, Watch
 from streamydb.client.calls import Procedure, Wanted, call
 from streamydb.client.errors import OutcomeUnknownError
 from streamydb.client.lifetimes import Lifetime
-from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
-from streamydb.client.selections import selection
+from streamydb.client.requests import (
+    Consistency,
+    Entry,
+    Flow,
+    Pause,
+    Request,
+    ResumeAttempt,
+    Snapshot,
+)
 from streamydb.client.session import Session
-from streamydb.client.snapshots import Snapshot
 from streamydb.client.statements import SqlResult, Statement, execute_sql, prepared
-from streamydb.client.stream_core import After, FollowedStream
 from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
-from streamydb.client.watch_core import Watching
+from streamydb.client.watch_core import After, FollowedStream, Watching, selection
 from streamydb.records.emission import Emitted
 from streamydb.records.ranges import Range
 from streamydb.records.table import Table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.attempts import Attempt
-from streamydb.client.blocking.driving import Perform, drive
+from streamydb.client.blocking.transports import Perform, drive
 from streamydb.client.reads import listed
 from streamydb.client.requests import Entry
 from streamydb.client.transactions import Builder, Committed

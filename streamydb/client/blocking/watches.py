@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from streamydb.client.blocking.driving import Perform, drive
-from streamydb.client.blocking.transports import Stream, Transport
+from streamydb.client.blocking.transports import Perform, Stream, Transport, drive
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import Lifetime
 from streamydb.client.requests import Change, Open, Pause, Receive, Request
-from streamydb.client.stream_core import FollowedStream
-from streamydb.client.watch_core import Watching
+from streamydb.client.watch_core import FollowedStream, Watching
 from streamydb.records.emission import Emitted
 
 

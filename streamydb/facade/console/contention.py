@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 
 EXAMINED_PER_S_MAX: Final = 5_000
 KEYS_KEPT_PER_S: Final = 200

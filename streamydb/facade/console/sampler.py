@@ -7,12 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from streamydb.errors import StreamyError
 from streamydb.facade.console.contention import Contention
+from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.ports import Resolved
 from streamydb.facade.services import Services
@@ -151,3 +152,11 @@ class Sampler:
         behind = coverage.behind(latest, ends)
         coverage.look()
         return sum(ends[number] - at for number, at in behind.items())
+
+
+class Console(NamedTuple):
+    """The console of one facade: figures of the latest seconds, and the pipelines."""
+
+    database: str
+    sampler: Sampler
+    watch: PipelineWatch

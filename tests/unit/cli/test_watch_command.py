@@ -9,7 +9,7 @@ import pytest
 
 from streamydb.cli.common import Failure
 from streamydb.cli.watch import Chosen, WatchTarget, _chosen
-from streamydb.facade.feed_filter import wanted_of
+from streamydb.facade.feed import wanted_of
 from tests.support.strange import STRANGE
 
 CHANGES = [

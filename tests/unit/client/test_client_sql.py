@@ -18,8 +18,8 @@ from streamydb.client import (
     QueryInvalidError,
     SqlResult,
 )
-from streamydb.client.aborts import CheckFailedError
 from streamydb.client.errors import ConnectionLostError
+from streamydb.client.problems import CheckFailedError
 from streamydb.client.requests import Freshness, Pause, Request, SqlAnswer, SqlStatements
 from streamydb.client.session import Session
 from streamydb.client.statements import execute_sql, prepared

@@ -15,12 +15,12 @@ import pytest
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.console.traffic import Traffic
-from streamydb.facade.ending import Ending
 from streamydb.facade.endpoints import ENDPOINTS
 from streamydb.facade.gate import _cut_off
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.router import Router
 from streamydb.facade.server import listen, make_server
+from streamydb.facade.waiting import Ending
 from streamydb.procedures.modules import compile_module
 from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import InProcess, scenario, until

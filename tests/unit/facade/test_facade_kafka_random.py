@@ -16,8 +16,7 @@ from confluent_kafka import KafkaError
 
 from streamydb.facade import FacadeSettings, kafka_changes, kafka_search
 from streamydb.facade.changes import events
-from streamydb.facade.feed import Feed
-from streamydb.facade.feed_filter import wanted_of
+from streamydb.facade.feed import Feed, wanted_of
 from streamydb.facade.kafka_changes import ChangeReader, KafkaChanges
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.ports import LogPosition, Missing

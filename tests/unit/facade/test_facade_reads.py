@@ -13,10 +13,10 @@ from streamydb.client.requests import MARGIN_S, Emissions, Freshness, Read, Scan
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.cursors import encode_cursor
 from streamydb.facade.direct import DirectTransport
-from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
-from streamydb.facade.looks import Looks
+from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.reads import ReadWaiter, in_thread
 from streamydb.facade.stream_pages import StreamPosition
+from streamydb.facade.waiting import Looks
 from streamydb.read_model.ports import JsonPage
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.client.selections import selection
+from streamydb.client.watch_core import selection
 from streamydb.facade import create_app
-from streamydb.facade.feed_filter import Wanted, wanted_of
-from streamydb.facade.feed_ports import ChangeEvent
+from streamydb.facade.feed import Wanted, wanted_of
+from streamydb.facade.ports import ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Transaction, canonical, decode
 from streamydb.testing.in_process import InProcess, scenario

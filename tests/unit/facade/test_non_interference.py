@@ -26,7 +26,7 @@ from streamydb.facade.auth import Caller
 from streamydb.facade.console import stats as stats_module
 from streamydb.facade.console.contention import Contention
 from streamydb.facade.console.stats import _contention
-from streamydb.facade.kv_reads import _ReadBody
+from streamydb.facade.kv import _ReadBody
 from streamydb.facade.sql_endpoint import _Body, _Statement, _Statements
 from streamydb.records.transaction_schema import transaction
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
