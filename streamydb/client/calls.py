@@ -154,7 +154,7 @@ _GUESSED_ROUNDS_MAX = 10_000
 
 
 @dataclass(slots=True)
-class Wanted:
+class ProcedureCall:
     """A call as a client asks for it; see `Client.call`.
 
     ``keys`` None: find out. ``calls_max`` None: as the options have it. ``txn_id``: it is tried
@@ -191,7 +191,7 @@ class _Found:
     pins: list[dict[str, Any]] = field(default_factory=list)
 
 
-def call(session: Session, wanted: Wanted) -> Flow[Committed]:
+def call(session: Session, wanted: ProcedureCall) -> Flow[Committed]:
     """Call a procedure.
 
     Raises:
@@ -225,7 +225,7 @@ def call(session: Session, wanted: Wanted) -> Flow[Committed]:
     raise _given_up(wanted.name, most, conflict)
 
 
-def _may_be_a_conflict(error: AbortedError, wanted: Wanted) -> bool:
+def _may_be_a_conflict(error: AbortedError, wanted: ProcedureCall) -> bool:
     pinned = wanted.pinned and isinstance(error, CheckFailedError)
     return pinned or error.code == errors.UNDECLARED_KEY
 
@@ -239,7 +239,7 @@ def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictEr
     )
 
 
-def _declared(wanted: Wanted) -> _Found | None:
+def _declared(wanted: ProcedureCall) -> _Found | None:
     if wanted.keys is not None:
         return _Found(listed(wanted.keys), listed(wanted.reads), _more_ranges(wanted))
     function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
@@ -255,14 +255,14 @@ def _declared(wanted: Wanted) -> _Found | None:
     return _as_told(told, wanted, _reserved(wanted.procedure))
 
 
-def _as_told(told: DeclaredKeys, wanted: Wanted, reserved: Iterable[str] = ()) -> _Found:
+def _as_told(told: DeclaredKeys, wanted: ProcedureCall, reserved: Iterable[str] = ()) -> _Found:
     """The keys as a key function tells them, and those that are given besides."""
     return _Found(
         [*told.keys, *reserved], [*told.reads, *wanted.reads], [*told.ranges, *_more_ranges(wanted)]
     )
 
 
-def _more_ranges(wanted: Wanted) -> list[Range]:
+def _more_ranges(wanted: ProcedureCall) -> list[Range]:
     return [range_of(each) for each in wanted.ranges]
 
 
@@ -276,7 +276,7 @@ def _reserved(function: Procedure) -> list[str]:
     return [] if graph is None else graph.reserved(module.name, function.__name__)
 
 
-def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
+def _sent(session: Session, wanted: ProcedureCall, found: _Found) -> Flow[Committed]:
     ranges = [msgspec.to_builtins(each) for each in dict.fromkeys(found.ranges)]
     parts = {"keys": found.keys, "reads": found.reads, "ranges": ranges}
     fields = {"procedure": wanted.name, "args": wanted.args}
@@ -294,7 +294,7 @@ def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
     return (yield from sent)
 
 
-def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:
+def _scouted(session: Session, wanted: ProcedureCall, freshness: Freshness) -> Flow[_Found]:
     """Run the procedure on a snapshot; read the keys it lacks and run it again,
     until it has all.
     """
@@ -331,7 +331,7 @@ def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Fo
 
 
 def _module(
-    session: Session, wanted: Wanted, freshness: Freshness
+    session: Session, wanted: ProcedureCall, freshness: Freshness
 ) -> Flow[tuple[Module, Freshness]]:
     owner = wanted.name.partition(".")[0]
     key = r.module_key(owner)

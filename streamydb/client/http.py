@@ -1,4 +1,7 @@
-"""Requests and answers of the facade's HTTP interface, as data."""
+"""Requests and answers of the facade's HTTP interface, as data.
+
+Server-sent events are read as far as the change feed uses them (WHATWG HTML, section 9.2.6).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from streamydb.client.requests import (
     MARGIN_S,
     Alive,
     Ask,
+    Column,
     Emissions,
     EmissionsPage,
     Event,
@@ -37,67 +41,8 @@ from streamydb.client.requests import (
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import RecordError
 from streamydb.records import Result, decode_result
-from streamydb.records.emission import Emitted
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
-
-_BUFFER_BYTES_MAX: Final = 16_777_216
-"""No event of a facade is nearly as long: two values, and what is around them."""
-
-
-class EventParser:
-    """Makes events of the bytes of a stream, however those are cut."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        """Take bytes; return the events that they complete.
-        Raises RequestError: the stream says why it ends; UnexpectedAnswerError: it is not a stream
-        of changes.
-        """
-        *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
-        if len(self._rest) > _BUFFER_BYTES_MAX:
-            raise UnexpectedAnswerError("An event of the stream has no end.", 200)
-        events: list[Event] = []
-        for block in blocks:
-            events += _events(block)
-        return events
-
-
-def _events(block: bytes) -> list[Event]:
-    """The events in the lines between two empty ones: a change and the progress with it."""
-    fields: dict[bytes, bytes] = {}
-    for line in block.split(b"\n"):
-        if line.startswith(b":"):
-            return [Alive()]
-        name, _, value = line.partition(b":")
-        fields[name] = value.removeprefix(b" ")
-    kind, data = fields.get(b"event"), fields.get(b"data", b"")
-    events: list[Event] = []
-    try:
-        if kind == b"change":
-            events.append(decode_event(data))
-        elif kind == b"error":
-            raise problem_of(data, 0)
-        if b"id" in fields:
-            events.append(Progress(int(fields[b"id"].partition(b"@")[0])))
-    except (*UNREADABLE, ValueError) as fault:
-        raise UnexpectedAnswerError("The stream is not one of changes.", 200) from fault
-    return events
-
-
-def problem_of(body: bytes, retry_after_s: float) -> Exception:
-    """Return the exception of a problem document (RFC 9457); a `DecodeError` if it is none."""
-    fields = msgspec.json.decode(body, type=dict[str, object])
-    slug = str(fields.get("type", "")).rpartition("/")[2]
-    status, detail = fields.get("status"), fields.get("detail", "")
-    known = {"type", "title", "status", "detail"}
-    members = {name: value for name, value in fields.items() if name not in known}
-    return problem(
-        slug, status if isinstance(status, int) else 0, str(detail), retry_after_s, members
-    )
-
 
 REQUEST_HEADER: Final = "Streamydb-Request"
 """The name of a request, which its answer repeats."""
@@ -150,40 +95,18 @@ class _Page(msgspec.Struct):
     cursor: str | None = None
 
 
-class _Column(msgspec.Struct):
-    name: str
-
-
 class _Table(msgspec.Struct):
     seq: int
-    columns: list[_Column]
+    columns: list[Column]
     rows: list[tuple[Any, ...]]
 
 
-class _TypedColumn(msgspec.Struct):
-    name: str
-    type: str
+emissions = msgspec.json.Decoder(EmissionsPage).decode
+"""Return the page in the answer of a stream."""
 
+sql_answer = msgspec.json.Decoder(SqlAnswer).decode
+"""Return what the answer to statements says."""
 
-class _StatementResult(msgspec.Struct):
-    columns: list[_TypedColumn]
-    rows: list[tuple[Any, ...]]
-    changed: int | None
-
-
-class _SqlAnswer(msgspec.Struct):
-    seq: int
-    results: list[_StatementResult]
-
-
-class _Emissions(msgspec.Struct):
-    records: list[Emitted]
-    cursor: str
-    more: bool
-
-
-_decode_emissions = msgspec.json.Decoder(_Emissions).decode
-_decode_sql = msgspec.json.Decoder(_SqlAnswer).decode
 _decode_table = msgspec.json.Decoder(_Table).decode
 _decode_reading = msgspec.json.Decoder(_Reading).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
@@ -256,37 +179,6 @@ def table(body: bytes) -> Table:
     found = _decode_table(body)
     names = tuple(column.name for column in found.columns)
     return Table(found.seq, names, tuple(found.rows))
-
-
-def sql_answer(body: bytes) -> SqlAnswer:
-    """Return what the answer to statements says.
-
-    Raises:
-        msgspec.DecodeError: it is none.
-    """
-    found = _decode_sql(body)
-    return SqlAnswer(
-        found.seq,
-        [
-            (
-                tuple(column.name for column in each.columns),
-                tuple(column.type for column in each.columns),
-                tuple(each.rows),
-                each.changed,
-            )
-            for each in found.results
-        ],
-    )
-
-
-def emissions(body: bytes) -> EmissionsPage:
-    """Return the page in the answer of a stream.
-
-    Raises:
-        msgspec.DecodeError: there is none.
-    """
-    found = _decode_emissions(body)
-    return EmissionsPage(found.records, found.cursor, found.more)
 
 
 def raise_for_status(answer: HttpAnswer) -> None:
@@ -384,3 +276,61 @@ def _retry_after(answer: HttpAnswer) -> float:
         return max(0.0, (until - now).total_seconds())
     except (ValueError, TypeError):
         return 0.0
+
+
+_BUFFER_BYTES_MAX: Final = 16_777_216
+"""No event of a facade is nearly as long: two values, and what is around them."""
+
+
+class EventParser:
+    """Makes events of the bytes of a stream, however those are cut."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Take bytes; return the events that they complete.
+        Raises RequestError: the stream says why it ends; UnexpectedAnswerError: it is not a stream
+        of changes.
+        """
+        *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
+        if len(self._rest) > _BUFFER_BYTES_MAX:
+            raise UnexpectedAnswerError("An event of the stream has no end.", 200)
+        events: list[Event] = []
+        for block in blocks:
+            events += _events(block)
+        return events
+
+
+def _events(block: bytes) -> list[Event]:
+    """The events in the lines between two empty ones: a change and the progress with it."""
+    fields: dict[bytes, bytes] = {}
+    for line in block.split(b"\n"):
+        if line.startswith(b":"):
+            return [Alive()]
+        name, _, value = line.partition(b":")
+        fields[name] = value.removeprefix(b" ")
+    kind, data = fields.get(b"event"), fields.get(b"data", b"")
+    events: list[Event] = []
+    try:
+        if kind == b"change":
+            events.append(decode_event(data))
+        elif kind == b"error":
+            raise problem_of(data, 0)
+        if b"id" in fields:
+            events.append(Progress(int(fields[b"id"].partition(b"@")[0])))
+    except (*UNREADABLE, ValueError) as fault:
+        raise UnexpectedAnswerError("The stream is not one of changes.", 200) from fault
+    return events
+
+
+def problem_of(body: bytes, retry_after_s: float) -> Exception:
+    """Return the exception of a problem document (RFC 9457); a `DecodeError` if it is none."""
+    fields = msgspec.json.decode(body, type=dict[str, object])
+    slug = str(fields.get("type", "")).rpartition("/")[2]
+    status, detail = fields.get("status"), fields.get("detail", "")
+    known = {"type", "title", "status", "detail"}
+    members = {name: value for name, value in fields.items() if name not in known}
+    return problem(
+        slug, status if isinstance(status, int) else 0, str(detail), retry_after_s, members
+    )

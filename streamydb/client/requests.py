@@ -146,11 +146,28 @@ class Query(Request[Table]):
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a result, with its type as DuckDB names it."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatementAnswer:
+    """The result of a statement; ``changed``: rows written, None if it writes none."""
+
+    columns: list[Column]
+    rows: list[tuple[Any, ...]]
+    changed: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SqlAnswer:
-    """The answer to `SqlStatements`: for each, names and types of columns, rows, rows changed."""
+    """The answer to `SqlStatements`: a result for each."""
 
     seq: int
-    results: list[tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[Any, ...], ...], int | None]]
+    results: list[StatementAnswer]
 
 
 @dataclass(frozen=True, slots=True)

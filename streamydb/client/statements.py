@@ -126,6 +126,9 @@ def _once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAn
 def _results(session: Session, answer: SqlAnswer) -> list[SqlResult]:
     session.saw(answer.seq)
     return [
-        SqlResult(answer.seq, names, rows, types, changed)
-        for names, types, rows, changed in answer.results
-    ]
+        SqlResult(
+            answer.seq, tuple(column.name for column in each.columns), tuple(each.rows),
+            tuple(column.type for column in each.columns), each.changed,
+        )
+        for each in answer.results
+    ]  # fmt: skip

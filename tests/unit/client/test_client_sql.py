@@ -20,7 +20,14 @@ from streamydb.client import (
 )
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.problems import CheckFailedError
-from streamydb.client.requests import Freshness, Pause, Request, SqlAnswer, SqlStatements
+from streamydb.client.requests import (
+    Freshness,
+    Pause,
+    Request,
+    SqlAnswer,
+    SqlStatements,
+    StatementAnswer,
+)
 from streamydb.client.session import Session
 from streamydb.client.statements import execute_sql, prepared
 from streamydb.facade import FacadeSettings
@@ -129,7 +136,7 @@ class Facade:
             return end.value
 
 
-DONE = SqlAnswer(7, [((), (), (), 1)])
+DONE = SqlAnswer(7, [StatementAnswer([], [], 1)])
 
 
 def conflict(seq: int) -> CheckFailedError:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartition
 
-from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_results, kafka_search
+from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import LogPosition, Missing
@@ -291,9 +291,9 @@ class Broken:
 
 def test_a_read_model_of_an_earlier_database_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its seqs would be taken for those of the present one."""
-    monkeypatch.setattr(kafka_results, "reader", lambda *_: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(kafka_results, "spans", lambda *_: {0: (0, 7)})
-    monkeypatch.setattr(kafka_results, "changes_begun", lambda *_: {"present": 2})
+    monkeypatch.setattr(kafka, "reader", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(kafka, "spans", lambda *_: {0: (0, 7)})
+    monkeypatch.setattr(kafka, "changes_begun", lambda *_: {"present": 2})
     for followed in ("present", "", "earlier"):
         progress = TopicProgress(followed)
         model: Any = SimpleNamespace(folder="here", progress=lambda known=progress: known)
