@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
+from streamydb.client import requests
 from streamydb.client.core import execute
 from streamydb.client.errors import ClosedError, UnsafeScanError
 from streamydb.client.problems import (
@@ -27,16 +28,7 @@ from streamydb.client.problems import (
     refusal,
 )
 from streamydb.client.reads import RangeScan, check_key, read, scan_page
-from streamydb.client.requests import (
-    Consistency,
-    Entry,
-    Flow,
-    Freshness,
-    Pause,
-    ResumeAttempt,
-    Stored,
-    perform,
-)
+from streamydb.client.requests import Flow, Freshness, perform
 from streamydb.client.session import Session
 from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
@@ -84,7 +76,9 @@ def comes_to(scan: RangeScan, keys: Iterable[str]) -> bool:
     return any(begin <= key > last and (end is None or key < end) for key in keys)
 
 
-def with_writes(scan: RangeScan, page: Sequence[Stored], last: Stored | None) -> list[Stored]:
+def with_writes(
+    scan: RangeScan, page: Sequence[requests.Stored], last: requests.Stored | None
+) -> list[requests.Stored]:
     """Return a page that was read of a scan, behind the entry ``last``, with the scan's own writes.
 
     What was written has the version that was read, 0 if there was none.
@@ -95,7 +89,7 @@ def with_writes(scan: RangeScan, page: Sequence[Stored], last: Stored | None) ->
         if key > after and (scan.whole or (page and key <= page[-1].key)):
             before = found.pop(key, None)
             if data is not None:
-                found[key] = Stored(key, data, 0 if before is None else before.version, 0)
+                found[key] = requests.Stored(key, data, 0 if before is None else before.version, 0)
     return [found[key] for key in sorted(found)]
 
 
@@ -116,13 +110,13 @@ class Attempt:
         self.lost = False
         self._session = session
         self._freshness = freshness
-        self._seen: dict[str, Stored | None] = {}
+        self._seen: dict[str, requests.Stored | None] = {}
         self._writes: dict[str, bytes | None] = {}
         self._ttls: dict[str, int] = {}
         self._scans: list[RangeScan] = []
         self._ended = False
 
-    def entries(self, keys: Sequence[str]) -> Flow[dict[str, Entry]]:
+    def entries(self, keys: Sequence[str]) -> Flow[dict[str, requests.Entry]]:
         """Return the entries of keys; those of own writes have the version that was read, or 0."""
         self._check_open()
         missing = [key for key in keys if key not in self._seen and key not in self._writes]
@@ -131,14 +125,13 @@ class Attempt:
         return {key: self._entry(key) for key in keys}
 
     def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> RangeScan:
-        """Begin a scan; read its pages with `page`."""
         self._check_open()
         begun = RangeScan(self._session, prefix, start, end, self._place(), limit)
         begun.own = {key: data for key, data in self._writes.items() if comes_to(begun, [key])}
         self._scans.append(begun)
         return begun
 
-    def page(self, wanted: RangeScan) -> Flow[list[Stored]]:
+    def page(self, wanted: RangeScan) -> Flow[list[requests.Stored]]:
         """Read the next page of a scan, with what the function had written when it began."""
         self._check_open()
         if self.seq is None:
@@ -208,7 +201,6 @@ class Attempt:
         return {"op": "put", "key": key, "value": decode_value(data), **ends}
 
     def end(self) -> None:
-        """Allow nothing more: the function has ended."""
         self._ended = True
 
     def _fetch(self, keys: list[str]) -> Flow[None]:
@@ -226,13 +218,13 @@ class Attempt:
     def _place(self) -> Freshness:
         return self._freshness if self.seq is None else Freshness(at=self.seq)
 
-    def _entry(self, key: str) -> Entry:
+    def _entry(self, key: str) -> requests.Entry:
         stored = self._seen.get(key)
         if key in self._writes:
             data = self._writes[key]
             value = None if data is None else decode_value(data)
-            return Entry(key, value, 0 if stored is None else stored.version, 0)
-        return Entry(key, None, 0, 0) if stored is None else stored.entry()
+            return requests.Entry(key, value, 0 if stored is None else stored.version, 0)
+        return requests.Entry(key, None, 0, 0) if stored is None else stored.entry()
 
     def _write(self, key: str, data: bytes | None) -> None:
         self._check_open()
@@ -245,7 +237,9 @@ class Attempt:
             raise ClosedError("The function under run() has ended: use its view only within it.")
 
 
-def run(session: Session, consistency: Consistency | None, conflicts_max: int | None) -> Flow[Any]:
+def run(
+    session: Session, consistency: requests.Consistency | None, conflicts_max: int | None
+) -> Flow[Any]:
     """Call the function, by `ResumeAttempt`, until it commits; return what it returned.
     Raises ConflictError: there were too many conflicts.
     """
@@ -270,12 +264,12 @@ def run(session: Session, consistency: Consistency | None, conflicts_max: int | 
         finally:
             attempt.end()
         if number < most:
-            yield from perform(Pause(retry.pause_s()))
+            yield from perform(requests.Pause(retry.pause_s()))
     raise _given_up(most, conflict)
 
 
 def _call(attempt: Attempt) -> Flow[Any]:
-    answer: Any = yield ResumeAttempt(attempt)
+    answer: Any = yield requests.ResumeAttempt(attempt)
     return answer
 
 

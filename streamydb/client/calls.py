@@ -75,12 +75,10 @@ class Scout:
     weighs: bool = True
 
     def may(self, key: str, *, write: bool) -> bool:
-        """Note a key."""
         self.touched[key] = self.touched.get(key, False) or write
         return True
 
     def look(self, key: str) -> tuple[bytes | None, int]:
-        """Return the value and the version of a key at the snapshot."""
         if key not in self.seen:
             if len(self.unknown) == _TOGETHER:
                 raise Unread
@@ -89,17 +87,14 @@ class Scout:
         return (None, 0) if stored is None else (stored.data, stored.version)
 
     def fetch(self, key: str, write: bool) -> bytes | None:  # noqa: FBT001 - as in `view.Host`
-        """Note a key; return its value at the snapshot."""
         self.may(key, write=write)
         return self.look(key)[0]
 
     def around(self, bounds: Bounds) -> Bounds:
-        """Note a range."""
         self.ranges[bounds] = None
         return bounds
 
     def entries(self, declared: Bounds) -> list[tuple[str, bytes]]:
-        """Return the keys of a range and their values at the snapshot."""
         if declared[0] >= declared[1]:
             return []
         if declared not in self.scans:
@@ -107,7 +102,6 @@ class Scout:
         return [(stored.key, stored.data) for stored in self.scans[declared]]
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
-        """Return the value of a key after an update."""
         return apply_update(update, before, 0)
 
 
@@ -135,7 +129,6 @@ def look(
 
 
 def pins(scout: Scout, seq: int) -> list[dict[str, Any]]:
-    """Return checks that keys and ranges are as they were seen."""
     seen = [(key, scout.seen[key]) for key in scout.touched if key in scout.seen]
     keys: list[dict[str, Any]] = [
         {"key": key, "version": 0 if found is None else found.version} for key, found in seen
@@ -175,7 +168,6 @@ class ProcedureCall:
 
     @property
     def name(self) -> str:
-        """The procedure's name on the wire."""
         if isinstance(self.procedure, str):
             return self.procedure
         return f"{_file_of(self.procedure).stem}.{self.procedure.__name__}"

@@ -300,7 +300,6 @@ def build(
 
 
 def fault(error: httpx.RequestError) -> ClientError:
-    """Return the error that a failure of the connection means for a request."""
     if not isinstance(error, _NOT_SENT):
         return lost(error)
     if isinstance(error, httpx.PoolTimeout):
@@ -350,5 +349,4 @@ def _insecure(fault: ssl.SSLError) -> str:
 
 
 def lost(error: Exception) -> ClientError:
-    """Return the error that a broken connection means for a request that was sent."""
     return ConnectionLostError(f"The connection broke ({type(error).__name__}: {error})")

@@ -39,11 +39,9 @@ class Owned(Generic[_T]):
         _KNOWN.add(self)
 
     def put(self, thing: _T) -> None:
-        """Take what this process has made."""
         self._thing = thing
 
     def get(self) -> _T:
-        """Return this process's."""
         if self._process != os.getpid():  # it was forked by what calls no hooks of Python
             self.inherited()
         thing = self._thing
@@ -57,7 +55,6 @@ class Owned(Generic[_T]):
             return cast("_T", self._thing)
 
     def made(self) -> _T | None:
-        """Return this process's if there is one."""
         if self._process != os.getpid():
             self.inherited()
         thing = self._thing
@@ -104,7 +101,6 @@ class AsyncOwned(Owned[_T]):
         return super().get()
 
     def inherited(self) -> None:
-        """Leave the parent's."""
         self._foreign = self._foreign or self._loop
         super().inherited()
 
@@ -122,18 +118,15 @@ class Kept(Generic[_T]):
         _CLOSED_BEFORE.append(ref(self, _CLOSED_BEFORE.remove))
 
     def take(self) -> _T:
-        """Return one for the caller alone."""
         try:
             return self._free.get().pop()
         except IndexError:
             return self._make()
 
     def give(self, thing: _T) -> None:
-        """Take one back."""
         self._free.get().append(thing)
 
     def close(self) -> None:
-        """Close those that are not lent."""
         free = self._free.get()
         while free:
             self._close_one(free.pop())

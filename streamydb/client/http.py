@@ -13,31 +13,9 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
+from streamydb.client import requests
 from streamydb.client.errors import ClientError, UnexpectedAnswerError
 from streamydb.client.problems import problem
-from streamydb.client.requests import (
-    MARGIN_S,
-    Alive,
-    Ask,
-    Column,
-    Emissions,
-    EmissionsPage,
-    Event,
-    Freshness,
-    Open,
-    Page,
-    Pending,
-    Progress,
-    Query,
-    Read,
-    Reading,
-    Request,
-    Scan,
-    Send,
-    SqlAnswer,
-    SqlStatements,
-    Stored,
-)
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import RecordError
 from streamydb.records import Result, decode_result
@@ -80,8 +58,10 @@ class _Entry(msgspec.Struct):
     ts_ms: int
     expires_ms: int | None = None
 
-    def stored(self) -> Stored:
-        return Stored(self.key, bytes(self.value), self.version, self.ts_ms, self.expires_ms)
+    def stored(self) -> requests.Stored:
+        return requests.Stored(
+            self.key, bytes(self.value), self.version, self.ts_ms, self.expires_ms
+        )
 
 
 class _Reading(msgspec.Struct):
@@ -97,14 +77,14 @@ class _Page(msgspec.Struct):
 
 class _Table(msgspec.Struct):
     seq: int
-    columns: list[Column]
+    columns: list[requests.Column]
     rows: list[tuple[Any, ...]]
 
 
-emissions = msgspec.json.Decoder(EmissionsPage).decode
+emissions = msgspec.json.Decoder(requests.EmissionsPage).decode
 """Return the page in the answer of a stream."""
 
-sql_answer = msgspec.json.Decoder(SqlAnswer).decode
+sql_answer = msgspec.json.Decoder(requests.SqlAnswer).decode
 """Return what the answer to statements says."""
 
 _decode_table = msgspec.json.Decoder(_Table).decode
@@ -112,27 +92,26 @@ _decode_reading = msgspec.json.Decoder(_Reading).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-def encode(request: Request[Any]) -> HttpRequest:
-    """Return the HTTP request of a request of the core."""
-    if isinstance(request, Read):
+def encode(request: requests.Request[Any]) -> HttpRequest:
+    if isinstance(request, requests.Read):
         body = msgspec.json.encode({"keys": request.keys, **_freshness(request.freshness)})
         return _made("POST", "/v1/read", request.timeout_s, headers=_JSON, body=body)
-    if isinstance(request, Scan):
+    if isinstance(request, requests.Scan):
         return _made("GET", "/v1/kv", request.timeout_s, params=_range(request))
-    if isinstance(request, Query):
+    if isinstance(request, requests.Query):
         return _made("POST", "/v1/query", request.timeout_s, headers=_JSON, body=_query(request))
-    if isinstance(request, SqlStatements):
+    if isinstance(request, requests.SqlStatements):
         named = {} if request.id is None else {"Idempotency-Key": request.id}
         headers = {**_JSON, **named}
         return _made("POST", "/v1/sql", request.timeout_s, headers=headers, body=_sql(request))
-    if isinstance(request, Emissions):
+    if isinstance(request, requests.Emissions):
         path = "/v1/streams/" + quote(request.stream, safe="")
         return _made("GET", path, request.timeout_s, params=_emissions(request))
-    if isinstance(request, Send):
+    if isinstance(request, requests.Send):
         headers = {**_JSON, **_prefer(request.timeout_s)}
         path, body = "/v1/transactions", request.payload
         return _made("POST", path, request.timeout_s, headers=headers, body=body)
-    if isinstance(request, Ask):
+    if isinstance(request, requests.Ask):
         path = "/v1/transactions/" + quote(request.id, safe="").replace(".", "%2E")
         params = {} if request.position is None else {"record": request.position}
         headers = _prefer(request.timeout_s)
@@ -140,30 +119,29 @@ def encode(request: Request[Any]) -> HttpRequest:
     raise TypeError(f"{type(request).__name__} is not for a transport")
 
 
-def encode_open(request: Open) -> HttpRequest:
-    """Return the HTTP request of an event stream."""
+def encode_open(request: requests.Open) -> HttpRequest:
     given = {**asdict(request.wanted), "prefix": request.wanted.prefix or None}
     params = {name: text for name, text in given.items() if text is not None}
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(request.since)}
     return HttpRequest("GET", "/v1/changes", params, headers, b"", _SILENCE_S)
 
 
-def decode(request: Request[Any], answer: HttpAnswer) -> Any:
+def decode(request: requests.Request[Any], answer: HttpAnswer) -> Any:
     """Return what an answer says.
     Raises ClientError: the request was refused, or the answer makes no sense.
     """
     raise_for_status(answer)
     try:
-        if isinstance(request, Read):
+        if isinstance(request, requests.Read):
             return _reading(_decode_reading(answer.body))
-        if isinstance(request, Scan):
+        if isinstance(request, requests.Scan):
             page = _decode_page(answer.body)
-            return Page(page.seq, [entry.stored() for entry in page.entries], page.cursor)
-        if isinstance(request, Query):
+            return requests.Page(page.seq, [entry.stored() for entry in page.entries], page.cursor)
+        if isinstance(request, requests.Query):
             return table(answer.body)
-        if isinstance(request, SqlStatements):
+        if isinstance(request, requests.SqlStatements):
             return sql_answer(answer.body)
-        if isinstance(request, Emissions):
+        if isinstance(request, requests.Emissions):
             return emissions(answer.body)
         return _outcome(answer)
     except (*UNREADABLE, RecordError) as fault:
@@ -197,7 +175,9 @@ def _made(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> HttpRequest:
-    return HttpRequest(method, path, params or {}, headers or {}, body, timeout_s + MARGIN_S)
+    return HttpRequest(
+        method, path, params or {}, headers or {}, body, timeout_s + requests.MARGIN_S
+    )
 
 
 def _fault(answer: HttpAnswer) -> Exception:
@@ -215,28 +195,28 @@ def _fault(answer: HttpAnswer) -> Exception:
     return error
 
 
-def _reading(found: _Reading) -> Reading:
+def _reading(found: _Reading) -> requests.Reading:
     entries = found.entries.items()
-    return Reading(found.seq, {k: None if e is None else e.stored() for k, e in entries})
+    return requests.Reading(found.seq, {k: None if e is None else e.stored() for k, e in entries})
 
 
-def _outcome(answer: HttpAnswer) -> Result | Pending:
+def _outcome(answer: HttpAnswer) -> Result | requests.Pending:
     """A verdict, or the place where to ask for it."""
     if answer.status != 202:
         return decode_result(answer.body)
     place = urlsplit(answer.headers.get("location", ""))
     named = unquote(place.path.rpartition("/")[2])
-    return Pending(parse_qs(place.query).get("record", [None])[0], named or None)
+    return requests.Pending(parse_qs(place.query).get("record", [None])[0], named or None)
 
 
-def _freshness(wanted: Freshness) -> dict[str, Any]:
+def _freshness(wanted: requests.Freshness) -> dict[str, Any]:
     named = {
         "at": wanted.at, "consistency": wanted.consistency, "min_version": wanted.min_version,
     }  # fmt: skip
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _range(request: Scan) -> dict[str, str]:
+def _range(request: requests.Scan) -> dict[str, str]:
     """The parameters of a page; a cursor has those of the first one in it."""
     if request.cursor is not None:
         return {"limit": str(request.limit), "cursor": request.cursor}
@@ -245,17 +225,17 @@ def _range(request: Scan) -> dict[str, str]:
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def _emissions(request: Emissions) -> dict[str, str]:
+def _emissions(request: requests.Emissions) -> dict[str, str]:
     given = {"cursor": request.cursor, "after": request.after, "wait": f"{request.wait_s:g}"}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _query(request: Query) -> bytes:
+def _query(request: requests.Query) -> bytes:
     given = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
     return msgspec.json.encode({**given, **_freshness(request.freshness)})
 
 
-def _sql(request: SqlStatements) -> bytes:
+def _sql(request: requests.SqlStatements) -> bytes:
     statements = [{"sql": sql, "params": params} for sql, params in request.statements]
     given = {"tables": request.tables, "statements": statements}
     return msgspec.json.encode({**given, **_freshness(request.freshness)})
@@ -288,7 +268,7 @@ class EventParser:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[requests.Event]:
         """Take bytes; return the events that they complete.
         Raises RequestError: the stream says why it ends; UnexpectedAnswerError: it is not a stream
         of changes.
@@ -296,29 +276,29 @@ class EventParser:
         *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
         if len(self._rest) > _BUFFER_BYTES_MAX:
             raise UnexpectedAnswerError("An event of the stream has no end.", 200)
-        events: list[Event] = []
+        events: list[requests.Event] = []
         for block in blocks:
             events += _events(block)
         return events
 
 
-def _events(block: bytes) -> list[Event]:
+def _events(block: bytes) -> list[requests.Event]:
     """The events in the lines between two empty ones: a change and the progress with it."""
     fields: dict[bytes, bytes] = {}
     for line in block.split(b"\n"):
         if line.startswith(b":"):
-            return [Alive()]
+            return [requests.Alive()]
         name, _, value = line.partition(b":")
         fields[name] = value.removeprefix(b" ")
     kind, data = fields.get(b"event"), fields.get(b"data", b"")
-    events: list[Event] = []
+    events: list[requests.Event] = []
     try:
         if kind == b"change":
             events.append(decode_event(data))
         elif kind == b"error":
             raise problem_of(data, 0)
         if b"id" in fields:
-            events.append(Progress(int(fields[b"id"].partition(b"@")[0])))
+            events.append(requests.Progress(int(fields[b"id"].partition(b"@")[0])))
     except (*UNREADABLE, ValueError) as fault:
         raise UnexpectedAnswerError("The stream is not one of changes.", 200) from fault
     return events

@@ -32,7 +32,6 @@ class _Base:
         return self._pauses.get()
 
     def close(self) -> None:
-        """End, and the pauses that are under way."""
         self.over = True
         for pause in self.pauses.copy():
             pause.set()

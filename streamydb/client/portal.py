@@ -77,11 +77,9 @@ class BlockingTransport:
         self._owner = owner
 
     def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         return self._portal.call(self._inner.send(request))
 
     def open(self, request: Open) -> BlockingStream:
-        """Open a stream of changes."""
         return BlockingStream(self._portal, self._portal.call(self._inner.open(request)))
 
     def close(self) -> None:
@@ -101,10 +99,8 @@ class BlockingStream:
         self._inner = inner
 
     def receive(self) -> list[Event]:
-        """Wait for events."""
         return self._portal.call(self._inner.receive())
 
     def close(self) -> None:
-        """End it."""
         with suppress(ClosedError, ConnectionLostError):
             self._portal.call(self._inner.close())

@@ -196,7 +196,6 @@ class ExecutionFailedError(AbortedError, code=errors.INTERNAL):
 
 
 def abort(result: Result) -> AbortedError:
-    """Return the exception of a verdict `aborted`."""
     code = result.code or ""
     kind = ABORTS.get(code, AbortedError)
     failed = [_failed(entry) for entry in result.failed]
@@ -381,7 +380,6 @@ class VerdictUnknownError(RequestError, problem="verdict-unknown"):
 def problem(
     slug: str, status: int, detail: str, retry_after_s: float, members: Mapping[str, Any]
 ) -> RequestError:
-    """Return the exception of a problem that a facade answered."""
     kind = KINDS.get(slug)
     if kind is AbortedError:
         kind = ABORTS.get(members.get("code", ""), AbortedError)

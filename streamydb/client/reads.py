@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from streamydb.client import requests
 from streamydb.client.errors import ClientError, UnexpectedAnswerError
 from streamydb.client.problems import (
     AnswerTooLargeError,
@@ -15,17 +16,7 @@ from streamydb.client.problems import (
     InvalidParameterError,
     TooLargeError,
 )
-from streamydb.client.requests import (
-    Flow,
-    Freshness,
-    Query,
-    Read,
-    Reading,
-    Request,
-    Scan,
-    Stored,
-    perform,
-)
+from streamydb.client.requests import Flow, Freshness, perform
 from streamydb.client.session import Retry, Session
 from streamydb.errors import ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
@@ -38,7 +29,7 @@ _T = TypeVar("_T")
 
 def read(
     session: Session, keys: Sequence[str], freshness: Freshness, timeout_s: float | None = None
-) -> Flow[Reading]:
+) -> Flow[requests.Reading]:
     """Read keys at one snapshot, in as many requests as that takes.
     Raises InvalidKeyError: one of them can be no key.
     """
@@ -53,7 +44,7 @@ def read(
         more = yield from _read(retry, wanted[begin : begin + size], Freshness(at=first.seq))
         entries |= more.entries
     session.saw(first.seq)
-    return Reading(first.seq, entries)
+    return requests.Reading(first.seq, entries)
 
 
 def query(
@@ -71,14 +62,13 @@ def query(
     check_bound(prefix)
     values = listed(params, (str, bytes, Mapping))
     check_sql(sql, values)
-    make = partial(Query, sql, tuple(values), prefix, freshness)
+    make = partial(requests.Query, sql, tuple(values), prefix, freshness)
     found = yield from tried(session.retry(timeout_s), make)
     session.saw(found.seq)
     return found
 
 
 def current_seq(session: Session, freshness: Freshness, timeout_s: float | None) -> Flow[int]:
-    """Return the seq of the state that a read would show now."""
     reading = yield from read(session, (), freshness, timeout_s)
     return reading.seq
 
@@ -108,7 +98,7 @@ class RangeScan:
         self.cursor: str | None = None
         self.ended = limit is not None and limit < 1
         self.count = 0
-        self.last: Stored | None = None
+        self.last: requests.Stored | None = None
         self.whole: bool | None = None
         self.own: dict[str, bytes | None] = {}
 
@@ -118,7 +108,7 @@ class RangeScan:
         return key.startswith(prefix) and (start or "") <= key and (end is None or key < end)
 
 
-def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[Stored]]:
+def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[requests.Stored]]:
     """Read the next page of a scan; an empty one is the last.
     Raises InvalidParameterError: a bound is longer than any key.
     """
@@ -132,7 +122,7 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[St
     session = wanted.session
     most = session.options.page_entries
     limit = most if wanted.left is None else min(most, wanted.left)
-    make = partial(Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
+    make = partial(requests.Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
     retry = session.retry(timeout_s)
     page = yield from tried(retry, make, retry.wait_s)
     if not all(wanted.has(entry.key) for entry in page.entries):
@@ -201,12 +191,14 @@ def _size(text: str) -> int:
         return KEY_BYTES_MAX + 1
 
 
-def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
+def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[requests.Reading]:
     """Read keys in one request, or in halves if they or their values are too many for one."""
     if freshness.at == 0:  # before the first transaction
-        return Reading(0, dict.fromkeys(keys))
+        return requests.Reading(0, dict.fromkeys(keys))
     try:
-        reading = yield from tried(retry, partial(Read, tuple(keys), freshness), retry.wait_s)
+        reading = yield from tried(
+            retry, partial(requests.Read, tuple(keys), freshness), retry.wait_s
+        )
     except (AnswerTooLargeError, TooLargeError):
         if len(keys) < 2:
             raise
@@ -217,11 +209,13 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
     half = len(keys) // 2
     left = yield from _read(retry, keys[:half], freshness)
     right = yield from _read(retry, keys[half:], Freshness(at=left.seq))
-    return Reading(left.seq, {**left.entries, **right.entries})
+    return requests.Reading(left.seq, {**left.entries, **right.entries})
 
 
 def tried(
-    retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
+    retry: Retry,
+    make: Callable[[float], requests.Request[_R]],
+    time_s: Callable[[], float] | None = None,
 ) -> Flow[_R]:
     """Perform a request that changes nothing; repeat it after failures that may pass.
 

@@ -67,7 +67,6 @@ class Correction:
         self._lock: Owned[threading.Lock] = Owned(threading.Lock)
 
     def now_ms(self) -> int:
-        """Return what the other clock says now."""
         return self._wall_ms() + self.behind_ms
 
     def learn(self, stamp_ms: int, sent_ms: int | None) -> None:
@@ -224,7 +223,6 @@ class Session:
         return Freshness(consistency="session", min_version=seq)
 
     def retry(self, timeout_s: float | None = None) -> Retry:
-        """Begin to try something."""
         return Retry(self, self.options.timeout_s if timeout_s is None else timeout_s)
 
 
@@ -242,7 +240,6 @@ class Retry:
         self._pauses = 0
 
     def left_s(self) -> float:
-        """Return how much time is left."""
         return max(0.0, self._until - self._session.clock())
 
     def wait_s(self) -> float:
@@ -266,7 +263,6 @@ class Retry:
         return Pause(pause)
 
     def pause_s(self) -> float:
-        """Return the length of the next pause."""
         options = self._session.options
         mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self._pauses, 30))
         self._pauses += 1
@@ -281,7 +277,6 @@ class Reconnecting:
         self._retry: Retry | None = None
 
     def succeeded(self) -> None:
-        """The next failure is the first again."""
         self._retry = None
 
     def failed(self, error: ClientError) -> Flow[None]:

@@ -63,7 +63,6 @@ class Prepared(NamedTuple):
 
 
 def committed(result: Result) -> Committed:
-    """Return what a client sees of a verdict `committed`."""
     reads = {key: decode_value(bytes(value)) for key, value in result.reads.items()}
     repeated = result.duplicate is not UNSET
     returned = None if result.returned is UNSET else decode_value(bytes(result.returned))

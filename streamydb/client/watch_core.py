@@ -12,21 +12,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from streamydb.client import requests
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.reads import check_bound, check_text, current_seq
-from streamydb.client.requests import (
-    Change,
-    Emissions,
-    EmissionsPage,
-    Event,
-    Flow,
-    Open,
-    Progress,
-    Receive,
-    Selection,
-    perform,
-)
+from streamydb.client.requests import Flow, perform
 from streamydb.client.session import Reconnecting, Session, is_seq
 from streamydb.records import canonical
 from streamydb.records.condition import condition, condition_form
@@ -58,10 +48,10 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-def decode_event(data: bytes) -> Change:
+def decode_event(data: bytes) -> requests.Change:
     """Return the change in the data of an event; msgspec's errors if there is none."""
     event = _decode(data)
-    return Change(
+    return requests.Change(
         key=event.key,
         op=event.op,
         before=event.before,
@@ -77,7 +67,7 @@ def decode_event(data: bytes) -> Change:
 class Watching:
     """A sequence of changes on its way; all changes up to `seq` have been given."""
 
-    def __init__(self, session: Session, wanted: Selection, since: int | None) -> None:
+    def __init__(self, session: Session, wanted: requests.Selection, since: int | None) -> None:
         """Nothing is asked for yet. Raises InvalidParameterError: ``since`` is no seq."""
         if not (since is None or is_seq(since)):
             raise InvalidParameterError("`since` is a seq.")
@@ -86,7 +76,7 @@ class Watching:
         self._wanted = wanted
         self._received = 0
         self._place, self._keys = (0, 0), set[str]()
-        self._ready: deque[Change | Progress] = deque()
+        self._ready: deque[requests.Change | requests.Progress] = deque()
         self._open = self._started = False
 
     def start(self) -> Flow[None]:
@@ -97,7 +87,7 @@ class Watching:
             self.seq = yield from current_seq(self._session, self._session.freshness(), None)
         self._received, self._started = self.seq, True
 
-    def next(self) -> Flow[Change]:
+    def next(self) -> Flow[requests.Change]:
         """Return the next change, however long that takes.
         Raises ClientError: no connection could be made for long, or the changes must not be read.
         """
@@ -116,25 +106,25 @@ class Watching:
                     trying.succeeded()
                 self._take(events)
 
-    def _receive(self) -> Flow[list[Event]]:
+    def _receive(self) -> Flow[list[requests.Event]]:
         """Wait for events, on a new stream if there is none."""
         if not self._open:
-            yield from perform(Open(self._received, self._wanted))
+            yield from perform(requests.Open(self._received, self._wanted))
         self._open = False  # a failure ends it, and so does one who is cancelled: events are lost
-        events: list[Event] = yield from perform(Receive())
+        events: list[requests.Event] = yield from perform(requests.Receive())
         self._open = True
         return events
 
-    def _take(self, events: list[Event]) -> None:
+    def _take(self, events: list[requests.Event]) -> None:
         for event in events:
-            if isinstance(event, Change):
+            if isinstance(event, requests.Change):
                 if event.seq > self._received and self._is_new(event):
                     self._ready.append(event)
-            elif isinstance(event, Progress) and event.seq > self._received:
+            elif isinstance(event, requests.Progress) and event.seq > self._received:
                 self._received = event.seq
                 self._ready.append(event)
 
-    def _is_new(self, change: Change) -> bool:
+    def _is_new(self, change: requests.Change) -> bool:
         """Note a change; return False for one that was received before.
 
         Keys that end at one seq may share a number: those of the last place are remembered.
@@ -148,20 +138,20 @@ class Watching:
         self._keys.add(change.key)
         return True
 
-    def _given(self) -> Change | None:
+    def _given(self) -> requests.Change | None:
         """Take the next change that is ready, and the progress on both sides of it."""
         self._skip_progress()
         if not self._ready:
             return None
         change = self._ready.popleft()
         self._skip_progress()
-        if isinstance(change, Change):
+        if isinstance(change, requests.Change):
             self._session.saw(change.seq)
             return change
         return None
 
     def _skip_progress(self) -> None:
-        while self._ready and isinstance(self._ready[0], Progress):
+        while self._ready and isinstance(self._ready[0], requests.Progress):
             self.seq = self._ready.popleft().seq
 
 
@@ -171,14 +161,14 @@ Condition = Mapping[str, Any]
 def selection(
     prefix: str, start: str | None, end: str | None,
     where: Condition | None, where_before: Condition | None,
-) -> Selection:  # fmt: skip
+) -> requests.Selection:  # fmt: skip
     """Return the changes of a range of keys whose values fulfil conditions.
     Raises InvalidParameterError: a bound is longer than any key, or a condition is none.
     """
     for bound in (prefix, start or "", end or ""):
         check_bound(bound)
     after = _condition("where", where, versioned=True)
-    return Selection(
+    return requests.Selection(
         prefix, start, end, after, _condition("where_before", where_before, versioned=False)
     )
 
@@ -235,11 +225,13 @@ class FollowedStream:
         self._session.saw(record.seq)
         return record
 
-    def _page(self) -> Flow[EmissionsPage]:
+    def _page(self) -> Flow[requests.EmissionsPage]:
         after = self._after if self._cursor is None else None
         timeout_s = self._session.options.timeout_s
-        page: EmissionsPage = yield from perform(
-            Emissions(self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s)
+        page: requests.EmissionsPage = yield from perform(
+            requests.Emissions(
+                self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s
+            )
         )
         return page
 

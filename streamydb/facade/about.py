@@ -48,7 +48,6 @@ class About:
 
 
 def about_database(settings: Settings) -> About:
-    """Return the facts about a database on Kafka."""
     place = DatabaseFolder(settings.home, settings.database)
 
     def here() -> dict[str, PipelineStatus]:

@@ -114,7 +114,6 @@ class Server(uvicorn.Server):
         self._ending = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application; then take connections."""
         await super().startup(None if sockets is None else [])
         for listener in sockets or []:
             listener.setblocking(False)
@@ -122,7 +121,6 @@ class Server(uvicorn.Server):
             self.servers.append(cast("Any", acceptor))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Have those who wait answer, and then stop."""
         self._ending.begin()
         await super().shutdown(sockets)
 

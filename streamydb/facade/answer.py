@@ -36,7 +36,6 @@ class Answer(NamedTuple):
     common: tuple[tuple[bytes, bytes], ...] = _ASK_AGAIN
 
     async def send(self, receive: Receive, send: Send) -> None:
-        """Send it; the request's body may be left unread."""
         del receive
         headers = [*self.common, *encoded(self.headers)]
         if self.status != 204:  # it has no body, and so no length
@@ -51,7 +50,6 @@ class EventStream(NamedTuple):
     chunks: AsyncGenerator[bytes, None]
 
     async def send(self, receive: Receive, send: Send) -> None:
-        """Send the chunks; end them when the client leaves."""
         await send({"type": "http.response.start", "status": 200, "headers": [*_EVENTS]})
         tasks = [
             asyncio.ensure_future(self._pass_on(send)), asyncio.ensure_future(_departure(receive)),
@@ -95,12 +93,10 @@ def unkept_json(body: bytes) -> Answer:
 
 
 def problem_answer(error: ProblemError) -> Answer:
-    """Return the answer of a failed request."""
     return Answer(problem_body(error), error.headers, error.problem.status, _PROBLEM)
 
 
 def encoded(headers: Mapping[str, str]) -> Headers:
-    """Return headers as they are sent."""
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 

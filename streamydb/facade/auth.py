@@ -40,33 +40,27 @@ class Caller:
 
     @property
     def scopes(self) -> dict[str, list[str]]:
-        """The prefixes that may be read and written."""
         return {"read": list(self._read), "write": list(self._write)}
 
     def may_read(self, key: str) -> bool:
-        """Return True if the client may read a key, or all keys with this prefix."""
+        """Return True for a key, or for all keys with a prefix, in the scopes."""
         return key.startswith(self._read)
 
     def may_read_all(self, keys: Iterable[str]) -> bool:
-        """Return True if the client may read each of these keys or prefixes."""
         return "" in self._read or all(map(self.may_read, keys))
 
     def may_write(self, key: str) -> bool:
-        """Return True if the client may write a key."""
         return key.startswith(self._write)
 
     def must_read(self, key: str) -> None:
-        """Refuse to read a key or prefix that is not in the scopes."""
         if not self.may_read(key):
             raise _forbidden("read")
 
     def must_read_all(self, keys: Iterable[str]) -> None:
-        """Refuse to read keys of which one is not in the scopes."""
         if not self.may_read_all(keys):
             raise _forbidden("read")
 
     def must_write(self, key: str) -> None:
-        """Refuse to write a key that is not in the scopes."""
         if not self.may_write(key):
             raise _forbidden("write")
 

@@ -60,7 +60,6 @@ class Budget:
 
     @contextmanager
     def reserve(self) -> Iterator[Reservation]:
-        """Hold bytes within a block."""
         reservation = Reservation(self)
         try:
             yield reservation
@@ -68,7 +67,6 @@ class Budget:
             self.held -= reservation.held
 
     def take(self, count: int) -> None:
-        """Hold more bytes. Raises ProblemError: overloaded."""
         if self.held + count > self._bytes_max:
             raise ProblemError(
                 "overloaded",

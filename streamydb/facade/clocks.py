@@ -23,7 +23,6 @@ _LOG = logging.getLogger("streamydb.facade")
 
 
 def wall_ms() -> int:
-    """Return this machine's time of day (ms since 1970)."""
     return time.time_ns() // 1_000_000
 
 
@@ -68,7 +67,6 @@ class LogClock:
             self._is_told = True
 
     def decided(self, commit_ms: int) -> None:
-        """Take the commit time of the newest result."""
         self._commit_ms = max(self._commit_ms, commit_ms)
         self._commits.behind_ms = 0
         self._commits.learn(commit_ms, None)
@@ -88,6 +86,5 @@ class LogClock:
         return max(self._commit_ms, known.now_ms())
 
     def clocks(self) -> Clocks:
-        """Return what all clocks say now."""
         broker_ms = self._brokers.now_ms() if self._is_told else None
         return Clocks(self.local_ms(), self._commit_ms, broker_ms)

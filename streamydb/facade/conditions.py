@@ -45,7 +45,6 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def entity_tag(version: int, generation: str = FIRST) -> str:
-    """Return the ETag of a version, sent as it is."""
     return f'"{marked(str(version), generation)}"'
 
 
@@ -175,15 +174,12 @@ class KeyConditions(NamedTuple):
         return [self.check(next(filter(self.allow, count())))]
 
     def present(self) -> dict[str, Any]:
-        """Return the check that the key is there."""
         return {"key": self.key, "exists": True}
 
     def absent(self) -> dict[str, Any]:
-        """Return the check that the key is not there."""
         return {"key": self.key, "exists": False}
 
     def check(self, version: int) -> dict[str, Any]:
-        """Return the check that the key has a version, 0 if it is not there."""
         return {"key": self.key, "version": version}
 
     def met(self, result: Result) -> int | None:

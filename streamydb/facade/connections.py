@@ -177,12 +177,10 @@ class Connection(HttpToolsProtocol):
             self._refuse(self._refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
         self.leave()
         super().connection_lost(exc)
 
     def leave(self) -> None:
-        """Give the place back."""
         if self._place is not None:
             self._place.close()
         self._end_timer()
@@ -232,7 +230,6 @@ class Connection(HttpToolsProtocol):
         return b""
 
     def on_message_begin(self) -> None:
-        """Take the first byte of a request."""
         self._begun = True
         super().on_message_begin()
 
@@ -242,7 +239,6 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Refuse what is ambiguous; begin to answer the request."""
         self._incomplete, self._in_head, self._begun = 0, False, False
         version = self.parser.get_http_version()
         check_frame(version.encode(), self.headers)
@@ -274,12 +270,10 @@ class Connection(HttpToolsProtocol):
             self.pipeline.appendleft((exchange, self.app))
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
         self._incomplete = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
         self._incomplete, self._in_head = 0, True
         if not self.parser.should_upgrade():
             super().on_message_complete()
@@ -303,7 +297,6 @@ class Connection(HttpToolsProtocol):
         self._parse(b"\r\n".join([*head, b"", b""]) + rest)
 
     def is_answering(self) -> bool:
-        """Return True if an answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def begins(self) -> bool:
@@ -360,7 +353,6 @@ class Connection(HttpToolsProtocol):
 
 
 def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asyncio.Protocol]:
-    """Return the protocol of a facade's connections, for uvicorn."""
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)
     bounds = {"settings": settings, "limiter": limiter, "metrics": metrics}

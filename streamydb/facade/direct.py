@@ -21,32 +21,11 @@ from weakref import WeakSet
 
 from pydantic import ValidationError
 
+from streamydb.client import requests
 from streamydb.client.connector import split
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
-from streamydb.client.requests import (
-    MARGIN_S,
-    Alive,
-    Ask,
-    Emissions,
-    EmissionsPage,
-    Event,
-    Open,
-    Outcome,
-    Page,
-    Pending,
-    Progress,
-    Query,
-    Read,
-    Reading,
-    Request,
-    Scan,
-    Send,
-    SqlAnswer,
-    SqlStatements,
-    Stored,
-)
 from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import ConfigurationError, StreamyError
@@ -87,7 +66,15 @@ _RETRY_AFTER_S: Final = 0.1
 _GIVING_UP_S: Final = 0.5
 """How long before its end SQL is answered that it waits in vain, so that the answer counts."""
 
-_Sent: TypeAlias = Read | Scan | Query | SqlStatements | Emissions | Send | Ask
+_Sent: TypeAlias = (
+    requests.Read
+    | requests.Scan
+    | requests.Query
+    | requests.SqlStatements
+    | requests.Emissions
+    | requests.Send
+    | requests.Ask
+)
 
 
 class DirectTransport:
@@ -113,7 +100,7 @@ class DirectTransport:
         self._starting: asyncio.Task[None] | None = None
         self._streams: WeakSet[DirectStream] = WeakSet()
 
-    async def send(self, request: Request[Any]) -> Any:
+    async def send(self, request: requests.Request[Any]) -> Any:
         """Perform a request, within its time and the margin that a connection would have."""
         if not isinstance(request, _Sent):
             raise TypeError(f"{type(request).__name__} is not for a transport")
@@ -121,32 +108,33 @@ class DirectTransport:
             self._require_generation()
             if not _is_local(request) and not self._is_connected():
                 begun = time.monotonic()
-                await self._connected(request.timeout_s + MARGIN_S)
+                await self._connected(request.timeout_s + requests.MARGIN_S)
                 left_s = request.timeout_s - (time.monotonic() - begun)
                 request = replace(request, timeout_s=left_s)
-            if isinstance(request, Read):
+            if isinstance(request, requests.Read):
                 return await self._read(request)
-            if isinstance(request, Scan):
+            if isinstance(request, requests.Scan):
                 return await self._scan(request)
-            if isinstance(request, Emissions):
+            if isinstance(request, requests.Emissions):
                 return await self._emissions(request)
             try:
-                async with asyncio.timeout(request.timeout_s + MARGIN_S):
+                async with asyncio.timeout(request.timeout_s + requests.MARGIN_S):
                     return await self._performed(request)
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
 
-    async def _performed(self, request: Query | SqlStatements | Send | Ask) -> Any:
-        if isinstance(request, Query):
+    async def _performed(
+        self, request: requests.Query | requests.SqlStatements | requests.Send | requests.Ask
+    ) -> Any:
+        if isinstance(request, requests.Query):
             return await self._query(request)
-        if isinstance(request, SqlStatements):
+        if isinstance(request, requests.SqlStatements):
             return await self._statements(request)
-        if isinstance(request, Send):
+        if isinstance(request, requests.Send):
             return await self._send(request)
         return await self._ask(request)
 
-    async def open(self, request: Open) -> DirectStream:
-        """Open a stream of changes."""
+    async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
             self._require_generation()
             asked = request.wanted
@@ -213,21 +201,21 @@ class DirectTransport:
         await self._services.log.start()
         self._services.reader.begin()
 
-    async def _snapshot(self, request: Read | Scan) -> Snapshot:
+    async def _snapshot(self, request: requests.Read | requests.Scan) -> Snapshot:
         wanted = request.freshness
         return await self._services.reader.snapshot(
             ReadPoint(wanted.at, wanted.consistency, wanted.min_version),
-            request.timeout_s + MARGIN_S,
+            request.timeout_s + requests.MARGIN_S,
         )
 
-    async def _read(self, request: Read) -> Reading:
+    async def _read(self, request: requests.Read) -> requests.Reading:
         with await self._snapshot(request) as snapshot:
             found = snapshot.get_many(request.keys)
             pairs = zip(request.keys, found, strict=True)
             entries = {key: None if e is None else _stored(e) for key, e in pairs}
-            return Reading(snapshot.seq, entries)
+            return requests.Reading(snapshot.seq, entries)
 
-    async def _scan(self, request: Scan) -> Page:
+    async def _scan(self, request: requests.Scan) -> requests.Page:
         with await self._snapshot(request) as snapshot:
             scan = partial(
                 snapshot.scan, prefix=request.prefix, start=request.start, end=request.end,
@@ -236,9 +224,9 @@ class DirectTransport:
             found = await in_thread(scan)
             entries = [_stored(entry) for entry in found[: request.limit]]
             cursor = entries[-1].key if len(found) > request.limit else None
-            return Page(snapshot.seq, entries, cursor)
+            return requests.Page(snapshot.seq, entries, cursor)
 
-    async def _query(self, request: Query) -> Table:
+    async def _query(self, request: requests.Query) -> Table:
         wanted = request.freshness
         query = Asked(
             request.sql, request.params, request.prefix,
@@ -246,7 +234,7 @@ class DirectTransport:
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
 
-    async def _statements(self, request: SqlStatements) -> SqlAnswer:
+    async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
         wanted = request.freshness
         asked = SqlTransaction(
             request.tables, request.statements, request.id,
@@ -265,21 +253,21 @@ class DirectTransport:
 
         return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
 
-    async def _emissions(self, request: Emissions) -> EmissionsPage:
+    async def _emissions(self, request: requests.Emissions) -> requests.EmissionsPage:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
             self._services.settings.page_entries_max, request.wait_s,
-            request.timeout_s - request.wait_s + MARGIN_S,
+            request.timeout_s - request.wait_s + requests.MARGIN_S,
         )  # fmt: skip
         return emissions(body)
 
-    async def _send(self, request: Send) -> Outcome:
+    async def _send(self, request: requests.Send) -> requests.Outcome:
         writer = self._services.writer
         pending = await writer.append(request.id, request.payload)
         result = await writer.verdict(pending, Preference(False, request.timeout_s))
         return _pending(pending) if result is None else result
 
-    async def _ask(self, request: Ask) -> Outcome:
+    async def _ask(self, request: requests.Ask) -> requests.Outcome:
         position = None
         if request.position is not None:
             partition, _, offset = request.position.partition(":")
@@ -298,16 +286,15 @@ class DirectStream:
         self._waits: asyncio.Future[ChangeBatch | str | None] | None = None
         self._closed = False
 
-    async def receive(self) -> list[Event]:
-        """Wait for the next batch."""
+    async def receive(self) -> list[requests.Event]:
         with _translated():
             batch = await self._next()
         if isinstance(batch, str):
             raise ConnectionLostError(batch)
         if batch is None:
-            return [Alive()]
+            return [requests.Alive()]
         wanted = filter(self._wanted.takes, batch.changes)
-        return [*(decode_event(event.data) for event in wanted), Progress(batch.resolved)]
+        return [*(decode_event(event.data) for event in wanted), requests.Progress(batch.resolved)]
 
     async def close(self) -> None:
         """End it; who waits for a batch waits no longer."""
@@ -333,20 +320,23 @@ _ENDED: Final = "The stream of changes has ended."
 
 
 def _wait_s(timeout_s: float) -> float:
-    return max(0.0, timeout_s + MARGIN_S - _GIVING_UP_S)
+    return max(0.0, timeout_s + requests.MARGIN_S - _GIVING_UP_S)
 
 
 def _is_local(request: _Sent) -> bool:
-    return isinstance(request, Read | Scan | Query) and request.freshness.consistency != "strong"
+    return (
+        isinstance(request, requests.Read | requests.Scan | requests.Query)
+        and request.freshness.consistency != "strong"
+    )
 
 
-def _stored(entry: StoredEntry) -> Stored:
-    return Stored(entry.key, entry.value, entry.version, entry.ts_ms, entry.expires_ms)
+def _stored(entry: StoredEntry) -> requests.Stored:
+    return requests.Stored(entry.key, entry.value, entry.version, entry.ts_ms, entry.expires_ms)
 
 
-def _pending(pending: PendingWrite) -> Pending:
+def _pending(pending: PendingWrite) -> requests.Pending:
     at = pending.position
-    return Pending(None if at is None else f"{at.partition}:{at.offset}", pending.txn_id)
+    return requests.Pending(None if at is None else f"{at.partition}:{at.offset}", pending.txn_id)
 
 
 @contextmanager

@@ -96,5 +96,4 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """The name of the operation."""
         return self.answer.__name__

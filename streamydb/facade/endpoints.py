@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from streamydb.facade import kv, operations, queries
 from streamydb.facade.answer import Answer
 from streamydb.facade.changes import get_changes
 from streamydb.facade.console.history import get_history
@@ -28,35 +29,8 @@ from streamydb.facade.endpoint import (
     Shown,
 )
 from streamydb.facade.headers import CONTENT_PROBLEMS
-from streamydb.facade.kv import (
-    delete_value,
-    get_constraints,
-    get_value,
-    list_values,
-    put_value,
-    read_values,
-)
 from streamydb.facade.openapi import document
 from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE, of
-from streamydb.facade.operations import (
-    get_limits,
-    get_live,
-    get_metrics,
-    get_problem,
-    get_problems,
-    get_ready,
-)
-from streamydb.facade.queries import (
-    ChangesQuery,
-    ExpiryQuery,
-    HistoryQuery,
-    ListQuery,
-    ReadQuery,
-    ReadyQuery,
-    StatsQuery,
-    StreamQuery,
-    VerdictQuery,
-)
 from streamydb.facade.request import Request
 from streamydb.facade.sql_endpoint import post_query, post_sql
 from streamydb.facade.streams import get_stream
@@ -119,15 +93,15 @@ def _document() -> bytes:
 
 _KEYS: Final = (
     Endpoint(
-        method="GET", path="/v1/kv/{key}", rest="text", answer=get_value, query=ReadQuery,
-        access=READS_KEY, work="read", headers=_CONDITIONS,
+        method="GET", path="/v1/kv/{key}", rest="text", answer=kv.get_value,
+        query=queries.ReadQuery, access=READS_KEY, work="read", headers=_CONDITIONS,
         answers={200: Shown("The value.", VALUE), 304: Shown("The client has this version.", None)},
         problems=(*_READ, "invalid-key", "key-not-found", "precondition-failed"),
     ),
     Endpoint(
-        method="PUT", path="/v1/kv/{key}", rest="text", answer=put_value, query=ExpiryQuery,
-        access=WRITES_KEY, appends="always", work="write", headers={**_CONDITIONS, **_SENDING},
-        body=VALUE,
+        method="PUT", path="/v1/kv/{key}", rest="text", answer=kv.put_value,
+        query=queries.ExpiryQuery, access=WRITES_KEY, appends="always", work="write",
+        headers={**_CONDITIONS, **_SENDING}, body=VALUE,
         answers={
             200: Shown("Committed.", of("result")), 201: Shown("Committed, created.", of("result")),
             202: _LATER,
@@ -135,23 +109,23 @@ _KEYS: Final = (
         problems=(*_WRITE_KEY, "invalid-json", "body-timeout", *CONTENT_PROBLEMS),
     ),
     Endpoint(
-        method="DELETE", path="/v1/kv/{key}", rest="text", answer=delete_value,
+        method="DELETE", path="/v1/kv/{key}", rest="text", answer=kv.delete_value,
         access=WRITES_KEY, appends="always", work="write", headers={**_CONDITIONS, **_SENDING},
         answers={200: Shown("Committed.", of("result")), 202: _LATER},
         problems=_WRITE_KEY,
     ),
     Endpoint(
-        method="GET", path="/v1/kv", answer=list_values, query=ListQuery, work="read",
+        method="GET", path="/v1/kv", answer=kv.list_values, query=queries.ListQuery, work="read",
         answers={200: Shown("A page.", of("entries"))}, problems=_READ,
     ),
     Endpoint(
-        method="POST", path="/v1/read", answer=read_values, work="read", body=of("read_request"),
+        method="POST", path="/v1/read", answer=kv.read_values, work="read", body=of("read_request"),
         answers={200: Shown("The entries, null: absent.", of("reading"))},
         problems=(*_READ, "invalid-json", "invalid-key", "answer-too-large", *_BODY),
     ),
     Endpoint(
         method="GET", path="/v1/history/{key}", rest="text", answer=get_history,
-        query=HistoryQuery, access=READS_KEY, work="read",
+        query=queries.HistoryQuery, access=READS_KEY, work="read",
         answers={200: Shown("The versions.", OPEN_OBJECT)}, problems=(*_READ, "invalid-key"),
     ),
 )  # fmt: skip
@@ -171,13 +145,13 @@ _TRANSACTIONS: Final = (
     ),
     Endpoint(
         method="GET", path="/v1/transactions/{id}", rest="text", answer=get_transaction,
-        query=VerdictQuery, work="read",
+        query=queries.VerdictQuery, work="read",
         headers={"Prefer": "wait=n: wait for the verdict n seconds."},
         answers={200: Shown("The verdict.", of("result")), 202: _UNDECIDED}, problems=_VERDICT,
     ),
     Endpoint(
         method="GET", path="/v1/explanations/{id}", rest="text", answer=get_explanation,
-        query=VerdictQuery,
+        query=queries.VerdictQuery,
         answers={200: Shown("Its life.", of("explanation")), 202: _UNDECIDED},
         problems=(*_VERDICT, "answer-too-large"),
     ),
@@ -185,7 +159,7 @@ _TRANSACTIONS: Final = (
 
 _FEEDS: Final = (
     Endpoint(
-        method="GET", path="/v1/changes", answer=get_changes, query=ChangesQuery,
+        method="GET", path="/v1/changes", answer=get_changes, query=queries.ChangesQuery,
         access=READS_PREFIX, endless=True,
         headers={"Last-Event-ID": "Go on after this event; goes before `since`."},
         answers={
@@ -198,7 +172,7 @@ _FEEDS: Final = (
     ),
     Endpoint(
         method="GET", path="/v1/streams/{name}", rest="text", answer=get_stream,
-        query=StreamQuery, access=READS_STREAM,
+        query=queries.StreamQuery, access=READS_STREAM,
         answers={200: Shown("A page.", of("emissions"))},
         problems=(
             "invalid-parameter", "unauthorized", "forbidden", "no-such-stream",
@@ -226,16 +200,16 @@ _SQL: Final = (
 
 _STATE: Final = (
     Endpoint(
-        method="GET", path="/v1/constraints", answer=get_constraints, query=ReadQuery,
+        method="GET", path="/v1/constraints", answer=kv.get_constraints, query=queries.ReadQuery,
         access=READS_CONSTRAINTS,
         answers={200: Shown("The constraints by name.", OPEN_OBJECT)}, problems=_READ,
     ),
     Endpoint(
-        method="GET", path="/v1/limits", answer=get_limits,
+        method="GET", path="/v1/limits", answer=operations.get_limits,
         answers={200: Shown("The limits.", OPEN_OBJECT)}, problems=("unauthorized",),
     ),
     Endpoint(
-        method="GET", path="/v1/stats", answer=get_stats, query=StatsQuery,
+        method="GET", path="/v1/stats", answer=get_stats, query=queries.StatsQuery,
         answers={200: Shown("The figures.", OPEN_OBJECT)},
         problems=("unauthorized", "invalid-parameter", "not-ready"),
     ),
@@ -244,16 +218,16 @@ _STATE: Final = (
         answers={200: Shown("The pipelines.", of("pipelines"))}, problems=("unauthorized",),
     ),
     Endpoint(
-        method="GET", path="/metrics", answer=get_metrics,
+        method="GET", path="/metrics", answer=operations.get_metrics,
         answers={200: Shown("Metrics.", TEXT, "text/plain")}, problems=("unauthorized",),
     ),
     Endpoint(
-        method="GET", path="/health/live", answer=get_live, access=OPEN, any_host=True,
+        method="GET", path="/health/live", answer=operations.get_live, access=OPEN, any_host=True,
         answers={200: Shown("It runs.", of("live"))},
     ),
     Endpoint(
-        method="GET", path="/health/ready", answer=get_ready, query=ReadyQuery, access=OPEN,
-        any_host=True, answers={200: Shown("It is ready.", of("health"))},
+        method="GET", path="/health/ready", answer=operations.get_ready, query=queries.ReadyQuery,
+        access=OPEN, any_host=True, answers={200: Shown("It is ready.", of("health"))},
         problems=("not-ready",),
     ),
 )  # fmt: skip
@@ -261,12 +235,13 @@ _STATE: Final = (
 
 _PAGES: Final = (
     Endpoint(
-        method="GET", path="/problems", answer=get_problems, access=OPEN,
+        method="GET", path="/problems", answer=operations.get_problems, access=OPEN,
         answers={200: Shown("The types.", {"type": "array", "items": of("problem_type")})},
     ),
     Endpoint(
-        method="GET", path="/problems/{slug}", rest="segment", answer=get_problem, access=OPEN,
-        answers={200: Shown("The type.", of("problem_type"))}, problems=("no-such-endpoint",),
+        method="GET", path="/problems/{slug}", rest="segment", answer=operations.get_problem,
+        access=OPEN, answers={200: Shown("The type.", of("problem_type"))},
+        problems=("no-such-endpoint",),
     ),
     Endpoint(method="GET", path="/schema", answer=_get_schema, access=OPEN, query=None),
     Endpoint(

@@ -52,7 +52,6 @@ _decode = msgspec.json.Decoder(_Envelope).decode
 
 
 def change_event(key: bytes, change: Change) -> ChangeEvent:
-    """Return the event of a change record."""
     name = key.decode()
     data = msgspec.json.encode(
         _Envelope(name, change.op, change.before, change.after, change.ts_ms,
@@ -165,7 +164,6 @@ class Feed:
         self._floor = self.latest = since
 
     def publish(self, batch: ChangeBatch) -> None:
-        """Take a batch and wake the streams."""
         if batch.resolved <= self.latest:
             return
         size = sum(len(event.data) + _OVERHEAD_BYTES for event in batch.changes) + _OVERHEAD_BYTES
@@ -317,7 +315,6 @@ class Wanted:
     before: Transaction | None = None
 
     def takes(self, event: ChangeEvent) -> bool:
-        """Return True if a change is wanted."""
         if not event.key.startswith(self.prefix):
             return False
         if self.start or self.end is not None:

@@ -45,12 +45,10 @@ _KEPT_S: Final = b"600"
 
 
 def is_preflight(method: str, headers: Headers) -> bool:
-    """Return True if a browser asks what a page may send."""
     return method == "OPTIONS" and any(n == b"access-control-request-method" for n, _ in headers)
 
 
 def preflight(origin: str) -> Headers:
-    """Return the headers of the answer to a preflight of an allowed origin."""
     return [
         *shared(origin),
         (b"access-control-allow-methods", _METHODS),
@@ -60,7 +58,6 @@ def preflight(origin: str) -> Headers:
 
 
 def shared(origin: str) -> Headers:
-    """Return the headers by which a page of an allowed origin may read an answer."""
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", EXPOSED),
@@ -241,7 +238,6 @@ class _Told(NamedTuple):
     generation: str | None
 
     def repeated(self) -> Headers:
-        """Return the header with which an answer names its request, if that has a name."""
         if not 1 <= len(self.request) <= _NAME_CHARACTERS_MAX:
             return []
         return [(b"streamydb-request", self.request.encode("latin-1"))]

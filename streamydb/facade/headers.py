@@ -122,7 +122,6 @@ class Preference(NamedTuple):
     wait_s: float
 
     def applied(self) -> dict[str, str]:
-        """Return the header that tells which preference was followed."""
         followed = ["respond-async"] if self.respond_async else []
         if math.isfinite(self.wait_s):
             followed.append(f"wait={self.wait_s:.0f}")

@@ -65,7 +65,6 @@ class Health(msgspec.Struct, kw_only=True):
         )
 
     def serves(self, kind: Kind) -> bool:
-        """Return True if requests of a kind can be served."""
         return bool(getattr(self, kind))
 
 

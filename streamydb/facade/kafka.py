@@ -108,11 +108,9 @@ class FollowedResults:
             self._tail.close()
 
     def fault(self) -> str | None:
-        """Return what is wrong with the connection."""
         return "not started" if self._tail is None else self._tail.fault
 
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that are read; call it in the event loop."""
         return () if self._tail is None else self._tail.partitions()
 
     async def passed(self, ends: Mapping[int, int]) -> None:
@@ -124,7 +122,6 @@ class FollowedResults:
         await self._tail.passed(ends)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Return how many results were seen; see `TransactionLog`."""
         skipped = {("unreadable", ""): self._skipped} if self._skipped else {}
         return {**self.index.counts, **skipped}
 
@@ -249,52 +246,41 @@ class KafkaLog:
         return await future
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
-        """Wait for a result; see `TransactionLog`."""
         return await self._results.index.wait(position)
 
     def time_ms(self) -> int:
-        """Return the log's time; see `TransactionLog`."""
         return self._clock.now_ms()
 
     def clocks(self) -> Clocks:
-        """Return what the clocks say; see `TransactionLog`."""
         return self._clock.clocks()
 
     def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
-        """Return a result that was seen lately; see `TransactionLog`."""
         index = self._results.index
         return index.of(txn_id) if position is None else index.at(position)
 
     async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
-        """Search the results topic; see `TransactionLog`."""
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
     async def published(self) -> int:
-        """Look how far the results go; see `TransactionLog`."""
         self._check_fault()
         await self._results.passed(await self._published.look())
         return self._results.newest
 
     async def ends(self) -> Mapping[int, int]:
-        """Look at the ends of the log; see `TransactionLog`."""
         self._check_fault()
         return await run_in(self._looks, self._look, self._names.transactions)
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
-        """Look for the records that come next; see `TransactionLog`."""
         self._check_fault()
         return await run_in(self._executor, self._next.find, places)
 
     def decided(self) -> Decided:
-        """Return how far the results go that were seen; see `TransactionLog`."""
         return self._results.index.decided()
 
     def fault(self) -> str | None:
-        """Return what is wrong with the connection."""
         return self._results.fault()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Return how many results were seen; see `TransactionLog`."""
         return self._results.counts()
 
     def _check_fault(self) -> None:

@@ -224,7 +224,6 @@ class KafkaChanges:
         self.streams = KafkaStreams(settings, facade)
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
-        """Publish the changes after the state of the read model; see `ChangeSource`."""
         followed = self._model.progress().parts
         latest = self._model.latest()
         known = latest.ts_ms if latest.seq else None
@@ -233,7 +232,6 @@ class KafkaChanges:
         return latest.seq
 
     async def stop(self) -> None:
-        """End; see `ChangeSource`."""
         if self._publishing is not None:
             self._publishing.cancel()
             await asyncio.wait([self._publishing])
@@ -241,7 +239,6 @@ class KafkaChanges:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
-        """Yield the batches after a seq; see `ChangeSource`."""
         followed = self._model.progress().parts
         reader = await run_in(self._executor, self._reader, since, self._time_of(since), followed)
         try:
@@ -252,7 +249,6 @@ class KafkaChanges:
             await asyncio.shield(run_in(self._executor, reader.close))
 
     def fault(self) -> str | None:
-        """Return what ended the publishing."""
         task = self._publishing
         if task is None or not task.done() or task.cancelled():
             return None

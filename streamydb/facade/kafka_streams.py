@@ -34,7 +34,6 @@ class KafkaStreams:
         self._tail: TopicFollower[list[StreamRow]] | None = None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish the records from now on; see `StreamSource`."""
         if self._tail is not None:
             await run_in(self._executor, self._tail.close)
             self._tail = None
@@ -45,7 +44,6 @@ class KafkaStreams:
         return ends
 
     async def stop(self) -> None:
-        """End."""
         if self._tail is not None:
             await run_in(self._executor, self._tail.close)
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -57,7 +55,6 @@ class KafkaStreams:
         return await run_in(self._executor, self._offset_after, partition, seq, ts_ms, patience_s)
 
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
-        """Read a stream's records from the topic, as far as time and bounds allow."""
         return await run_in(self._executor, self._read, wanted, bounds)
 
     def fault(self) -> str | None:
@@ -65,7 +62,6 @@ class KafkaStreams:
         return None if self._tail is None else self._tail.obstacle()
 
     def failed(self) -> bool:
-        """Return True if its thread has ended."""
         return self._tail is None or self._tail.failed()
 
     def _ends(self) -> dict[int, int]:

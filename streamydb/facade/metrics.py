@@ -32,7 +32,6 @@ class _Results:
         self._value = value
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Yield the counters, as the registry asks."""
         family = CounterMetricFamily(
             "streamydb_facade_results", self._text, labels=("status", "code")
         )
@@ -60,7 +59,6 @@ class FacadeMetrics:
         )
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
         found = self._of.get((method, route, status))
         if found is None:
             shown = method if method in _METHODS else "OTHER"
@@ -72,7 +70,6 @@ class FacadeMetrics:
         found[1].observe(seconds)
 
     def problem(self, slug: str) -> None:
-        """Count a failed request."""
         self._problems.labels(slug).inc()
 
     def verdict(self, status: str) -> None:
@@ -80,7 +77,6 @@ class FacadeMetrics:
         self._verdicts.labels(status).inc()
 
     def slow_reader(self) -> None:
-        """Count a reader that was cut off."""
         self._cut_off.inc()
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
@@ -100,7 +96,6 @@ class FacadeMetrics:
         self.registry.register(_Results(text, value))
 
     def render(self) -> bytes:
-        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

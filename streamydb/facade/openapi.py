@@ -52,7 +52,6 @@ _NAME: Final = re.compile(r"\{(\w+)\}")
 
 
 def document(endpoints: Iterable[Endpoint]) -> _Json:
-    """Return the document of a table of endpoints."""
     rows = [f"| `{type_of(p.slug)}` | {p.status} | {p.when} |\n" for p in PROBLEMS.values()]
     bearer = {"type": "http", "description": "Off loopback, a token.", "scheme": "bearer"}
     paths: dict[str, _Json] = defaultdict(dict)

@@ -41,7 +41,6 @@ _PARTS: Final[dict[str, dict[str, str]]] = {
 
 
 def of(name: str) -> _Json:
-    """Return the reference to a schema that has a name."""
     return {"$ref": _REFERENCE + name}
 
 
@@ -294,7 +293,6 @@ _NAMED: Final[dict[str, _Json]] = {
 
 
 def named_schemas() -> dict[str, _Json]:
-    """Return the schemas by name."""
     own = {"ProblemDetails": _problem_details(), **_NAMED}
     return {**{name: plain(schema) for name, schema in own.items()}, **record_schemas()}
 

@@ -81,7 +81,6 @@ def told_of(error: KafkaUnavailableError) -> str:
 
 
 def problem_body(error: ProblemError) -> bytes:
-    """Return the JSON of the answer."""
     problem = error.problem
     shown = {"type": type_of(problem.slug), "title": problem.title, "status": problem.status}
     return msgspec.json.encode({**shown, "detail": error.detail, **error.members})

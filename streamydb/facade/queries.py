@@ -117,7 +117,6 @@ class HistoryQuery(msgspec.Struct, frozen=True):
 
 
 def point_of(query: ReadQuery | ListQuery | HistoryQuery) -> ReadPoint:
-    """Return the state that a query names."""
     return ReadPoint(query.at, query.consistency, query.min_version)
 
 

@@ -279,7 +279,6 @@ class Reader:
         )
 
     async def stop(self) -> None:
-        """End the wait for the end of the log."""
         if self._begun is not None:
             self._begun.cancel()
             await asyncio.wait([self._begun])

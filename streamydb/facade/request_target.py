@@ -138,7 +138,6 @@ def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
 def with_host(
     headers: Sequence[tuple[bytes, bytes]], authority: bytes
 ) -> list[tuple[bytes, bytes]]:
-    """Return headers in which the host of an absolute target stands for the header Host."""
     return [(b"host", authority), *((n, value) for n, value in headers if n != b"host")]
 
 
@@ -219,7 +218,6 @@ def text_of(escaped: bytes) -> str | None:
 
 
 def key_of(escaped: bytes) -> str:
-    """Decode the key in a path. Raises ProblemError: invalid-key."""
     key = text_of(escaped)
     if key is None:
         detail = "The key in the path is not percent-encoded UTF-8."

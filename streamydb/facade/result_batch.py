@@ -73,11 +73,10 @@ class CommitColumns:
         return bool((self._places[1:] > self._places[:-1]).all())
 
     def places(self) -> list[int]:
-        """Their places in the log, in order."""
         return list(self._places.tolist())
 
     def beyond(self, ends: Mapping[int, int]) -> bool:
-        """Return True if all lie behind these ends of the log's partitions."""
+        """Return True if all lie at or after these ends of the log's partitions."""
         partitions = self._places & ((1 << PARTITION_BITS) - 1)
         known = np.zeros(int(partitions.max()) + 1, np.int64)
         for number, end in ends.items():
@@ -102,14 +101,12 @@ class CommitColumns:
         return list(asked[self._places[rows] == asked].tolist())
 
     def at(self, place: int) -> bytes | None:
-        """Return the record of a place."""
         if not self.spans(place, place):
             return None
         row = int(self._places.searchsorted(place))
         return self._values[int(self._at[row])] if self._places[row] == place else None
 
     def of(self, txn_id: bytes, hashed: np.uint64) -> bytes | None:
-        """Return the first record of an id with this `hash_of`."""
         first = int(self._hashes.searchsorted(hashed))
         for row in range(first, len(self._hashes)):
             if self._hashes[row] != hashed:
@@ -217,7 +214,6 @@ def _newest_of(result: Result) -> tuple[int, int]:
 
 
 def count_in(batch: ResultBatch) -> int:
-    """Return how many results there are."""
     return sum(
         len(each.values) if isinstance(each, Commits)
         else len(each) if isinstance(each, CommitColumns) else 1

@@ -160,15 +160,12 @@ class ResultIndex:
         return bool(waiting)
 
     def decided(self) -> Decided:
-        """Return how far the results go."""
         return Decided(*self._newest, self._ends)
 
     def at(self, position: LogPosition) -> Result | None:
-        """Return the result of the record at a position, if it is kept."""
         return self._at(place_of(position))
 
     def of(self, txn_id: str) -> Result | None:
-        """Return the result of an id, if it is kept."""
         name = txn_id.encode()
         place = self._by_id.get(name)
         found = None if place is None else self._at(place)

@@ -41,7 +41,6 @@ class Route(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The route, as metrics and logs tell it."""
         return "unmatched" if self.row is None else self.row.endpoint.path
 
 
@@ -104,7 +103,6 @@ class Router:
         return Route(None)
 
     async def answer(self, request: Request, route: Route) -> None:
-        """Answer a request."""
         began = time.perf_counter()
         try:
             try:
@@ -164,7 +162,6 @@ def _path_of(endpoints: list[Endpoint]) -> _Path:
 
 def _teller_of(allow: str) -> Callable[[Request, Any], Coroutine[Any, Any, Answer]]:
     async def tell_methods(_request: Request, _query: object) -> Answer:
-        """Name the methods."""
         return Answer(b"", {"Allow": allow}, 204, ())
 
     return tell_methods

@@ -59,7 +59,6 @@ def make_services(
     pipeline: Callable[[], PipelineStatus] | None = None,
     about: About | None = None,
 ) -> Services:
-    """Put the parts of a facade together."""
     metrics, ending = FacadeMetrics(), Ending()
     reader = Reader(model, log, settings, ending)
     queries = QueryRunner(model, reader, settings)

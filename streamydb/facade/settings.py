@@ -164,7 +164,6 @@ class FacadeSettings(BaseSettings):
 
     @property
     def scheme(self) -> str:
-        """The scheme of the facade's addresses."""
         return "http" if self.tls_key_file is None else "https"
 
     @property
@@ -179,7 +178,6 @@ class FacadeSettings(BaseSettings):
         return f"{self.scheme}://{address if address.version == 4 else f'[{address}]'}"
 
     def limits(self) -> dict[str, float]:
-        """Return the limits by name, units last."""
         ends = ("_max", "_s")
         return {n: v for n, v in self.model_dump().items() if n.endswith(ends)}
 

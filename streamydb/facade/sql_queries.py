@@ -69,7 +69,6 @@ class QueryRunner:
         return _body(outcome)
 
     async def stop(self) -> None:
-        """End the process that is kept ready."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -127,7 +126,6 @@ def _prefixes(prefix: str, client: Caller) -> list[str]:
 
 
 def no_process() -> ProblemError:
-    """The problem of a machine, or a container, that gives no process for a query now."""
     detail = "No process can be started for it now; try again later."
     return ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
 

@@ -67,7 +67,6 @@ class _Seen:
     ranges: dict[tuple[str, str], int] = field(default_factory=dict)
 
     async def answer(self, question: list[Any]) -> Any:
-        """Answer a question of the process."""
         if question[0] == "read":
             return await in_thread(self._read, question[1])
         return await in_thread(self._scan, question[1], question[2])
@@ -150,7 +149,6 @@ class StatementRunner:
         raise _conflict(result)
 
     async def stop(self) -> None:
-        """End the processes."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()

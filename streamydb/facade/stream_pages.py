@@ -68,7 +68,6 @@ class StreamFeed:
 
     @property
     def waiting(self) -> int:
-        """The number of readers that wait for records."""
         return sum(news.readers for news in self._news.values())
 
     async def start(self) -> None:
@@ -83,7 +82,6 @@ class StreamFeed:
                 self._bytes, self._floors = 0, floors
 
     def publish(self, rows: Iterable[StreamRow]) -> None:
-        """Take the next records of the topic, and wake those who wait for them."""
         for row in rows:
             if row.offset < self._floors.get(row.partition, 0):
                 continue  # of a source that has ended: what came after it is not kept

@@ -59,11 +59,9 @@ class OpenTelemetry:
         self._propagator = TraceContextTextMapPropagator()
 
     def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-        """Return a span below the current one, to be entered."""
         return self._tracer.start_as_current_span(name, attributes=dict(attributes))
 
     def headers(self) -> Mapping[str, bytes] | None:
-        """Return `traceparent` (and `tracestate`) of the current span."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         return {name: value.encode() for name, value in carrier.items()} or None
@@ -85,7 +83,6 @@ class OpenTelemetry:
         )
 
     def shutdown(self) -> None:
-        """Export what is left."""
         self._provider.shutdown()
 
 

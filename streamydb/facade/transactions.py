@@ -52,7 +52,6 @@ class _Plain:
         """Send nothing more."""
 
     def conclude(self, _: Result) -> tuple[int, dict[str, str]]:
-        """Answer with the verdict."""
         return 200, {}
 
 

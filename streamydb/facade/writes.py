@@ -49,14 +49,12 @@ class PendingWrite(NamedTuple):
     position: LogPosition | None
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that say where to ask, and when."""
         return {
             "Location": location(self.txn_id, self.position),
             "Retry-After": str(_RETRY_AFTER_S),
         }
 
     def body(self) -> bytes:
-        """Return the JSON of an answer without a verdict."""
         return msgspec.json.encode({"id": self.txn_id, "status": "unknown"})
 
     def problem(self) -> ProblemError:
@@ -78,7 +76,6 @@ class _Sent(NamedTuple):
 
 
 def location(txn_id: str, position: LogPosition | None) -> str:
-    """Return the path of a transaction, safe for a header."""
     path = "/v1/transactions/" + quote(txn_id, safe="")
     return path if position is None else f"{path}?record={position.partition}:{position.offset}"
 

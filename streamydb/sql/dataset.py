@@ -43,7 +43,6 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
         return SCHEMA
 
     def scanner(
@@ -52,7 +51,6 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
         filter: Any = None,  # noqa: A002 - Arrow's name
         **_: Any,
     ) -> ds.Scanner:
-        """A scan of some columns and rows."""
         batches = self._batches(range_of(filter))
         wanted = None if columns is None else list(columns)
         return ds.Scanner.from_batches(batches, schema=SCHEMA, columns=wanted, filter=filter)

@@ -56,7 +56,6 @@ class DialoguePool:
         return found
 
     async def close(self) -> None:
-        """End all processes."""
         kept, self._kept = self._kept, []
         for _, loop, process in kept:
             if loop is asyncio.get_running_loop():

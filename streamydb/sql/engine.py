@@ -80,7 +80,6 @@ class Sql:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and the snapshot."""
         self.connection.close()
         self._close()
 

@@ -10,13 +10,11 @@ HEAD_BYTES: Final = 4
 
 
 def frame(value: Any) -> bytes:
-    """Return a value as a frame."""
     body = msgspec.msgpack.encode(value)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
 
 
 def size_of(head: bytes) -> int:
-    """Return how many bytes follow the first four."""
     return int.from_bytes(head, "big")
 
 

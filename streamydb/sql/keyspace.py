@@ -28,7 +28,6 @@ class KeyRange(NamedTuple):
     end: str | None = None
 
     def both(self, other: KeyRange) -> KeyRange:
-        """The keys that are in both."""
         ends = [end for end in (self.end, other.end) if end is not None]
         return KeyRange(
             max(self.start, other.start, key=str.encode),

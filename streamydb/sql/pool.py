@@ -30,7 +30,6 @@ _START_S: Final = 60.0
 
 
 def installed() -> bool:
-    """Return True if DuckDB is there."""
     return importlib.util.find_spec("duckdb") is not None
 
 
@@ -66,7 +65,6 @@ class Spare:
         return None if failed or spare.result().returncode is not None else spare
 
     async def close(self) -> None:
-        """End the process that is kept ready."""
         spare, self._spare = self._spare, None
         if spare is None or self._loop is not asyncio.get_running_loop():
             return
@@ -106,7 +104,6 @@ class QueryPool:
             return QueryOutcome("costly")
 
     async def close(self) -> None:
-        """End the process that is kept ready."""
         await self._spare.close()
 
 

@@ -100,7 +100,6 @@ class _Rows:
 
 
 def main() -> int:
-    """Run the job on standard input."""
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else gets into the outcome
         return _serve(output)

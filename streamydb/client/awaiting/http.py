@@ -41,7 +41,6 @@ class AsyncHttpTransport:
         self._wires: WeakSet[Any] = WeakSet()
 
     async def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         try:
             sent = connections.build(self._client, encode(request), next(self._tags), self._history)
             answer = await self._client.send(sent)
@@ -56,7 +55,6 @@ class AsyncHttpTransport:
         return decode(request, found)
 
     async def open(self, request: Open) -> AsyncHttpStream:
-        """Open a stream of changes."""
         async with AsyncExitStack() as stack:
             try:
                 tag = next(self._tags)
@@ -119,6 +117,5 @@ class AsyncHttpStream:
         return self._parser.feed(chunk)
 
     async def close(self) -> None:
-        """Close the connection."""
         connections.wake(self._answer)
         await self._answer.aclose()

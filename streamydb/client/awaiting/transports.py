@@ -45,7 +45,6 @@ Perform: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
 
 
 async def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]) -> _T:
-    """Run a flow to its end."""
     try:
         request = next(flow)
         while True:
@@ -77,15 +76,12 @@ class AsyncOwnedTransport:
         self._owned.make()
 
     async def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         return await self._owned.get().send(request)
 
     async def open(self, request: Open) -> AsyncOwnedStream:
-        """Open a stream of changes."""
         return AsyncOwnedStream(await self._owned.get().open(request))
 
     async def close(self) -> None:
-        """End this process's; what another one has goes on."""
         transport = self._owned.made()
         if transport is not None:
             await transport.close()
@@ -99,11 +95,9 @@ class AsyncOwnedStream:
         self._owned.put(stream)
 
     async def receive(self) -> list[Event]:
-        """Wait for events."""
         return await self._owned.get().receive()
 
     async def close(self) -> None:
-        """End it, unless it is another process's."""
         stream = self._owned.made()
         if stream is not None:
             await stream.close()

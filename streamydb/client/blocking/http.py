@@ -42,7 +42,6 @@ class HttpTransport:
         self._wires: WeakSet[Any] = WeakSet()
 
     def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         try:
             sent = connections.build(self._client, encode(request), next(self._tags), self._history)
             answer = self._client.send(sent)
@@ -57,7 +56,6 @@ class HttpTransport:
         return decode(request, found)
 
     def open(self, request: Open) -> HttpStream:
-        """Open a stream of changes."""
         with ExitStack() as stack:
             try:
                 tag = next(self._tags)
@@ -120,6 +118,5 @@ class HttpStream:
         return self._parser.feed(chunk)
 
     def close(self) -> None:
-        """Close the connection."""
         connections.wake(self._answer)
         self._answer.close()

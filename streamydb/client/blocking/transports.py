@@ -46,7 +46,6 @@ Perform: TypeAlias = Callable[[Request[Any]], Any]
 
 
 def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Any]) -> _T:
-    """Run a flow to its end."""
     try:
         request = next(flow)
         while True:
@@ -78,15 +77,12 @@ class OwnedTransport:
         self._owned.make()
 
     def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         return self._owned.get().send(request)
 
     def open(self, request: Open) -> OwnedStream:
-        """Open a stream of changes."""
         return OwnedStream(self._owned.get().open(request))
 
     def close(self) -> None:
-        """End this process's; what another one has goes on."""
         transport = self._owned.made()
         if transport is not None:
             transport.close()
@@ -100,11 +96,9 @@ class OwnedStream:
         self._owned.put(stream)
 
     def receive(self) -> list[Event]:
-        """Wait for events."""
         return self._owned.get().receive()
 
     def close(self) -> None:
-        """End it, unless it is another process's."""
         stream = self._owned.made()
         if stream is not None:
             stream.close()

@@ -34,7 +34,6 @@ class _Slot:
         self.intervals = self.changes = self.examined = 0
 
     def close(self) -> None:
-        """Keep the most written keys only."""
         self.keys = Counter(dict(self.keys.most_common(KEYS_KEPT_PER_S)))
 
 
@@ -88,11 +87,9 @@ class Contention:
         ]
 
     def largest(self) -> int:
-        """Return the size of the largest group; 0 without any."""
         return max((size for slot in self._slots.values() for size in slot.sizes), default=0)
 
     def counts(self) -> dict[str, int]:
-        """Return how many intervals and changes there were, and how many were looked at."""
         slots = list(self._slots.values())
         return {
             "intervals": sum(slot.intervals for slot in slots),

@@ -62,7 +62,6 @@ class Sampler:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop sampling."""
         running = [task for task in (self._task, self._look) if task is not None]
         for task in running:
             task.cancel()

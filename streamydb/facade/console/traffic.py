@@ -28,7 +28,6 @@ class Slot:
         self.latencies: dict[Kind, Counter[int]] = {"read": Counter(), "write": Counter()}
 
     def latency_ms(self, kind: Kind, share: float) -> float | None:
-        """Return a percentile of the latencies; None if there are none."""
         return percentile(self.latencies[kind], share)
 
 
@@ -52,7 +51,6 @@ class Traffic:
             slot.latencies[kind][_bucket(seconds)] += 1
 
     def of(self, second: int) -> Slot:
-        """Return what was answered in a second."""
         return self._slots.get(second) or Slot()
 
 

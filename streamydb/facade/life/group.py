@@ -86,14 +86,12 @@ class _Joined:
         self._parent = list(range(count))
 
     def root(self, one: int) -> int:
-        """Return the number that stands for the set of another."""
         parent = self._parent
         while parent[one] != one:
             parent[one] = one = parent[parent[one]]
         return one
 
     def join(self, one: int, other: int) -> None:
-        """Make one set of two."""
         first, second = self.root(one), self.root(other)
         self._parent[max(first, second)] = min(first, second)
 
@@ -118,7 +116,6 @@ class _Plan:
         self._join_keys()
 
     def shown(self, number: int, own: int) -> GroupMember:
-        """Return a member with the keys that it has in common with another."""
         member = self._members[number]
         common: list[str] = []
         for first, end in _common(self._spans[own], self._spans[number]):

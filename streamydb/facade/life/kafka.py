@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from streamydb import records
 from streamydb.columns.messages import Feedback, plan_of
 from streamydb.errors import RecordError
 from streamydb.facade.life.evidence import (
@@ -27,19 +28,6 @@ from streamydb.kafka.digests import beside
 from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import SpanReader, offsets_at, spans
-from streamydb.records import (
-    Change,
-    ChangeName,
-    Resolved,
-    Result,
-    Transaction,
-    change_name,
-    decode,
-    decode_change,
-    decode_marker,
-    decode_result,
-    is_strange_change,
-)
 from streamydb.records.expiry import is_removal
 
 PLAN_SHOWN_MAX: Final = 20_000
@@ -59,7 +47,7 @@ _DIGESTS: Final = 64
 _LATE: Final = "it was not found within the time for looking"
 
 
-def collect(connection: Mapping[str, str], database: str, result: Result) -> Evidence:
+def collect(connection: Mapping[str, str], database: str, result: records.Result) -> Evidence:
     """Find what the topics have of a transaction with a verdict (not that of a repetition).
 
     A topic that cannot be read is named in ``missing``.
@@ -82,7 +70,9 @@ def collect(connection: Mapping[str, str], database: str, result: Result) -> Evi
 
 
 class _Search:
-    def __init__(self, connection: Mapping[str, str], database: str, result: Result) -> None:
+    def __init__(
+        self, connection: Mapping[str, str], database: str, result: records.Result
+    ) -> None:
         self._consumer: Any = reader(connection, FOLLOWING, eof=True)
         self._names = TopicNames(database)
         self._result = result
@@ -94,7 +84,6 @@ class _Search:
         self._consumer.close()
 
     def missing(self, part: str, why: str = _LATE) -> None:
-        """Say why a part is not known."""
         self.found.missing[part] = why
 
     def _read(self, topic: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Any]:
@@ -119,7 +108,7 @@ class _Search:
         name = (self._result.id or "").encode()
         for message in self._since(self._names.results, found.since_ms):
             try:
-                result = decode_result(message.value() or b"")
+                result = records.decode_result(message.value() or b"")
             except RecordError as fault:
                 if message.key() == name:
                     self.missing("appends", f"a result with its id cannot be read: {fault}")
@@ -171,7 +160,7 @@ class _Search:
         passed: dict[int, Passing] = {}
         for message in self._read(topic, places):
             number, stamp = message.partition(), message.timestamp()[1]
-            marker = decode_marker(message.value())
+            marker = records.decode_marker(message.value())
             beyond = stamp if marker is None else max(stamp, marker.marker)
             if beyond > time_ms and number not in passed:
                 passed[number] = Passing(number, message.offset(), stamp)
@@ -184,21 +173,21 @@ class _Search:
         """Find what it wrote, and when everything up to it was written."""
         seq, topic = self._result.seq, self._names.changes
         resolved: dict[int, ToldResolved] = {}
-        seen: set[ChangeName] = set()
+        seen: set[records.ChangeName] = set()
         unread = ""
         partitions = len(spans(self._consumer, topic))
         for message in self._since(topic, self._written_ms - _BEFORE_MS):
             change, value = None, message.value()
             try:
-                change = None if value is None else decode_change(value)
+                change = None if value is None else records.decode_change(value)
             except RecordError as fault:
-                if not is_strange_change(value or b""):
+                if not records.is_strange_change(value or b""):
                     unread = f"some changes cannot be read: {fault}"
             number, stamp = message.partition(), message.timestamp()[1]
-            if isinstance(change, Resolved) and change.resolved >= seq:
+            if isinstance(change, records.Resolved) and change.resolved >= seq:
                 resolved.setdefault(number, ToldResolved(change.resolved, stamp))
-            elif isinstance(change, Change) and change.source.seq == seq:
-                name = change_name(message.key(), change)
+            elif isinstance(change, records.Change) and change.source.seq == seq:
+                name = records.change_name(message.key(), change)
                 if name not in seen and not is_removal(name.number):
                     seen.add(name)
                     told = ToldChange(name.key.decode(), change, number, message.offset(), stamp)
@@ -254,8 +243,8 @@ class _Search:
                     most = PLAN_BYTES_SHOWN_MAX
                     self.missing("group", f"the records of its plan have more than {most} bytes")
                     return
-                record = decode(message.value())
-                txn = record if isinstance(record, Transaction) else None
+                record = records.decode(message.value())
+                txn = record if isinstance(record, records.Transaction) else None
                 members.append(Member(seq, txn))
         if len(members) == len(wanted):
             plan.members = sorted(members, key=lambda member: member.seq)
@@ -275,7 +264,7 @@ class _Search:
             self.missing("digests", "no digest of a state after it has been told yet")
 
 
-def _place_of(result: Result) -> Result:
+def _place_of(result: records.Result) -> records.Result:
     """Return a result without what it tells of keys: repetitions of an id may be many."""
     return msgspec.structs.replace(
         result, reads={}, failed=[], ranges=UNSET, returned=UNSET, reason=UNSET
