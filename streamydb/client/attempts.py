@@ -67,7 +67,7 @@ def range_checks(scan: RangeScan, seq: int) -> list[dict[str, Any]]:
     ]
 
 
-def comes_to(scan: RangeScan, keys: Iterable[str]) -> bool:
+def has_yet_to_reach(scan: RangeScan, keys: Iterable[str]) -> bool:
     """Return True if a scan has yet to come to one of these keys."""
     if scan.ended:
         return False
@@ -127,7 +127,9 @@ class Attempt:
     def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> RangeScan:
         self._check_open()
         begun = RangeScan(self._session, prefix, start, end, self._place(), limit)
-        begun.own = {key: data for key, data in self._writes.items() if comes_to(begun, [key])}
+        begun.own = {
+            key: data for key, data in self._writes.items() if has_yet_to_reach(begun, [key])
+        }
         self._scans.append(begun)
         return begun
 
@@ -137,7 +139,7 @@ class Attempt:
         if self.seq is None:
             yield from self._fetch([])
         while not wanted.ended:
-            unseen, last, left = comes_to(wanted, wanted.own), wanted.last, wanted.left
+            unseen, last, left = has_yet_to_reach(wanted, wanted.own), wanted.last, wanted.left
             wanted.freshness = self._place()
             try:
                 page = yield from scan_page(wanted)
@@ -265,7 +267,7 @@ def run(
             attempt.end()
         if number < most:
             yield from perform(requests.Pause(retry.pause_s()))
-    raise _given_up(most, conflict)
+    raise _conflict_error(most, conflict)
 
 
 def _call(attempt: Attempt) -> Flow[Any]:
@@ -290,7 +292,7 @@ def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
     return None
 
 
-def _given_up(calls: int, conflict: CheckFailedError | None) -> ConflictError:
+def _conflict_error(calls: int, conflict: CheckFailedError | None) -> ConflictError:
     failed = () if conflict is None else conflict.failed
     members = {} if conflict is None else conflict.members
     return ConflictError(

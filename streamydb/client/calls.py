@@ -33,7 +33,7 @@ from streamydb.client.problems import (
     SnapshotGoneError,
     refusal,
 )
-from streamydb.client.reads import RangeScan, listed, read, scan_page
+from streamydb.client.reads import RangeScan, as_list, read, scan_page
 from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
 from streamydb.client.session import Session
 from streamydb.client.transactions import Committed, ReadItem, prepare
@@ -51,7 +51,7 @@ _TOGETHER: Final = 256
 """Keys that one run notes to be read."""
 
 
-class Unread(BaseException):
+class ReadNeeded(BaseException):
     """Reconnaissance cannot go on: it needs a range that was not read yet, or many keys."""
 
     def __init__(self, what: Bounds | None = None) -> None:
@@ -60,10 +60,10 @@ class Unread(BaseException):
 
 
 @dataclass(slots=True)
-class Scout:
+class Reconnaissance:
     """The host of a procedure under reconnaissance: it notes the keys and ranges that are touched.
 
-    ``unknown``: keys that were not read yet. Where there are none, and no `Unread`, all is known.
+    ``unknown``: keys that were not read yet. Without any, and no `ReadNeeded`, all is known.
     """
 
     seen: dict[str, Stored | None]
@@ -81,7 +81,7 @@ class Scout:
     def look(self, key: str) -> tuple[bytes | None, int]:
         if key not in self.seen:
             if len(self.unknown) == _TOGETHER:
-                raise Unread
+                raise ReadNeeded
             self.unknown[key] = None
         stored = self.seen.get(key)
         return (None, 0) if stored is None else (stored.data, stored.version)
@@ -98,15 +98,19 @@ class Scout:
         if declared[0] >= declared[1]:
             return []
         if declared not in self.scans:
-            raise Unread(declared)
+            raise ReadNeeded(declared)
         return [(stored.key, stored.data) for stored in self.scans[declared]]
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         return apply_update(update, before, 0)
 
 
-def look(
-    session: Session, timeout_s: float | None, scout: Scout, what: Bounds | None, place: Freshness
+def read_needed(
+    session: Session,
+    timeout_s: float | None,
+    scout: Reconnaissance,
+    what: Bounds | None,
+    place: Freshness,
 ) -> Flow[None]:
     """Read the unknown keys at the snapshot; or a range, which is sure if there are none."""
     if what is None or scout.unknown:
@@ -128,7 +132,7 @@ def look(
     scout.scans[what] = found
 
 
-def pins(scout: Scout, seq: int) -> list[dict[str, Any]]:
+def unchanged_checks(scout: Reconnaissance, seq: int) -> list[dict[str, Any]]:
     seen = [(key, scout.seen[key]) for key in scout.touched if key in scout.seen]
     keys: list[dict[str, Any]] = [
         {"key": key, "version": 0 if found is None else found.version} for key, found in seen
@@ -174,7 +178,7 @@ class ProcedureCall:
 
 
 @dataclass(slots=True)
-class _Found:
+class _CallKeys:
     """The keys and ranges of a call, and checks that all is as reconnaissance saw it."""
 
     keys: list[str]
@@ -194,17 +198,17 @@ def call(session: Session, wanted: ProcedureCall) -> Flow[Committed]:
         ModuleMissing: the same, with a folder that lacks the deployed version.
         OutcomeUnknownError, ClientError: as `execute`.
     """
-    found = _declared(wanted)
+    found = _declared_keys(wanted)
     if found is not None:
-        return (yield from _sent(session, wanted, found))
+        return (yield from _execute_call(session, wanted, found))
     most = wanted.calls_max or session.options.conflicts_max
     retry = session.retry()
     freshness = session.freshness()
     conflict: AbortedError | None = None
     for number in range(1, most + 1):
         try:
-            found = yield from _scouted(session, wanted, freshness)
-            return (yield from _sent(session, wanted, found))
+            found = yield from _reconnoitre(session, wanted, freshness)
+            return (yield from _execute_call(session, wanted, found))
         except SnapshotGoneError:
             pass
         except AbortedError as error:
@@ -214,7 +218,7 @@ def call(session: Session, wanted: ProcedureCall) -> Flow[Committed]:
         freshness = session.floor(session.seq)
         if number < most:
             yield from perform(Pause(retry.pause_s()))
-    raise _given_up(wanted.name, most, conflict)
+    raise _conflict_error(wanted.name, most, conflict)
 
 
 def _may_be_a_conflict(error: AbortedError, wanted: ProcedureCall) -> bool:
@@ -222,7 +226,7 @@ def _may_be_a_conflict(error: AbortedError, wanted: ProcedureCall) -> bool:
     return pinned or error.code == errors.UNDECLARED_KEY
 
 
-def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictError:
+def _conflict_error(name: str, most: int, conflict: AbortedError | None) -> ConflictError:
     members = {} if conflict is None else conflict.members
     return ConflictError(
         f"The keys of {name} were others than on the snapshot in each of {most} attempts; nothing "
@@ -231,9 +235,9 @@ def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictEr
     )
 
 
-def _declared(wanted: ProcedureCall) -> _Found | None:
+def _declared_keys(wanted: ProcedureCall) -> _CallKeys | None:
     if wanted.keys is not None:
-        return _Found(listed(wanted.keys), listed(wanted.reads), _more_ranges(wanted))
+        return _CallKeys(as_list(wanted.keys), as_list(wanted.reads), _more_ranges(wanted))
     function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
     if function is None:
         return None
@@ -244,12 +248,14 @@ def _declared(wanted: ProcedureCall) -> _Found | None:
             f"The key function of {wanted.name} failed with {type(error).__name__}: {error}. It "
             "gets the arguments as a dict, and gives keys."
         ) from error
-    return _as_told(told, wanted, _reserved(wanted.procedure))
+    return _with_extra_keys(told, wanted, _reserved(wanted.procedure))
 
 
-def _as_told(told: DeclaredKeys, wanted: ProcedureCall, reserved: Iterable[str] = ()) -> _Found:
+def _with_extra_keys(
+    told: DeclaredKeys, wanted: ProcedureCall, reserved: Iterable[str] = ()
+) -> _CallKeys:
     """The keys as a key function tells them, and those that are given besides."""
-    return _Found(
+    return _CallKeys(
         [*told.keys, *reserved], [*told.reads, *wanted.reads], [*told.ranges, *_more_ranges(wanted)]
     )
 
@@ -268,7 +274,7 @@ def _reserved(function: Procedure) -> list[str]:
     return [] if graph is None else graph.reserved(module.name, function.__name__)
 
 
-def _sent(session: Session, wanted: ProcedureCall, found: _Found) -> Flow[Committed]:
+def _execute_call(session: Session, wanted: ProcedureCall, found: _CallKeys) -> Flow[Committed]:
     ranges = [msgspec.to_builtins(each) for each in dict.fromkeys(found.ranges)]
     parts = {"keys": found.keys, "reads": found.reads, "ranges": ranges}
     fields = {"procedure": wanted.name, "args": wanted.args}
@@ -286,7 +292,7 @@ def _sent(session: Session, wanted: ProcedureCall, found: _Found) -> Flow[Commit
     return (yield from sent)
 
 
-def _scouted(session: Session, wanted: ProcedureCall, freshness: Freshness) -> Flow[_Found]:
+def _reconnoitre(session: Session, wanted: ProcedureCall, freshness: Freshness) -> Flow[_CallKeys]:
     """Run the procedure on a snapshot; read the keys it lacks and run it again,
     until it has all.
     """
@@ -294,7 +300,7 @@ def _scouted(session: Session, wanted: ProcedureCall, freshness: Freshness) -> F
         args = r.canonical(wanted.args)
     except ValueRejected as fault:
         raise refusal(fault.code, str(fault)) from None
-    scout = Scout({}, {})
+    scout = Reconnaissance({}, {})
     name = wanted.name.partition(".")[2]
     module, place = yield from _module(session, wanted, freshness)
     try:
@@ -302,23 +308,23 @@ def _scouted(session: Session, wanted: ProcedureCall, freshness: Freshness) -> F
     except ValueError as error:
         raise InvalidParameterError(f"Give other arguments, or the keys: {error}.") from error
     if told is not None:
-        return _as_told(told, wanted)
+        return _with_extra_keys(told, wanted)
     for _ in range(_GUESSED_ROUNDS_MAX):
-        scout = Scout(scout.seen, scout.scans)
+        scout = Reconnaissance(scout.seen, scout.scans)
         needed = None
         try:
             if name in module.procedures:
                 run(module, name, args, scout, Stamp(place.at or 0, 0, ""))
-        except Unread as unread:
+        except ReadNeeded as unread:
             needed = unread.what
         if needed is None and not scout.unknown:
             break
-        yield from look(session, wanted.timeout_s, scout, needed, place)
+        yield from read_needed(session, wanted.timeout_s, scout, needed, place)
     keys = [key for key, written in scout.touched.items() if written]
     reads = [key for key, written in scout.touched.items() if not written]
     ranges = [Range.of(bounds) for bounds in scout.ranges]
-    found = _Found(keys, [*reads, *wanted.reads], [*ranges, *_more_ranges(wanted)])
-    found.pins = pins(scout, place.at or 0)
+    found = _CallKeys(keys, [*reads, *wanted.reads], [*ranges, *_more_ranges(wanted)])
+    found.pins = unchanged_checks(scout, place.at or 0)
     return found
 
 

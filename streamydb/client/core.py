@@ -32,7 +32,7 @@ from streamydb.client.errors import (
     UnexpectedAnswerError,
 )
 from streamydb.client.problems import TransactionUnknownError, abort, problem, refusal
-from streamydb.client.reads import check_text, tried
+from streamydb.client.reads import check_text, perform_with_retry
 from streamydb.client.requests import Ask, Flow, Outcome, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
@@ -80,10 +80,10 @@ def execute(
     uncertain, alone, attempts, dates = False, fresh, 1, 1
     while True:
         sought, position = txn.id, None
-        outcome = yield from _tried(session, request)
+        outcome = yield from _perform_once(session, request)
         fault = outcome if isinstance(outcome, ClientError) else None
         if isinstance(outcome, Result):
-            again = _again(txn, request, outcome)
+            again = _next_attempt(txn, request, outcome)
             if again is None or attempts >= LOCK_ATTEMPTS_MAX:
                 return _conclude(session, outcome)
             txn, attempts = again, attempts + 1
@@ -91,8 +91,8 @@ def execute(
             continue
         if fault is not None and _is_untimely(fault):
             if not alone:
-                return (yield from _settled(session, txn, retry, fault))
-            again = None if dates >= _DATES_MAX else _redated(first, dated, fault)
+                return (yield from _settle(session, txn, retry, fault))
+            again = None if dates >= _DATES_MAX else _with_new_deadline(first, dated, fault)
             if again is not None and again != first and retry.left_s():
                 txn, first, dates = again, again, dates + 1
                 request = Send(*txn, retry.wait_s())
@@ -104,7 +104,7 @@ def execute(
         alone = alone and not uncertain
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None
         if pause is not None:
-            yield from _paused(pause, OutcomeUnknownError(*txn) if uncertain else None)
+            yield from _pause(pause, OutcomeUnknownError(*txn) if uncertain else None)
         late = not retry.left_s()
         if pause is None or (late and not uncertain):
             if not uncertain and fault is not None:
@@ -115,7 +115,7 @@ def execute(
         request = Ask(sought, position, wait_s) if asks else Send(*txn, wait_s)
 
 
-def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
+def _perform_once(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
     """Return the outcome of a request, or its fault; learn the commit time that it tells.
 
     The verdict of another transaction is a fault, and nothing is learnt from it.
@@ -128,7 +128,7 @@ def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | Cli
         return _with_clocks(session, error, sent_ms) if _is_untimely(error) else error
     if isinstance(outcome, Result):
         if outcome.code in UNTIMELY:
-            return _refused(session, outcome, sent_ms)
+            return _refusal_of(session, outcome, sent_ms)
         session.saw(0, _commit_ms(outcome), sent_ms)
     return outcome
 
@@ -140,7 +140,7 @@ def _require_own(txn_id: str, outcome: Outcome) -> None:
         raise UnexpectedAnswerError(detail, 200)
 
 
-def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
+def _pause(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
     try:
         yield from perform(pause)
     except ClosedError as error:
@@ -149,7 +149,7 @@ def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
         raise unknown from error
 
 
-def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:
+def _next_attempt(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:
     """Return what is to be sent after a verdict: the next attempt; None if the verdict is final.
 
     After an attempt of a facade it is ours once more: the facade goes on from there. What it
@@ -162,7 +162,7 @@ def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | Non
     return txn if lacking else None
 
 
-def _settled(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -> Flow[Committed]:
+def _settle(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -> Flow[Committed]:
     """Find the verdict of a transaction one of whose copies came after the deadline.
 
     No copy is executed any more, and those that came before have their verdicts in the results.
@@ -170,7 +170,7 @@ def _settled(session: Session, txn: Prepared, retry: Retry, fault: ClientError) 
     """
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
-        found = yield from _found(txn, wait, wait.left_s)
+        found = yield from _find_verdict(txn, wait, wait.left_s)
     except ClientError:
         raise OutcomeUnknownError(*txn) from fault
     if found.code in UNTIMELY:
@@ -190,10 +190,10 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
     """
     check_text("txn_id", txn.id)
     retry = session.retry(timeout_s)
-    return _conclude(session, (yield from _found(txn, retry, retry.wait_s)))
+    return _conclude(session, (yield from _find_verdict(txn, retry, retry.wait_s)))
 
 
-def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Result]:
+def _find_verdict(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Result]:
     """Look for the verdict of the last attempt of a transaction; raises as `ask`.
 
     ``time_s``: says how long each look may take.
@@ -202,7 +202,7 @@ def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Res
     sought, position = txn.id, None
     while True:
         try:
-            outcome = yield from tried(retry, partial(Ask, sought, position), time_s)
+            outcome = yield from perform_with_retry(retry, partial(Ask, sought, position), time_s)
             _require_own(sought, outcome)
         except TransactionUnknownError as error:
             if not lacking:
@@ -227,7 +227,7 @@ def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Res
             sought, position = named, None
 
 
-def _refused(session: Session, result: Result, sent_ms: int | None) -> RequestError:
+def _refusal_of(session: Session, result: Result, sent_ms: int | None) -> RequestError:
     """Return the error of a copy that came after the deadline, or too long before it."""
     session.saw(result.seq)
     fault = refusal(result.code or "", None, result.id)
@@ -235,7 +235,7 @@ def _refused(session: Session, result: Result, sent_ms: int | None) -> RequestEr
     return _with_clocks(session, fault, sent_ms)
 
 
-def _redated(
+def _with_new_deadline(
     txn: Prepared, dated: Callable[[], int] | None, fault: RequestError
 ) -> Prepared | None:
     """Return a transaction with another deadline; None if it is the caller's,

@@ -95,27 +95,27 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 def encode(request: requests.Request[Any]) -> HttpRequest:
     if isinstance(request, requests.Read):
         body = msgspec.json.encode({"keys": request.keys, **_freshness(request.freshness)})
-        return _made("POST", "/v1/read", request.timeout_s, headers=_JSON, body=body)
+        return _request("POST", "/v1/read", request.timeout_s, headers=_JSON, body=body)
     if isinstance(request, requests.Scan):
-        return _made("GET", "/v1/kv", request.timeout_s, params=_range(request))
+        return _request("GET", "/v1/kv", request.timeout_s, params=_range(request))
     if isinstance(request, requests.Query):
-        return _made("POST", "/v1/query", request.timeout_s, headers=_JSON, body=_query(request))
+        return _request("POST", "/v1/query", request.timeout_s, headers=_JSON, body=_query(request))
     if isinstance(request, requests.SqlStatements):
         named = {} if request.id is None else {"Idempotency-Key": request.id}
         headers = {**_JSON, **named}
-        return _made("POST", "/v1/sql", request.timeout_s, headers=headers, body=_sql(request))
+        return _request("POST", "/v1/sql", request.timeout_s, headers=headers, body=_sql(request))
     if isinstance(request, requests.Emissions):
         path = "/v1/streams/" + quote(request.stream, safe="")
-        return _made("GET", path, request.timeout_s, params=_emissions(request))
+        return _request("GET", path, request.timeout_s, params=_emissions(request))
     if isinstance(request, requests.Send):
         headers = {**_JSON, **_prefer(request.timeout_s)}
         path, body = "/v1/transactions", request.payload
-        return _made("POST", path, request.timeout_s, headers=headers, body=body)
+        return _request("POST", path, request.timeout_s, headers=headers, body=body)
     if isinstance(request, requests.Ask):
         path = "/v1/transactions/" + quote(request.id, safe="").replace(".", "%2E")
         params = {} if request.position is None else {"record": request.position}
         headers = _prefer(request.timeout_s)
-        return _made("GET", path, request.timeout_s, params=params, headers=headers)
+        return _request("GET", path, request.timeout_s, params=params, headers=headers)
     raise TypeError(f"{type(request).__name__} is not for a transport")
 
 
@@ -166,7 +166,7 @@ def raise_for_status(answer: HttpAnswer) -> None:
     raise _fault(answer)
 
 
-def _made(
+def _request(
     method: str,
     path: str,
     timeout_s: float,

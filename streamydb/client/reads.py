@@ -60,10 +60,10 @@ def query(
     one is no JSON; ClientError: it was refused, took too much, or its answer would be too large.
     """
     check_bound(prefix)
-    values = listed(params, (str, bytes, Mapping))
+    values = as_list(params, (str, bytes, Mapping))
     check_sql(sql, values)
     make = partial(requests.Query, sql, tuple(values), prefix, freshness)
-    found = yield from tried(session.retry(timeout_s), make)
+    found = yield from perform_with_retry(session.retry(timeout_s), make)
     session.saw(found.seq)
     return found
 
@@ -124,7 +124,7 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[re
     limit = most if wanted.left is None else min(most, wanted.left)
     make = partial(requests.Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
     retry = session.retry(timeout_s)
-    page = yield from tried(retry, make, retry.wait_s)
+    page = yield from perform_with_retry(retry, make, retry.wait_s)
     if not all(wanted.has(entry.key) for entry in page.entries):
         raise UnexpectedAnswerError("The answer has keys outside of the range.", 200)
     session.saw(page.seq)
@@ -137,7 +137,7 @@ def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[re
     return page.entries
 
 
-def listed(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
+def as_list(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
     """Return what is given as a list.
     Raises InvalidParameterError: it is one thing ``alone``, such as a text, which would be as many
     keys as it has characters.
@@ -196,7 +196,7 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[requests.
     if freshness.at == 0:  # before the first transaction
         return requests.Reading(0, dict.fromkeys(keys))
     try:
-        reading = yield from tried(
+        reading = yield from perform_with_retry(
             retry, partial(requests.Read, tuple(keys), freshness), retry.wait_s
         )
     except (AnswerTooLargeError, TooLargeError):
@@ -212,7 +212,7 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[requests.
     return requests.Reading(left.seq, {**left.entries, **right.entries})
 
 
-def tried(
+def perform_with_retry(
     retry: Retry,
     make: Callable[[float], requests.Request[_R]],
     time_s: Callable[[], float] | None = None,

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client.forks import process_span
 from streamydb.client.problems import refusal
-from streamydb.client.reads import listed
+from streamydb.client.reads import as_list
 from streamydb.client.requests import Entry
 from streamydb.errors import INVALID_TRANSACTION, ValueRejected
 from streamydb.records import Rejection, Result, canonical, decode, decode_value
@@ -99,13 +99,13 @@ def prepare(
     """
     parts = {
         "asserts": dict(asserts or {}),
-        "checks": [dict(check) for check in listed(checks, _ALONE)],
-        "reads": [_read(each) for each in listed(reads, _ALONE)],
-        "updates": [dict(update) for update in listed(updates, _ALONE)],
+        "checks": [dict(check) for check in as_list(checks, _ALONE)],
+        "reads": [_read(each) for each in as_list(reads, _ALONE)],
+        "updates": [dict(update) for update in as_list(updates, _ALONE)],
         "call": dict(call or {}),
         "deploy": dict(deploy or {}),
         "constrain": dict(constrain or {}),
-        "locks": [_read(each) for each in listed(locks, _ALONE)],
+        "locks": [_read(each) for each in as_list(locks, _ALONE)],
     }
     fields: dict[str, Any] = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     if deadline_ms is not None:

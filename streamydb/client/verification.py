@@ -79,7 +79,7 @@ def verify(
         raise KeyError(name)
     report = VerificationReport(seq, 0, 0, [], [])
     for rule in wanted:
-        judged = _judged(client, rule, seq, violations_max - len(report.violations))
+        judged = _verify_constraint(client, rule, seq, violations_max - len(report.violations))
         valid = [] if judged.broken else [rule.name]
         if valid:
             proof = {"name": rule.name, "since": rule.since, "at": seq}
@@ -93,13 +93,13 @@ def verify(
     return report
 
 
-class _Judged(NamedTuple):
+class _ConstraintReport(NamedTuple):
     keys: int
     indexed: int
     broken: list[Violation]
 
 
-def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
+def _verify_constraint(client: Client, rule: Constraint, at: int, most: int) -> _ConstraintReport:
     """Judge all values at a snapshot, up to ``most`` violations;
     make index keys up to the first.
     """
@@ -116,20 +116,20 @@ def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
         if rule.unique is not None and not (broken or faults):
             waiting.append(entry)
         if waiting and (faults or len(waiting) == _TOGETHER):
-            made, taken = _indexed(client, rule, waiting, at)
+            made, taken = _make_index_keys(client, rule, waiting, at)
             waiting, indexed, broken = [], indexed + made, broken + taken
         broken += faults
         if len(broken) >= most:
-            return _Judged(keys, indexed, broken)
+            return _ConstraintReport(keys, indexed, broken)
     if waiting:
-        made, taken = _indexed(client, rule, waiting, at)
+        made, taken = _make_index_keys(client, rule, waiting, at)
         indexed, broken = indexed + made, broken + taken
     broken += [
         Violation(rule.name, prefix, version, rule.crowded)
         for prefix, (count, version) in groups.items()
         if count > (rule.keys_max or 0)
     ]
-    return _Judged(keys, indexed, broken)
+    return _ConstraintReport(keys, indexed, broken)
 
 
 def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
@@ -147,7 +147,7 @@ def _count(rule: Constraint, entry: Entry, groups: dict[str, tuple[int, int]]) -
         groups[group.begin] = count + 1, max(version, entry.version)
 
 
-def _indexed(
+def _make_index_keys(
     client: Client, rule: Constraint, entries: list[Entry], at: int
 ) -> tuple[int, list[Violation]]:
     """Make the index keys of values that lack them, up to the first one that another key has;
@@ -165,13 +165,13 @@ def _indexed(
             return len(lacking), []
     left = [entry for _, entry in lacking]
     if len(left) < 2:
-        made = [_indexed_alone(client, rule, entry, at) for entry in left]
+        made = [_make_index_key(client, rule, entry, at) for entry in left]
         return made.count(True), [each for each in made if isinstance(each, Violation)]
     middle = len(left) // 2
-    first, taken = _indexed(client, rule, left[:middle], at)
+    first, taken = _make_index_keys(client, rule, left[:middle], at)
     if taken:
         return first, taken
-    second, taken = _indexed(client, rule, left[middle:], at)
+    second, taken = _make_index_keys(client, rule, left[middle:], at)
     return first + second, taken
 
 
@@ -198,7 +198,7 @@ def _write_again(client: Client, lacking: Mapping[str, Entry]) -> None:
     )
 
 
-def _indexed_alone(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
+def _make_index_key(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
     """Make the index key of a value; return whether it was missing, or which key has it."""
     for _ in range(_ROUNDS_MAX):
         key = _index_key(rule, entry)

@@ -19,7 +19,7 @@ from streamydb.settings import Settings
 _DIGESTS = 20
 
 
-class Told(msgspec.Struct, kw_only=True):
+class PipelineMessages(msgspec.Struct, kw_only=True):
     """The messages of pipelines to each other in Kafka; None: they cannot be read now."""
 
     heard: list[Seen] | None = None
@@ -43,7 +43,7 @@ class About:
 
     database: str = ""
     here: Callable[[], Mapping[str, PipelineStatus]] = _nothing
-    told: Callable[[], Told] | None = None
+    told: Callable[[], PipelineMessages] | None = None
     evidence: Callable[[Result], Evidence] | None = None
 
 
@@ -60,11 +60,11 @@ def about_database(settings: Settings) -> About:
     return About(settings.database, here, lambda: _told(settings), evidence)
 
 
-def _told(settings: Settings) -> Told:
+def _told(settings: Settings) -> PipelineMessages:
     """Read the ends of both topics; say why, if one cannot be read."""
     from streamydb.kafka.reader import ReadingError
 
-    connection, told = settings.client_config(), Told()
+    connection, told = settings.client_config(), PipelineMessages()
     try:
         told.heard = seen(connection, settings.database)
         told.digests = last_digests(connection, settings.database, _DIGESTS)

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 import uvicorn
 
-from streamydb.facade.waiting import Ending
+from streamydb.facade.waiting import Shutdown
 
 _AT_A_TURN: Final = 128
 """Connections taken in one turn. With a single one, accepted writes under overload had a p99 of
@@ -26,7 +26,7 @@ _PAUSE_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Expecting(Protocol):
+class CountedProtocol(Protocol):
     """A connection's protocol, which is told of the connection before its TLS handshake."""
 
     def expect(self, address: str) -> float:
@@ -42,7 +42,7 @@ class Acceptor:
     def __init__(
         self,
         listener: socket.socket,
-        make_protocol: Callable[[], Expecting],
+        make_protocol: Callable[[], CountedProtocol],
         context: ssl.SSLContext | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class Acceptor:
 class Server(uvicorn.Server):
     """uvicorn's server, with our acceptors on the sockets that it is given."""
 
-    def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
+    def __init__(self, config: uvicorn.Config, ending: Shutdown) -> None:
         super().__init__(config)
         self._ending = ending
 
@@ -124,8 +124,8 @@ class Server(uvicorn.Server):
         self._ending.begin()
         await super().shutdown(sockets)
 
-    def _protocol(self) -> Expecting:
-        make = cast("Callable[..., Expecting]", self.config.http_protocol_class)
+    def _protocol(self) -> CountedProtocol:
+        make = cast("Callable[..., CountedProtocol]", self.config.http_protocol_class)
         return make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

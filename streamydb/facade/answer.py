@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from streamydb.facade.asgi import Headers, Message, Receive, Send
 from streamydb.facade.codings import GZIP, PLAIN, compressed
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
-from streamydb.facade.waiting import within
+from streamydb.facade.waiting import await_within
 
 _VARY: Final = (b"vary", b"Authorization")
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -159,7 +159,7 @@ class Sender:
             if self._without_body:
                 message = {**message, "body": b""}
         try:
-            await within(self._timeout_s, self._pass_on(start, message))
+            await await_within(self._timeout_s, self._pass_on(start, message))
         except TimeoutError:
             self.cut_off = True
             raise

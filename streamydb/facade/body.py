@@ -24,7 +24,7 @@ from streamydb.facade.headers import check_content, declared_bytes
 from streamydb.facade.payloads import place_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.request import Request
-from streamydb.facade.waiting import BODY_LEFT_S, within
+from streamydb.facade.waiting import BODY_LEFT_S, await_within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
 from streamydb.records.depth import deeper_than
@@ -37,7 +37,7 @@ _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
 @asynccontextmanager
-async def reading(request: Request) -> AsyncGenerator[bytes, None]:
+async def request_body(request: Request) -> AsyncGenerator[bytes, None]:
     """Read the body of a request; its bytes count against a bound until the block ends.
     Raises ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers
     say that it is something else than JSON), too-large, overloaded, body-timeout.
@@ -52,7 +52,7 @@ async def reading(request: Request) -> AsyncGenerator[bytes, None]:
         work = _received(request.receive, reservation, limit)
         in_time = partial(services.ending.timeout, left_s=BODY_LEFT_S)
         try:
-            body = await within(settings.body_timeout_s, work, in_time)
+            body = await await_within(settings.body_timeout_s, work, in_time)
         except TimeoutError:
             raise _too_slow(ends=services.ending.begun) from None
         yield body

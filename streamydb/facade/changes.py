@@ -15,8 +15,8 @@ import msgspec
 
 from streamydb.facade.answer import EventStream
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.feed import Feed, Wanted, seen_by, wanted_of
-from streamydb.facade.generations import marked, require_generation
+from streamydb.facade.feed import ChangeFilter, Feed, change_filter, visible_changes
+from streamydb.facade.generations import require_generation, with_generation
 from streamydb.facade.headers import last_event_id
 from streamydb.facade.ports import ChangeEvent
 from streamydb.facade.problems import ProblemError, problem_body
@@ -37,7 +37,7 @@ async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
     The place of a change in its transaction counts those changes that the token may read.
     """
     services = request.services
-    wanted = wanted_of(query.prefix, query.start, query.end, query.where, query.where_before)
+    wanted = change_filter(query.prefix, query.start, query.end, query.where, query.where_before)
     generation = services.model.generation
     resumed, found = last_event_id(request.headers) or (None, FIRST)
     if resumed and (found != FIRST or request.generation is None):
@@ -59,7 +59,7 @@ async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
 async def events(
     feed: Feed,
     since: int,
-    wanted: Wanted,
+    wanted: ChangeFilter,
     heartbeat_s: float,
     caller: Caller = ANYBODY,
     generation: str = FIRST,
@@ -74,7 +74,9 @@ async def events(
             async for batch in batches:
                 if batch is not None:
                     seen = batch.resolved
-                    known = batch.changes if whole else seen_by(batch.changes, caller.may_read)
+                    known = (
+                        batch.changes if whole else visible_changes(batch.changes, caller.may_read)
+                    )
                     found = list(filter(wanted.takes, known))
                     for chunk in _chunks(found, generation):
                         yield chunk
@@ -100,7 +102,7 @@ def _chunks(found: list[ChangeEvent], generation: str) -> Iterator[bytes]:
 
 
 def _id(seq: int, generation: str) -> bytes:
-    return marked(str(seq), generation).encode()
+    return with_generation(str(seq), generation).encode()
 
 
 def _resolved(seq: int, generation: str) -> bytes:

@@ -21,7 +21,7 @@ import msgspec
 from streamydb import errors
 from streamydb.constraints.locks import id_after
 from streamydb.facade.codings import SUFFIXES, tagged
-from streamydb.facade.generations import marked
+from streamydb.facade.generations import with_generation
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import Result
@@ -45,7 +45,7 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def entity_tag(version: int, generation: str = FIRST) -> str:
-    return f'"{marked(str(version), generation)}"'
+    return f'"{with_generation(str(version), generation)}"'
 
 
 def entity_tags(version: int, generation: str = FIRST) -> list[str]:

@@ -30,12 +30,12 @@ from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
-from streamydb.facade.feed import Wanted, wanted_of
+from streamydb.facade.feed import ChangeFilter, change_filter
 from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_changes import KafkaChanges
-from streamydb.facade.payloads import parse, timely
+from streamydb.facade.payloads import parse, with_timely_deadline
 from streamydb.facade.ports import (
     ChangeBatch,
     ChangeSource,
@@ -51,7 +51,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery as Asked
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
-from streamydb.facade.transactions import executed
+from streamydb.facade.transactions import append_and_wait
 from streamydb.facade.waiting import retrieve
 from streamydb.facade.writes import PendingWrite
 from streamydb.kafka.errors import KafkaUnavailableError
@@ -66,7 +66,7 @@ _RETRY_AFTER_S: Final = 0.1
 _GIVING_UP_S: Final = 0.5
 """How long before its end SQL is answered that it waits in vain, so that the answer counts."""
 
-_Sent: TypeAlias = (
+_Performable: TypeAlias = (
     requests.Read
     | requests.Scan
     | requests.Query
@@ -102,7 +102,7 @@ class DirectTransport:
 
     async def send(self, request: requests.Request[Any]) -> Any:
         """Perform a request, within its time and the margin that a connection would have."""
-        if not isinstance(request, _Sent):
+        if not isinstance(request, _Performable):
             raise TypeError(f"{type(request).__name__} is not for a transport")
         with _translated():
             self._require_generation()
@@ -138,7 +138,7 @@ class DirectTransport:
         with _translated():
             self._require_generation()
             asked = request.wanted
-            wanted = wanted_of(
+            wanted = change_filter(
                 asked.prefix, asked.start, asked.end, asked.where, asked.where_before
             )
             await self._connected()
@@ -243,10 +243,10 @@ class DirectTransport:
 
         async def commit(txn_id: str, payload: bytes) -> Result:
             txn, otherwise = parse(payload), self._services.writer.deadline_ms()
-            dated = timely(payload, txn, None, otherwise)
+            dated = with_timely_deadline(payload, txn, None, otherwise)
             wait = Preference(False, request.timeout_s)
             own = not txn.deadline
-            pending, result = await executed(self._services, txn_id, dated, wait, own=own)
+            pending, result = await append_and_wait(self._services, txn_id, dated, wait, own=own)
             if result is None:
                 raise pending.problem()
             return result
@@ -280,7 +280,9 @@ class DirectTransport:
 class DirectStream:
     """A stream of changes; see `AsyncStream`."""
 
-    def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], wanted: Wanted) -> None:
+    def __init__(
+        self, batches: AsyncGenerator[ChangeBatch | None, None], wanted: ChangeFilter
+    ) -> None:
         self._batches = batches
         self._wanted = wanted
         self._waits: asyncio.Future[ChangeBatch | str | None] | None = None
@@ -323,7 +325,7 @@ def _wait_s(timeout_s: float) -> float:
     return max(0.0, timeout_s + requests.MARGIN_S - _GIVING_UP_S)
 
 
-def _is_local(request: _Sent) -> bool:
+def _is_local(request: _Performable) -> bool:
     return (
         isinstance(request, requests.Read | requests.Scan | requests.Query)
         and request.freshness.consistency != "strong"

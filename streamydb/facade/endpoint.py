@@ -50,7 +50,7 @@ READS_CONSTRAINTS: Final = Access(
 )
 
 
-class Shown(NamedTuple):
+class Response(NamedTuple):
     """An answer in the OpenAPI document; without a schema it has no body."""
 
     text: str
@@ -90,7 +90,7 @@ class Endpoint:
     endless: bool = False
     any_host: bool = False
     body: dict[str, Any] | None = None
-    answers: Mapping[int, Shown] = field(default_factory=dict)
+    answers: Mapping[int, Response] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 

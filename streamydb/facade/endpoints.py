@@ -26,7 +26,7 @@ from streamydb.facade.endpoint import (
     READS_STREAM,
     WRITES_KEY,
     Endpoint,
-    Shown,
+    Response,
 )
 from streamydb.facade.headers import CONTENT_PROBLEMS
 from streamydb.facade.openapi import document
@@ -77,8 +77,8 @@ _QUERY: Final = (
 )  # fmt: skip
 """Problems of queries in SQL."""
 
-_LATER: Final = Shown("Appended; ask Location.", of("pending"))
-_UNDECIDED: Final = Shown("Not decided yet.", of("pending"))
+_LATER: Final = Response("Appended; ask Location.", of("pending"))
+_UNDECIDED: Final = Response("Not decided yet.", of("pending"))
 
 
 async def _get_schema(_request: Request, _query: None) -> Answer:
@@ -95,7 +95,10 @@ _KEYS: Final = (
     Endpoint(
         method="GET", path="/v1/kv/{key}", rest="text", answer=kv.get_value,
         query=queries.ReadQuery, access=READS_KEY, work="read", headers=_CONDITIONS,
-        answers={200: Shown("The value.", VALUE), 304: Shown("The client has this version.", None)},
+        answers={
+            200: Response("The value.", VALUE),
+            304: Response("The client has this version.", None),
+        },
         problems=(*_READ, "invalid-key", "key-not-found", "precondition-failed"),
     ),
     Endpoint(
@@ -103,30 +106,30 @@ _KEYS: Final = (
         query=queries.ExpiryQuery, access=WRITES_KEY, appends="always", work="write",
         headers={**_CONDITIONS, **_SENDING}, body=VALUE,
         answers={
-            200: Shown("Committed.", of("result")), 201: Shown("Committed, created.", of("result")),
-            202: _LATER,
+            200: Response("Committed.", of("result")),
+            201: Response("Committed, created.", of("result")), 202: _LATER,
         },
         problems=(*_WRITE_KEY, "invalid-json", "body-timeout", *CONTENT_PROBLEMS),
     ),
     Endpoint(
         method="DELETE", path="/v1/kv/{key}", rest="text", answer=kv.delete_value,
         access=WRITES_KEY, appends="always", work="write", headers={**_CONDITIONS, **_SENDING},
-        answers={200: Shown("Committed.", of("result")), 202: _LATER},
+        answers={200: Response("Committed.", of("result")), 202: _LATER},
         problems=_WRITE_KEY,
     ),
     Endpoint(
         method="GET", path="/v1/kv", answer=kv.list_values, query=queries.ListQuery, work="read",
-        answers={200: Shown("A page.", of("entries"))}, problems=_READ,
+        answers={200: Response("A page.", of("entries"))}, problems=_READ,
     ),
     Endpoint(
         method="POST", path="/v1/read", answer=kv.read_values, work="read", body=of("read_request"),
-        answers={200: Shown("The entries, null: absent.", of("reading"))},
+        answers={200: Response("The entries, null: absent.", of("reading"))},
         problems=(*_READ, "invalid-json", "invalid-key", "answer-too-large", *_BODY),
     ),
     Endpoint(
         method="GET", path="/v1/history/{key}", rest="text", answer=get_history,
         query=queries.HistoryQuery, access=READS_KEY, work="read",
-        answers={200: Shown("The versions.", OPEN_OBJECT)}, problems=(*_READ, "invalid-key"),
+        answers={200: Response("The versions.", OPEN_OBJECT)}, problems=(*_READ, "invalid-key"),
     ),
 )  # fmt: skip
 """Keys and values."""
@@ -135,7 +138,7 @@ _TRANSACTIONS: Final = (
     Endpoint(
         method="POST", path="/v1/transactions", answer=post_transaction, appends="always",
         work="write", headers=_SENDING, body=of("transaction"),
-        answers={200: Shown("The verdict, committed or aborted.", of("result")), 202: _LATER},
+        answers={200: Response("The verdict, committed or aborted.", of("result")), 202: _LATER},
         problems=(
             "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
             "body-timeout", "too-large", "invalid-transaction", "id-reused", "deadline-passed",
@@ -147,12 +150,12 @@ _TRANSACTIONS: Final = (
         method="GET", path="/v1/transactions/{id}", rest="text", answer=get_transaction,
         query=queries.VerdictQuery, work="read",
         headers={"Prefer": "wait=n: wait for the verdict n seconds."},
-        answers={200: Shown("The verdict.", of("result")), 202: _UNDECIDED}, problems=_VERDICT,
+        answers={200: Response("The verdict.", of("result")), 202: _UNDECIDED}, problems=_VERDICT,
     ),
     Endpoint(
         method="GET", path="/v1/explanations/{id}", rest="text", answer=get_explanation,
         query=queries.VerdictQuery,
-        answers={200: Shown("Its life.", of("explanation")), 202: _UNDECIDED},
+        answers={200: Response("Its life.", of("explanation")), 202: _UNDECIDED},
         problems=(*_VERDICT, "answer-too-large"),
     ),
 )  # fmt: skip
@@ -163,7 +166,7 @@ _FEEDS: Final = (
         access=READS_PREFIX, endless=True,
         headers={"Last-Event-ID": "Go on after this event; goes before `since`."},
         answers={
-            200: Shown("Server-sent events; data is a change.", TEXT, "text/event-stream"),
+            200: Response("Server-sent events; data is a change.", TEXT, "text/event-stream"),
         },
         problems=(
             "invalid-parameter", "unauthorized", "forbidden", "slow-reader", "snapshot-gone",
@@ -173,7 +176,7 @@ _FEEDS: Final = (
     Endpoint(
         method="GET", path="/v1/streams/{name}", rest="text", answer=get_stream,
         query=queries.StreamQuery, access=READS_STREAM,
-        answers={200: Shown("A page.", of("emissions"))},
+        answers={200: Response("A page.", of("emissions"))},
         problems=(
             "invalid-parameter", "unauthorized", "forbidden", "no-such-stream",
             "too-many-requests", "overloaded", "log-unavailable", "read-model-behind", "not-ready",
@@ -185,12 +188,12 @@ _FEEDS: Final = (
 _SQL: Final = (
     Endpoint(
         method="POST", path="/v1/query", answer=post_query, body=of("query_request"),
-        answers={200: Shown("The rows.", of("table"))}, problems=_QUERY,
+        answers={200: Response("The rows.", of("table"))}, problems=_QUERY,
     ),
     Endpoint(
         method="POST", path="/v1/sql", answer=post_sql, appends="perhaps", body=of("sql_request"),
         headers={name: _SENDING[name] for name in ("Idempotency-Key", "Deadline-Ms")},
-        answers={200: Shown("The results.", of("sql_answer"))},
+        answers={200: Response("The results.", of("sql_answer"))},
         problems=(
             *_QUERY, "constraint-violated", "aborted", "invalid-transaction", "id-reused",
             "deadline-passed", "verdict-unknown",
@@ -202,32 +205,32 @@ _STATE: Final = (
     Endpoint(
         method="GET", path="/v1/constraints", answer=kv.get_constraints, query=queries.ReadQuery,
         access=READS_CONSTRAINTS,
-        answers={200: Shown("The constraints by name.", OPEN_OBJECT)}, problems=_READ,
+        answers={200: Response("The constraints by name.", OPEN_OBJECT)}, problems=_READ,
     ),
     Endpoint(
         method="GET", path="/v1/limits", answer=operations.get_limits,
-        answers={200: Shown("The limits.", OPEN_OBJECT)}, problems=("unauthorized",),
+        answers={200: Response("The limits.", OPEN_OBJECT)}, problems=("unauthorized",),
     ),
     Endpoint(
         method="GET", path="/v1/stats", answer=get_stats, query=queries.StatsQuery,
-        answers={200: Shown("The figures.", OPEN_OBJECT)},
+        answers={200: Response("The figures.", OPEN_OBJECT)},
         problems=("unauthorized", "invalid-parameter", "not-ready"),
     ),
     Endpoint(
         method="GET", path="/v1/pipelines", answer=get_pipelines,
-        answers={200: Shown("The pipelines.", of("pipelines"))}, problems=("unauthorized",),
+        answers={200: Response("The pipelines.", of("pipelines"))}, problems=("unauthorized",),
     ),
     Endpoint(
         method="GET", path="/metrics", answer=operations.get_metrics,
-        answers={200: Shown("Metrics.", TEXT, "text/plain")}, problems=("unauthorized",),
+        answers={200: Response("Metrics.", TEXT, "text/plain")}, problems=("unauthorized",),
     ),
     Endpoint(
         method="GET", path="/health/live", answer=operations.get_live, access=OPEN, any_host=True,
-        answers={200: Shown("It runs.", of("live"))},
+        answers={200: Response("It runs.", of("live"))},
     ),
     Endpoint(
         method="GET", path="/health/ready", answer=operations.get_ready, query=queries.ReadyQuery,
-        access=OPEN, any_host=True, answers={200: Shown("It is ready.", of("health"))},
+        access=OPEN, any_host=True, answers={200: Response("It is ready.", of("health"))},
         problems=("not-ready",),
     ),
 )  # fmt: skip
@@ -236,11 +239,11 @@ _STATE: Final = (
 _PAGES: Final = (
     Endpoint(
         method="GET", path="/problems", answer=operations.get_problems, access=OPEN,
-        answers={200: Shown("The types.", {"type": "array", "items": of("problem_type")})},
+        answers={200: Response("The types.", {"type": "array", "items": of("problem_type")})},
     ),
     Endpoint(
         method="GET", path="/problems/{slug}", rest="segment", answer=operations.get_problem,
-        access=OPEN, answers={200: Shown("The type.", of("problem_type"))},
+        access=OPEN, answers={200: Response("The type.", of("problem_type"))},
         problems=("no-such-endpoint",),
     ),
     Endpoint(method="GET", path="/schema", answer=_get_schema, access=OPEN, query=None),

@@ -21,8 +21,8 @@ import msgspec
 from streamydb.errors import RecordError
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import ChangeBatch, ChangeEvent, ChangeSource
-from streamydb.facade.problems import ProblemError, told_of
-from streamydb.facade.waiting import Ending
+from streamydb.facade.problems import ProblemError, log_failure_text
+from streamydb.facade.waiting import Shutdown
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import Change, ChangeName, Resolved, Transaction, change_name
@@ -60,7 +60,7 @@ def change_event(key: bytes, change: Change) -> ChangeEvent:
     return ChangeEvent(change.source.seq, change.transaction.total_order, name, data)
 
 
-def seen_by(
+def visible_changes(
     changes: Iterable[ChangeEvent], may_read: Callable[[str], bool]
 ) -> Iterator[ChangeEvent]:
     """Yield the changes that a client may read, numbered as if there were no others.
@@ -130,10 +130,14 @@ class Feed:
     """The latest batches of changes; used in one event loop."""
 
     def __init__(
-        self, source: ChangeSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
+        self,
+        source: ChangeSource,
+        bytes_max: int,
+        catch_ups_max: int,
+        ending: Shutdown | None = None,
     ) -> None:
         self._source = source
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("event streams that read old changes", catch_ups_max)
         self._batches: deque[tuple[ChangeBatch, int]] = deque()
@@ -187,22 +191,22 @@ class Feed:
         while position < self._floor:  # again, if that has moved while the reader was closed
             async with aclosing(self._old(position, pause_s)) as old:
                 async for batch in old:
-                    yield None if batch is None else _after(batch, position)
+                    yield None if batch is None else _changes_after(batch, position)
                     position = position if batch is None else batch.resolved
         number = self._number_after(position)
         while True:
             self._must_go_on()
             if number < self._dropped:
-                raise _slow()
+                raise _slow_reader()
             if number < self._dropped + len(self._batches):
                 following = self._batches[number - self._dropped][0]
                 number += 1
                 if following.resolved > position:  # else the stream begins in the future
-                    yield _after(following, position)
+                    yield _changes_after(following, position)
                     position = following.resolved
             elif not await self._comes(pause_s):
                 if (fault := self._source.fault()) is not None:
-                    raise _ended(fault)
+                    raise _feed_ended(fault)
                 yield None
 
     def admit(self, since: int) -> None:
@@ -229,7 +233,7 @@ class Feed:
         return True
 
     async def _old(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
-        with self._catch_ups.enter(), _failures_told():
+        with self._catch_ups.enter(), _failures_as_problems():
             async with aclosing(self._source.history(since)) as history:
                 batch: ChangeBatch | None = None
                 while batch is None or batch.resolved < self._floor:
@@ -254,10 +258,10 @@ class Feed:
     def _must_go_on(self) -> None:
         """Refuse to go on when the facade ends. Raises ProblemError: not-ready."""
         if self._ending.begun:
-            raise _ended("The facade ends")
+            raise _feed_ended("The facade ends")
 
 
-def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
+def _changes_after(batch: ChangeBatch, position: int) -> ChangeBatch:
     if not batch.changes or batch.changes[0].seq > position:
         return batch
     return ChangeBatch(
@@ -266,24 +270,24 @@ def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _failures_as_problems() -> Iterator[None]:
     """Raise the failures of a reader of old changes as problems, which streams end with."""
     try:
         yield
     except KafkaUnavailableError as error:
         raise ProblemError(
-            "log-unavailable", f"{told_of(error)}.", retry_after_s=_RETRY_AFTER_S
+            "log-unavailable", f"{log_failure_text(error)}.", retry_after_s=_RETRY_AFTER_S
         ) from error
     except RecordError as error:  # its text shows nothing of the record
-        raise _ended(f"The changes cannot be followed: {error}") from error
+        raise _feed_ended(f"The changes cannot be followed: {error}") from error
 
 
-def _slow() -> ProblemError:
+def _slow_reader() -> ProblemError:
     detail = "The stream fell too far behind; connect again with the header Last-Event-ID."
     return ProblemError("slow-reader", detail)
 
 
-def _ended(fault: str) -> ProblemError:
+def _feed_ended(fault: str) -> ProblemError:
     detail = f"{fault.rstrip('.')}. Connect again with the header Last-Event-ID."
     return ProblemError("not-ready", detail, retry_after_s=_RETRY_AFTER_S)
 
@@ -300,7 +304,7 @@ _decode_values = msgspec.json.Decoder(_Values).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChangeFilter:
     """The changes that one stream wants: of a range of keys (bounds in UTF-8), by checks of their
     values.
 
@@ -329,15 +333,15 @@ class Wanted:
         return _holds(self.after, after, seq) and _holds(self.before, _value(values.before), 0)
 
 
-def wanted_of(
+def change_filter(
     prefix: str | None, start: str | None, end: str | None, where: str | None, was: str | None
-) -> Wanted:
+) -> ChangeFilter:
     """The wish that parameters express. Raises ProblemError: invalid-parameter."""
     for name, text in (("prefix", prefix), ("start", start), ("end", end)):
         if text is not None and len(text.encode()) > KEY_BYTES_MAX:
             detail = f"{name} has at most {KEY_BYTES_MAX} bytes of UTF-8."
             raise ProblemError("invalid-parameter", detail, parameters=[name])
-    return Wanted(
+    return ChangeFilter(
         prefix or "", (start or "").encode(), None if end is None else end.encode(),
         _check("where", where), _check("where_before", was),
     )  # fmt: skip

@@ -119,7 +119,7 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        told = _told(scope["headers"])
+        told = _header_facts(scope["headers"])
         present = self._present()
         sender = self._sender(told, send, present, without_body=method == "HEAD")
         route, began = _NOWHERE, time.perf_counter()
@@ -165,7 +165,9 @@ class Gate:
                 await self._router.answer(request, route)
                 span.set_attribute("http.response.status_code", request.sender.status)
 
-    def _sender(self, told: _Told, send: Send, present: str, *, without_body: bool) -> Sender:
+    def _sender(
+        self, told: _HeaderFacts, send: Send, present: str, *, without_body: bool
+    ) -> Sender:
         settings = self._settings
         more = [(_GENERATION, said_as(present).encode()), *told.repeated()]
         if self._is_guest(told.origin):
@@ -197,7 +199,7 @@ class Gate:
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
 
-    def _check(self, scope: Scope, told: _Told, present: str) -> Peer:
+    def _check(self, scope: Scope, told: _HeaderFacts, present: str) -> Peer:
         """Refuse what no endpoint needs to see; return who sends it.
 
         ``present``: the generation of the database.
@@ -225,7 +227,7 @@ class Gate:
         return Peer(address, told.generation, foreign)
 
 
-class _Told(NamedTuple):
+class _HeaderFacts(NamedTuple):
     """The size of a request's headers, the first host and origin, all codings that it takes, and
     the generation that it says.
     """
@@ -243,7 +245,7 @@ class _Told(NamedTuple):
         return [(b"streamydb-request", self.request.encode("latin-1"))]
 
 
-def _told(headers: Headers) -> _Told:
+def _header_facts(headers: Headers) -> _HeaderFacts:
     size = 0
     found: dict[bytes, str] = {}
     for name, value in headers:
@@ -255,7 +257,7 @@ def _told(headers: Headers) -> _Told:
         elif name in _JOINED:
             found[name] += "," + value.decode("latin-1")
     host, origin, accepted, request = (found.get(name, "") for name in _LOOKED_AT[:4])
-    return _Told(size, host, origin, accepted, request, found.get(_GENERATION))
+    return _HeaderFacts(size, host, origin, accepted, request, found.get(_GENERATION))
 
 
 @lru_cache(maxsize=256)

@@ -22,12 +22,12 @@ _BARE: Final = {"min_version", "since", "after"}
 _MARK: Final = "@"
 
 
-def marked(text: str, generation: str) -> str:
+def with_generation(text: str, generation: str) -> str:
     """Return a text with the generation after it; the first one is left out."""
     return text if generation == FIRST else f"{text}{_MARK}{generation}"
 
 
-def unmarked(text: str) -> tuple[str, str]:
+def split_generation(text: str) -> tuple[str, str]:
     """Return a text, and the generation after it."""
     bare, _, generation = text.partition(_MARK)
     return bare, generation

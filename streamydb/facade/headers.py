@@ -27,7 +27,7 @@ _PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)|[^",;]+|[,;]', re.DOTALL
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-class Member(NamedTuple):
+class FieldMember(NamedTuple):
     """A member of a list: a name in small letters, a value (empty: none), parameters."""
 
     name: str
@@ -42,17 +42,17 @@ class MediaType(NamedTuple):
     parameters: tuple[tuple[str, str], ...]
 
 
-def read_list(field: str) -> list[Member | None]:
+def read_list(field: str) -> list[FieldMember | None]:
     """Return the members of a list of names with values and parameters; None for malformed ones.
 
     RFC 7240 has lists of this form, and so has RFC 9110 in `Expect` and in lists of tokens.
     """
-    return [_member(parts) for parts in _divided(field)]
+    return [_member(parts) for parts in _split_members(field)]
 
 
 def read_media_type(field: str) -> MediaType | None:
     """Return the media type in a header Content-Type; None if it is none."""
-    members = list(_divided(field))
+    members = list(_split_members(field))
     if len(members) != 1 or _TYPE.fullmatch(members[0][0]) is None:
         return None
     name, *rest = members[0]
@@ -61,7 +61,7 @@ def read_media_type(field: str) -> MediaType | None:
     return MediaType(name.lower(), pairs) if len(pairs) == len(found) else None
 
 
-def _divided(field: str) -> Iterator[list[str]]:
+def _split_members(field: str) -> Iterator[list[str]]:
     """Divide a list into its members, and each into what semicolons part;
     leave out empty members.
     """
@@ -78,10 +78,10 @@ def _divided(field: str) -> Iterator[list[str]]:
             parts = [""]
 
 
-def _member(parts: list[str]) -> Member | None:
+def _member(parts: list[str]) -> FieldMember | None:
     found = [_PAIR.fullmatch(part) for part in [parts[0], *filter(None, parts[1:])]]
     pairs = tuple(map(_pair, filter(None, found)))
-    return Member(*pairs[0], pairs[1:]) if len(pairs) == len(found) else None
+    return FieldMember(*pairs[0], pairs[1:]) if len(pairs) == len(found) else None
 
 
 def _pair(found: re.Match[str]) -> tuple[str, str]:
@@ -229,19 +229,21 @@ def _check(name: bytes, value: str) -> None:
         return
     if name == b"content-type" and not _is_json(value):
         detail = "The header Content-Type names no JSON in UTF-8: send application/json."
-        raise _unsupported("Content-Type", detail, "Accept", "application/json")
+        raise _unsupported_media_type("Content-Type", detail, "Accept", "application/json")
     if name == b"content-encoding" and not _is_identity(value):
         detail = "The header Content-Encoding names a coding: send the body as it is."
-        raise _unsupported("Content-Encoding", detail, "Accept-Encoding", "identity")
+        raise _unsupported_media_type("Content-Encoding", detail, "Accept-Encoding", "identity")
     if name == b"content-transfer-encoding" and value.lower() not in _PLAIN_ENCODINGS:
         detail = "HTTP has no Content-Transfer-Encoding: send the body as it is."
-        raise _unsupported("Content-Transfer-Encoding", detail, "Accept", "application/json")
+        raise _unsupported_media_type(
+            "Content-Transfer-Encoding", detail, "Accept", "application/json"
+        )
     if name == b"expect" and not _expects_continue(value):
         detail = "The header Expect names something else than 100-continue."
         raise ProblemError("expectation-failed", detail, parameters=["Expect"])
 
 
-def _unsupported(field: str, detail: str, answer: str, accepted: str) -> ProblemError:
+def _unsupported_media_type(field: str, detail: str, answer: str, accepted: str) -> ProblemError:
     return ProblemError(
         "unsupported-media-type", detail, headers={answer: accepted}, parameters=[field]
     )

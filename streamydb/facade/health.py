@@ -18,9 +18,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.facade.ports import ChangeSource, ReadModel, Resolved, TransactionLog
+from streamydb.facade.ports import ChangeSource, ModelPosition, ReadModel, TransactionLog
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.waiting import Looks
+from streamydb.facade.waiting import SingleFlight
 from streamydb.local.folder import PipelineStatus
 
 Kind: TypeAlias = Literal["reads", "strong", "writes", "changes"]
@@ -68,7 +68,7 @@ class Health(msgspec.Struct, kw_only=True):
         return bool(getattr(self, kind))
 
 
-class _Look(NamedTuple):
+class _LogFindings(NamedTuple):
     """The finding of a look at the log.
 
     Attributes:
@@ -102,12 +102,12 @@ class HealthMonitor:
     ) -> None:
         self._model = model
         self._log = log
-        self._ends = Looks(log.ends)
+        self._ends = SingleFlight(log.ends)
         self._changes = changes
         self._pipeline = pipeline
         self._passed = passed
         self._late_s = settings.verdict_timeout_s / 2
-        self._found = _Look(None, 0.0, 0.0, None)
+        self._found = _LogFindings(None, 0.0, 0.0, None)
         self._whole_ms: float | None = None
         self._began_s = 0.0
         self._look: asyncio.Task[None] | None = None
@@ -174,7 +174,7 @@ class HealthMonitor:
         except StreamyError:
             self._found = self._found._replace(fault=_SILENT, status=status)
             return
-        self._found = _Look(None, unseen_s, undecided_s, status)
+        self._found = _LogFindings(None, unseen_s, undecided_s, status)
         self._whole_ms = self._log.time_ms() - 1000 * unseen_s
 
     def _status(self) -> PipelineStatus | None:
@@ -200,7 +200,7 @@ class HealthMonitor:
             return 0.0
         return max(0, self._log.time_ms() - max(oldest_ms, before_ms)) / 1000
 
-    def _latest(self) -> Resolved | None:
+    def _latest(self) -> ModelPosition | None:
         try:
             return self._model.latest()
         except StreamyError:
@@ -225,7 +225,7 @@ class HealthMonitor:
             return None
         return f"the pipeline is {said.state}"
 
-    def _age_s(self, latest: Resolved) -> float:
+    def _age_s(self, latest: ModelPosition) -> float:
         """Return how old the state is at most that reads show.
 
         Under load a look takes seconds. Until it ends, nobody knows whether reads show all by now.

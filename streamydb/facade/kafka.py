@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing
+from streamydb.facade.ports import FollowedModel, LogPosition, NoResult, ResultsEnd
 from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, hash_of, newest_in
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.waiting import Looks, run_in
+from streamydb.facade.waiting import SingleFlight, run_in
 from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.columns import RecordColumns
@@ -170,7 +170,7 @@ class KafkaLog:
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._ends: TopicEnds | None = None
-        self._published = Looks(self._look_at_published)
+        self._published = SingleFlight(self._look_at_published)
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -258,7 +258,7 @@ class KafkaLog:
         index = self._results.index
         return index.of(txn_id) if position is None else index.at(position)
 
-    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | NoResult:
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
     async def published(self) -> int:
@@ -274,7 +274,7 @@ class KafkaLog:
         self._check_fault()
         return await run_in(self._executor, self._next.find, places)
 
-    def decided(self) -> Decided:
+    def decided(self) -> ResultsEnd:
         return self._results.index.decided()
 
     def fault(self) -> str | None:

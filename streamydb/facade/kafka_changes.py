@@ -84,7 +84,7 @@ class ChangeReader:
         try:
             kept = spans(self._consumer, topic)
             self._lows = {number: low for number, (low, _) in kept.items()}
-            self._trimmed = _trimmed(self._lows, followed or {}, since, newest)
+            self._trimmed = _trimmed_partitions(self._lows, followed or {}, since, newest)
             starts = self._lows
             if ts_ms is not None:
                 later = offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
@@ -113,7 +113,7 @@ class ChangeReader:
                 number = message.partition()
                 error = message.error()
                 if error is not None and error.code() in GONE:
-                    raise _gone()
+                    raise _snapshot_gone()
                 if error is not None and error.code() in HOPELESS:
                     raise ProblemError(
                         "log-unavailable", f"The changes cannot be read: {error.name()}."
@@ -152,7 +152,7 @@ class ChangeReader:
             return False
         if number not in self._unsure:
             if number in self._trimmed:
-                raise _gone()
+                raise _snapshot_gone()
             return False
         self._unsure.discard(number)
         del self._first[number]
@@ -185,7 +185,7 @@ class ChangeReader:
                 self._paused.discard(number)
 
 
-def _trimmed(
+def _trimmed_partitions(
     lows: Mapping[int, int], followed: Mapping[int, PartitionProgress], since: int, newest: int
 ) -> set[int]:
     """The partitions of which changes after a seq may have been deleted.
@@ -199,13 +199,13 @@ def _trimmed(
     for number, low in lows.items():
         part = followed.get(number, PartitionProgress())
         if part.resolved.seq > since and part.position <= low:
-            raise _gone()
+            raise _snapshot_gone()
         if low > 0 and (part.position < low or max(part.resolved.seq, newest) > since):
             found.add(number)
     return found
 
 
-def _gone() -> ProblemError:
+def _snapshot_gone() -> ProblemError:
     detail = (
         "Kafka has deleted some of the changes after this seq (retention.ms): read the present "
         "state, and follow the changes after its seq."

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from streamydb.errors import ID_REUSED, RecordError
 from streamydb.facade.payloads import time_of_id
-from streamydb.facade.ports import LogPosition, Missing
+from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.facade.result_batch import position_of, result_in
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
@@ -34,7 +34,7 @@ _Span = tuple[int, int]
 
 def search_result(
     settings: Settings, txn_id: str, position: LogPosition | None
-) -> Result | Missing:
+) -> Result | NoResult:
     """Search the results from when the transaction was appended; waits for Kafka.
 
     That time is the record's if its position is known, else what a UUID of version 7 says; that is
@@ -88,7 +88,7 @@ class _Search:
         self._firsts_ms: dict[int, int] = {}  # of the stretch that is being read, by partition
         self._since_ms: dict[int, int] = {}  # all of a partition that came since was looked at
 
-    def run(self, since_ms: int | None) -> Result | Missing:
+    def run(self, since_ms: int | None) -> Result | NoResult:
         """Read on from a time to the ends as they are now, then back from there."""
         kept = spans(self._consumer, self._topic)
         places = {number: high for number, (_, high) in kept.items()}
@@ -111,7 +111,7 @@ class _Search:
         if self._refused is not None and (complete or self._refused.code == ID_REUSED):
             return self._refused
         unread = [n for n, (low, _) in kept.items() if places[n] > low]
-        return Missing(complete, None if complete else self._looked_at_since(unread))
+        return NoResult(complete, None if complete else self._looked_at_since(unread))
 
     def _looked_at_since(self, unread: list[int]) -> int | None:
         """The time since when all results were looked at,
@@ -135,14 +135,14 @@ class _Search:
     def _looked_at(self, message: Any) -> Result | None:
         if message.key() != self._key:
             return None
-        result = _wanted(message, self._position)
+        result = _result_at(message, self._position)
         if result is not None and self._position is None and result.code in REFUSED_COPIES:
             self._refused = self._refused or result
             return None
         return result
 
 
-def _wanted(message: Any, position: LogPosition | None) -> Result | None:
+def _result_at(message: Any, position: LogPosition | None) -> Result | None:
     """The result in a record, if it is of this position.
     Raises LogFaultError: it is a result that this release cannot read.
     """

@@ -8,17 +8,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from streamydb.client.requests import Consistency
+from streamydb.client.session import new_id
 from streamydb.facade.answer import Answer, json_answer, unchanged
-from streamydb.facade.body import decode_fields, decode_value_body, reading
+from streamydb.facade.body import decode_fields, decode_value_body, request_body
 from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.generations import require_said
 from streamydb.facade.headers import idempotency_key, preference
-from streamydb.facade.payloads import conditional_write, new_id
+from streamydb.facade.payloads import conditional_write
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import ExpiryQuery, ListQuery, NoQuery, ReadQuery, point_of
-from streamydb.facade.reads import Consistency, ReadPoint, check_point, check_seqs, in_thread
+from streamydb.facade.reads import ReadPoint, check_point, check_seqs, in_thread
 from streamydb.facade.request import Request
 from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
@@ -72,7 +74,7 @@ async def get_value(request: Request, query: ReadQuery) -> Answer:
 async def read_values(request: Request, _: NoQuery) -> Answer:
     """Read many keys at one snapshot: a read-only transaction that never aborts."""
     services = request.services
-    async with reading(request) as raw:
+    async with request_body(request) as raw:
         pass  # a read that waits for the log does not hold its body
     body = _read_body(raw, services.settings.read_keys_max)
     request.client.must_read_all(body.keys)
@@ -81,7 +83,7 @@ async def read_values(request: Request, _: NoQuery) -> Answer:
     bytes_max = services.settings.answer_bytes_max
     with await services.reader.snapshot(wanted) as snapshot:
         seq = snapshot.seq
-        entries = await _reading(snapshot.get_json, len(body.keys), body.keys, bytes_max)
+        entries = await _run_read(snapshot.get_json, len(body.keys), body.keys, bytes_max)
     if entries is None:
         raise ProblemError("answer-too-large", "Ask for fewer keys, at the same `at`.")
     answer = b'{"seq":%d,"entries":{%b}}' % (seq, entries)
@@ -113,7 +115,7 @@ async def list_values(request: Request, query: ListQuery) -> Answer:
     return json_answer(answer, headers={SNAPSHOT_HEADER: str(seq)})
 
 
-async def _reading(function: Callable[..., _T], count: int, *args: Any, **named: Any) -> _T:
+async def _run_read(function: Callable[..., _T], count: int, *args: Any, **named: Any) -> _T:
     """Run a function that reads so many entries, in a thread if that may take long."""
     if count <= _AT_ONCE:
         return function(*args, **named)
@@ -178,23 +180,23 @@ async def get_constraints(request: Request, query: ReadQuery) -> Answer:
 
 async def put_value(request: Request, query: ExpiryQuery) -> Answer:
     """Store a value; If-Match and If-None-Match make it conditional."""
-    async with reading(request) as body:
-        return await _write(request, _Written(decode_value_body(body), query.ttl_ms))
+    async with request_body(request) as body:
+        return await _write(request, _KeyWrite(decode_value_body(body), query.ttl_ms))
 
 
 async def delete_value(request: Request, _: NoQuery) -> Answer:
     """Remove a key; it may be absent, unless If-Match says otherwise."""
-    return await _write(request, _Written(None))
+    return await _write(request, _KeyWrite(None))
 
 
-class _Written(NamedTuple):
+class _KeyWrite(NamedTuple):
     """A write of one key: its value (None: a delete), and for how long."""
 
     value: bytes | None
     ttl_ms: int | None = None
 
 
-async def _write(request: Request, written: _Written) -> Answer:
+async def _write(request: Request, written: _KeyWrite) -> Answer:
     key, headers = request.key, request.headers
     generation = request.services.model.generation
     conditions = KeyConditions(key, conditions_of(headers), generation)
@@ -214,7 +216,7 @@ class _Steps:
     """The steps of a conditional write (`conditions`), and the answer to the last one."""
 
     def __init__(
-        self, conditions: KeyConditions, written: _Written, checks: list[dict[str, Any]]
+        self, conditions: KeyConditions, written: _KeyWrite, checks: list[dict[str, Any]]
     ) -> None:
         self._conditions = conditions
         self._written = written

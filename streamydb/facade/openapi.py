@@ -12,7 +12,7 @@ import msgspec
 
 from streamydb import __version__
 from streamydb.facade.conditions import FIELD
-from streamydb.facade.endpoint import Endpoint, Shown
+from streamydb.facade.endpoint import Endpoint, Response
 from streamydb.facade.openapi_schemas import named_schemas, of, plain
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, type_of
 from streamydb.limits import ID_BYTES_MAX
@@ -94,7 +94,7 @@ def _operation(endpoint: Endpoint) -> _Json:
     return operation
 
 
-def _shown(answer: Shown) -> _Json:
+def _shown(answer: Response) -> _Json:
     content = {} if answer.schema is None else {answer.media_type: {"schema": answer.schema}}
     return {"description": answer.text, "content": content}
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -24,6 +22,7 @@ import msgspec
 from msgspec import UNSET
 
 from streamydb import errors, limits
+from streamydb.client.session import new_id
 from streamydb.facade.auth import Caller
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import TRANSACTION_BYTES_MAX
@@ -62,23 +61,23 @@ class Culprit(NamedTuple):
 def culprit(code: str, payload: bytes) -> Culprit | None:
     """Return the first field that the reason code of a refused payload is about, if one is."""
     try:
-        return _found(code, payload, json.loads(payload))
+        return _culprit_in(code, payload, json.loads(payload))
     except (ValueError, RecursionError):  # too deep, or no JSON: there is no field to name
         return None
 
 
-def _found(code: str, payload: bytes, record: Any) -> Culprit | None:
+def _culprit_in(code: str, payload: bytes, record: Any) -> Culprit | None:
     if code == errors.INVALID_TRANSACTION:
         return _of_shape(payload, record)
     if code == errors.DUPLICATE_UPDATE:
-        found = _repeated(record)
+        found = _repeated_update(record)
     elif at_fault := _AT_FAULT.get(code):
         found = next((path for path, value in _fields(record, ()) if at_fault(path, value)), None)
     else:
         return None
     if found is None:
         return None
-    return Culprit(_named(found), _given(record, found), errors.REJECTED_CODES[code])
+    return Culprit(_path_text(found), _value_text(record, found), errors.REJECTED_CODES[code])
 
 
 def _of_shape(payload: bytes, record: Any) -> Culprit | None:
@@ -90,19 +89,19 @@ def _of_shape(payload: bytes, record: Any) -> Culprit | None:
         if said is None:
             return None
         path = _path_of(said)
-        return Culprit(_named(path), _given(record, path), f"{said['what']}.")
+        return Culprit(_path_text(path), _value_text(record, path), f"{said['what']}.")
     checks = enumerate(record.get("checks", []))
     bare = [number for number, check in checks if check.keys() <= {"key", "range"}]
     if not bare:
         return None
     path = ("checks", bare[0])
-    return Culprit(_named(path), _given(record, path), "The check compares nothing.")
+    return Culprit(_path_text(path), _value_text(record, path), "The check compares nothing.")
 
 
 def place_of(fault: Exception) -> str:
     """Return the field that an error of msgspec names, as ``keys[0]``; empty for the whole."""
     said = _SAID.fullmatch(str(fault))
-    return "" if said is None else _named(_path_of(said))
+    return "" if said is None else _path_text(_path_of(said))
 
 
 def _path_of(said: re.Match[str]) -> _Path:
@@ -163,7 +162,7 @@ _AT_FAULT: Final[dict[str, Callable[[_Path, Any], bool]]] = {
 }
 
 
-def _repeated(record: Any) -> _Path | None:
+def _repeated_update(record: Any) -> _Path | None:
     """Return the first update whose key another before it has."""
     seen = set[str]()
     for n, update in enumerate(record["updates"]):
@@ -173,13 +172,13 @@ def _repeated(record: Any) -> _Path | None:
     return None
 
 
-def _named(path: _Path) -> str:
+def _path_text(path: _Path) -> str:
     """Write a path as JavaScript would; the whole record is empty."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(steps).removeprefix(".")
 
 
-def _given(record: Any, path: _Path) -> str | None:
+def _value_text(record: Any, path: _Path) -> str | None:
     """Return the JSON of the field at a path, shortened; None if there is none."""
     value = record
     try:
@@ -193,13 +192,6 @@ def _given(record: Any, path: _Path) -> str | None:
 
 _OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EMPTY: Final = re.compile(rb"\{\}")
-
-
-def new_id() -> str:
-    """Return a fresh id that holds the present time: a UUID of version 7 (RFC 9562)."""
-    number = uuid.uuid4().int
-    number = (time.time_ns() // 1_000_000) << 80 | number & ((1 << 80) - 1)
-    return str(uuid.UUID(int=number & ~(0xF << 76) | 0x7 << 76))
 
 
 def time_of_id(txn_id: str) -> int | None:
@@ -233,7 +225,9 @@ def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
     return txn_id, named + (b"}" if _EMPTY.fullmatch(compact) else b"," + compact[1:])
 
 
-def timely(payload: bytes, txn: Transaction, given: int | None, otherwise: int) -> bytes:
+def with_timely_deadline(
+    payload: bytes, txn: Transaction, given: int | None, otherwise: int
+) -> bytes:
     """Return a payload with a deadline: its own, the one that a header gives, or another.
 
     None is added where it would make the record too large: then its id is remembered for the

@@ -26,7 +26,7 @@ class LogPosition(NamedTuple):
     offset: int
 
 
-class Decided(NamedTuple):
+class ResultsEnd(NamedTuple):
     """The end of the results that were seen, anybody's.
 
     Attributes:
@@ -40,7 +40,7 @@ class Decided(NamedTuple):
     offsets: Mapping[int, int]
 
 
-class Missing(NamedTuple):
+class NoResult(NamedTuple):
     """A search has found no result.
 
     Attributes:
@@ -52,7 +52,7 @@ class Missing(NamedTuple):
     since_ms: int | None
 
 
-class Resolved(Protocol):
+class ModelPosition(Protocol):
     """The position of a read model."""
 
     @property
@@ -120,7 +120,7 @@ class Snapshot(Scannable, Protocol):
 class ReadModel(Protocol):
     """The database as of the transactions whose changes have arrived."""
 
-    def latest(self) -> Resolved:
+    def latest(self) -> ModelPosition:
         """Return how far it is."""
 
     @property
@@ -173,7 +173,7 @@ class TransactionLog(Protocol):
     def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
         """Return the result of the record at `position`, or of the id, if it is at hand."""
 
-    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | NoResult:
         """Look for the same among all results that are kept, within bounds of time."""
 
     async def published(self) -> int:
@@ -210,7 +210,7 @@ class TransactionLog(Protocol):
     def clocks(self) -> Clocks:
         """Return what this machine's clock, commit times and the brokers' clock say."""
 
-    def decided(self) -> Decided:
+    def decided(self) -> ResultsEnd:
         """Return how far the results go that were seen."""
 
     def fault(self) -> str | None:

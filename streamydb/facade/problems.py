@@ -73,7 +73,7 @@ def type_of(slug: str) -> str:
     return f"/problems/{slug}"
 
 
-def told_of(error: KafkaUnavailableError) -> str:
+def log_failure_text(error: KafkaUnavailableError) -> str:
     """Return what clients are told of the log's failure: a fault's text, else only that there is
     one.
     """

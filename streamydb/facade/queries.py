@@ -10,9 +10,10 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Meta
 
+from streamydb.client.requests import Consistency
 from streamydb.facade.health import Kind
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, ReadPoint
+from streamydb.facade.reads import ReadPoint
 from streamydb.limits import INTEGER_MAX, TTL_MS_MAX
 from streamydb.records.formats import UNREADABLE
 

@@ -20,14 +20,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from streamydb.client.requests import Consistency
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import ReadModel, Resolved, Snapshot, TransactionLog
+from streamydb.facade.ports import ModelPosition, ReadModel, Snapshot, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.waiting import WORK_LEFT_S, Ending, Looks, retrieve, within
+from streamydb.facade.waiting import WORK_LEFT_S, Shutdown, SingleFlight, await_within, retrieve
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.limits import INTEGER_MAX
 
@@ -63,7 +64,7 @@ class Coverage:
         for number in gone:
             del self._gaps[number]
 
-    def behind(self, now: Resolved, ends: Mapping[int, int]) -> dict[int, int]:
+    def behind(self, now: ModelPosition, ends: Mapping[int, int]) -> dict[int, int]:
         """Return, for each partition that is not passed to its end, from where on."""
         passed = {number: self._passed(number, now.offsets.get(number, 0)) for number in ends}
         return {number: at for number, at in passed.items() if at < ends[number]}
@@ -109,8 +110,7 @@ class Coverage:
         return gap.stop if gap is not None and gap.start <= covered <= gap.stop else covered
 
 
-Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
-Reached: TypeAlias = Callable[[Resolved], bool]
+Reached: TypeAlias = Callable[[ModelPosition], bool]
 
 _RETRY_AFTER_S: Final = 1
 
@@ -158,7 +158,7 @@ class ReadWaiter:
         self._moved = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
 
-    async def until(self, reached: Reached) -> Resolved:
+    async def until(self, reached: Reached) -> ModelPosition:
         """Wait, without an end; return what has been reached."""
         while not reached(latest := self._model.latest()):
             self._waiting += 1
@@ -213,12 +213,12 @@ class Reader:
         model: ReadModel,
         log: TransactionLog,
         settings: FacadeSettings,
-        ending: Ending | None = None,
+        ending: Shutdown | None = None,
     ) -> None:
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._model = model
         self._log = log
-        self._ends = Looks(log.ends)
+        self._ends = SingleFlight(log.ends)
         self._begun: asyncio.Task[int] | None = None
         self.coverage = coverage = Coverage(model, log)
         self._progress = ReadWaiter(model, settings.poll_s, coverage.look)
@@ -291,7 +291,7 @@ class Reader:
         in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
         with self.waiters.enter():
             try:
-                await within(timeout_s, self._reach(floor, name, strong=strong), in_time)
+                await await_within(timeout_s, self._reach(floor, name, strong=strong), in_time)
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
 
@@ -379,7 +379,7 @@ def _gone(oldest: int) -> ProblemError:
     return ProblemError("snapshot-gone", f"The oldest snapshot is at seq {oldest}.", oldest=oldest)
 
 
-def _behind(latest: Resolved) -> ProblemError:
+def _behind(latest: ModelPosition) -> ProblemError:
     return ProblemError(
         "read-model-behind",
         "The read model has not come so far in the time allowed; ask again, or read the snapshot "

@@ -45,7 +45,7 @@ _HOST: Final = re.compile(
 )
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """The target of a request; path and query are still escaped, the authority stands for Host."""
 
     path: bytes
@@ -65,21 +65,21 @@ def method_of(line: bytes) -> str | None:
     return method if method in _KNOWN else ""
 
 
-def read_target(method: bytes, target: bytes) -> Target:
+def read_target(method: bytes, target: bytes) -> RequestTarget:
     """Take a target apart, in whichever of its four forms it is.
     Raises ValueError: it has none of the forms that its method may have.
     """
     connects = method == b"CONNECT"
     if target.startswith(b"/") and not connects:
         path, _, query = target.partition(b"?")
-        return Target(path, query)
+        return RequestTarget(path, query)
     if connects:
         name, colon, port = target.rpartition(b":")
         if colon and port.isdigit() and _is_host(name):
-            return Target(_WHOLE, b"", target)
+            return RequestTarget(_WHOLE, b"", target)
         raise ValueError("the target of CONNECT is no host and port")
     if target == _WHOLE and method == b"OPTIONS":
-        return Target(_WHOLE, b"")
+        return RequestTarget(_WHOLE, b"")
     return _absolute(method, target)
 
 
@@ -98,14 +98,14 @@ def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes |
     return authority
 
 
-def _absolute(method: bytes, target: bytes) -> Target:
+def _absolute(method: bytes, target: bytes) -> RequestTarget:
     found = _ABSOLUTE.fullmatch(target)
     if found is None or not _is_host(found[1]):
         raise ValueError("the target is neither a path nor an address of HTTP")
     path, query = found[2], found[3]
     if not path:
         path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
-    return Target(path, query or b"", found[1])
+    return RequestTarget(path, query or b"", found[1])
 
 
 def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:

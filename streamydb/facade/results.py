@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
-from streamydb.facade.ports import Decided, LogPosition
+from streamydb.facade.ports import LogPosition, ResultsEnd
 from streamydb.facade.result_batch import (
     CommitColumns,
     Commits,
@@ -159,8 +159,8 @@ class ResultIndex:
                 future.set_result(result)
         return bool(waiting)
 
-    def decided(self) -> Decided:
-        return Decided(*self._newest, self._ends)
+    def decided(self) -> ResultsEnd:
+        return ResultsEnd(*self._newest, self._ends)
 
     def at(self, position: LogPosition) -> Result | None:
         return self._at(place_of(position))

@@ -16,7 +16,7 @@ from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.endpoint import Endpoint
 from streamydb.facade.headers import header_of
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.problems import ProblemError, told_of
+from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.queries import NoQuery, QueryForm
 from streamydb.facade.request import Request
 from streamydb.facade.request_target import split_path
@@ -171,7 +171,7 @@ def _problem_of(error: Exception) -> ProblemError:
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, KafkaUnavailableError):
-        return ProblemError("log-unavailable", f"{told_of(error)}.", retry_after_s=1)
+        return ProblemError("log-unavailable", f"{log_failure_text(error)}.", retry_after_s=1)
     if isinstance(error, StreamyError):
         _LOG.warning("the read model failed with %s", type(error).__name__)
         return ProblemError("not-ready", "The read model cannot be read.", retry_after_s=1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
-from streamydb.facade.waiting import SHUTDOWN_S, Ending
+from streamydb.facade.waiting import SHUTDOWN_S, Shutdown
 from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
 from streamydb.local.open_files import take_file_handles
@@ -81,7 +81,7 @@ def make_server(
 
 
 def server_of(
-    app: App, settings: FacadeSettings, metrics: FacadeMetrics, ending: Ending | None = None
+    app: App, settings: FacadeSettings, metrics: FacadeMetrics, ending: Shutdown | None = None
 ) -> uvicorn.Server:
     """Return a server of an application with the facade's settings and bounds, not started yet.
     Raises ConfigurationError: the certificates cannot be read.
@@ -116,7 +116,7 @@ def server_of(
             f"{settings.tls_certificate_file}, {settings.tls_key_file}: no usable certificate and "
             f"key ({error.strerror or type(error).__name__})"
         ) from None
-    return Server(config, Ending() if ending is None else ending)
+    return Server(config, Shutdown() if ending is None else ending)
 
 
 def serve(

@@ -20,7 +20,7 @@ from streamydb.facade.sql_statements import StatementRunner
 from streamydb.facade.stream_pages import StreamFeed
 from streamydb.facade.ticks import Ticker
 from streamydb.facade.traces import OFF, Traces
-from streamydb.facade.waiting import Ending
+from streamydb.facade.waiting import Shutdown
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
 
@@ -35,7 +35,7 @@ class Services:
     changes: ChangeSource
     tokens: Tokens
     metrics: FacadeMetrics
-    ending: Ending
+    ending: Shutdown
     bodies: Budget
     reader: Reader
     queries: QueryRunner
@@ -59,7 +59,7 @@ def make_services(
     pipeline: Callable[[], PipelineStatus] | None = None,
     about: About | None = None,
 ) -> Services:
-    metrics, ending = FacadeMetrics(), Ending()
+    metrics, ending = FacadeMetrics(), Shutdown()
     reader = Reader(model, log, settings, ending)
     queries = QueryRunner(model, reader, settings)
     services = Services(

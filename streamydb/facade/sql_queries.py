@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from streamydb.client.requests import Consistency
 from streamydb.errors import install
 from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import ReadModel, Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, Reader, ReadPoint, in_thread
+from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
 
 if TYPE_CHECKING:
@@ -75,11 +76,11 @@ class QueryRunner:
 
     def must_run(self) -> None:
         """Refuse if nothing can be run here. Raises ProblemError: queries-off."""
-        from streamydb.sql.pool import installed
+        from streamydb.sql.pool import is_installed
 
         if not self._settings.queries_max:
             raise ProblemError("queries-off", "This facade runs no queries (queries_max is 0).")
-        if not installed():
+        if not is_installed():
             detail = f"This facade has no DuckDB; install it there: {install('sql')}."
             raise ProblemError("queries-off", detail)
 

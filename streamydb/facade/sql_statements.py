@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from streamydb.client.requests import Consistency
+from streamydb.client.session import new_id
 from streamydb.errors import CHECK_FAILED
 from streamydb.facade.auth import Caller
-from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, Reader, ReadPoint, in_thread
+from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner, no_process
 from streamydb.records import Result
@@ -58,7 +59,7 @@ Commit = Callable[[str, bytes], Awaitable[Result]]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _AttemptReads:
     """Reads one snapshot for an attempt; knows the versions of keys, and how many ranges had."""
 
     snapshot: Snapshot
@@ -182,7 +183,7 @@ class StatementRunner:
         }
         point = ReadPoint(wanted.at, wanted.consistency, wanted.min_version)
         with await self._reader.snapshot(point, wanted.wait_s) as snapshot:
-            seen = _Seen(snapshot, settings.query_memory_bytes_max)
+            seen = _AttemptReads(snapshot, settings.query_memory_bytes_max)
             try:
                 outcome = await pool.run(asker, job, seen.answer, settings.query_timeout_s)
             except TooMuch:

@@ -15,7 +15,7 @@ import msgspec
 
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import PageBounds, StreamRow, StreamSource, StreamSpan
-from streamydb.facade.waiting import Ending
+from streamydb.facade.waiting import Shutdown
 from streamydb.kafka.errors import LogFaultError
 from streamydb.records.emission import partition_of, place_of
 
@@ -43,7 +43,7 @@ class EmittedPage(NamedTuple):
     more: bool
 
 
-class _News:
+class _Arrival:
     def __init__(self) -> None:
         self.came = asyncio.Event()
         self.readers = 0
@@ -53,15 +53,19 @@ class StreamFeed:
     """The latest records of all streams; used in one event loop."""
 
     def __init__(
-        self, source: StreamSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
+        self,
+        source: StreamSource,
+        bytes_max: int,
+        catch_ups_max: int,
+        ending: Shutdown | None = None,
     ) -> None:
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._source = source
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("reads of old records of streams", catch_ups_max)
         self._order: deque[StreamRow] = deque()
         self._kept: dict[bytes, deque[StreamRow]] = {}
-        self._news: dict[bytes, _News] = {}
+        self._news: dict[bytes, _Arrival] = {}
         self._bytes = 0
         self._floors: dict[int, int] = {}
         self._starting = asyncio.Lock()
@@ -162,7 +166,7 @@ class StreamFeed:
         return found, False
 
     async def _comes(self, key: bytes, wait_s: float) -> None:
-        news = self._news.setdefault(key, _News())
+        news = self._news.setdefault(key, _Arrival())
         news.readers += 1
         try:
             async with self._ending.timeout(wait_s):

@@ -12,10 +12,16 @@ from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.body import reading
+from streamydb.facade.body import request_body
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
-from streamydb.facade.life.core import seen_by
-from streamydb.facade.payloads import authorise, parse, refuse_code, timely, transaction_body
+from streamydb.facade.life.core import visible_history
+from streamydb.facade.payloads import (
+    authorise,
+    parse,
+    refuse_code,
+    transaction_body,
+    with_timely_deadline,
+)
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery, VerdictQuery
@@ -61,7 +67,7 @@ _PLAIN: Final = _Plain()
 async def post_transaction(request: Request, _: NoQuery) -> Answer:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
     headers = request.headers
-    async with reading(request) as body:
+    async with request_body(request) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
         return await execute(request, txn_id, payload, preference(headers))
 
@@ -97,7 +103,9 @@ async def execute(
     ``course``: says what is sent after a verdict, and how the last one is answered.
     Raises ProblemError: whatever keeps it from being executed.
     """
-    pending, result = await decided(request, txn_id, payload, wanted, course.following)
+    pending, result = await authorise_and_execute(
+        request, txn_id, payload, wanted, course.following
+    )
     if result is None:
         return _ask_later(pending, wanted)
     status, headers = course.conclude(result)
@@ -105,7 +113,7 @@ async def execute(
     return json_answer(verdict_body(result, request.client), status, {**place, **headers})
 
 
-async def decided(
+async def authorise_and_execute(
     request: Request,
     txn_id: str,
     payload: bytes,
@@ -120,9 +128,9 @@ async def decided(
     authorise(txn, request.client)
     given = deadline_ms(request.headers)
     own = given is None and not txn.deadline
-    payload = timely(payload, txn, given, services.writer.deadline_ms())
+    payload = with_timely_deadline(payload, txn, given, services.writer.deadline_ms())
     with services.writer.in_flight.enter(request.client_name):
-        pending, result = await executed(
+        pending, result = await append_and_wait(
             services, txn_id, payload, wanted, request.client, own=own, following=following
         )
     if result is not None and result.status == "rejected":
@@ -138,7 +146,7 @@ async def decided(
     return pending, result
 
 
-async def executed(
+async def append_and_wait(
     services: Services,
     txn_id: str,
     payload: bytes,
@@ -160,7 +168,7 @@ async def executed(
     writer = services.writer
     attempt = (txn_id, payload)
     for number in range(LOCK_ATTEMPTS_MAX):
-        pending, result = await _dated(writer, attempt, wanted, client, own=own)
+        pending, result = await _append_dated(writer, attempt, wanted, client, own=own)
         again = None
         if result is not None:
             again = relocked(*attempt, result) or following(*attempt, result)
@@ -170,7 +178,7 @@ async def executed(
     return pending, result
 
 
-async def _dated(
+async def _append_dated(
     writer: TransactionWriter,
     attempt: tuple[str, bytes],
     wanted: Preference,
@@ -220,7 +228,7 @@ async def get_explanation(request: Request, query: VerdictQuery) -> Answer:
     verdict = msgspec.Raw(verdict_body(_alone(told), caller))
     may_read = None if caller.may_read("") else caller.may_read
     life = await services.explainer.life(_alone(found), request.client_name, may_read)
-    shown = msgspec.structs.asdict(seen_by(life, caller.may_read)) | {"verdict": verdict}
+    shown = msgspec.structs.asdict(visible_history(life, caller.may_read)) | {"verdict": verdict}
     body = msgspec.json.encode(shown)
     if len(body) > services.settings.answer_bytes_max:
         raise ProblemError("answer-too-large", "The explanation is larger than an answer may "

@@ -23,7 +23,7 @@ BODY_LEFT_S: Final = 1.0
 """Seconds that are left for a request's body: it is on its way, or does not come."""
 
 
-class Ending:
+class Shutdown:
     """Shortens the waits of a facade once it has `begun` to end."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Ending:
 
 
 class _Wait:
-    def __init__(self, ending: Ending, waits: set[_Wait], seconds: float, left_s: float) -> None:
+    def __init__(self, ending: Shutdown, waits: set[_Wait], seconds: float, left_s: float) -> None:
         self._ending = ending
         self._waits = waits
         self._left_s = left_s
@@ -77,7 +77,7 @@ class _Wait:
 _T = TypeVar("_T")
 
 
-class Looks(Generic[_T]):
+class SingleFlight(Generic[_T]):
     """Looks once for all who ask while a look is under way; none of them gets that earlier one."""
 
     def __init__(self, look: Callable[[], Awaitable[_T]]) -> None:
@@ -144,7 +144,7 @@ class _Rest:
                 return end.value
 
 
-async def within(
+async def await_within(
     seconds: float,
     work: Coroutine[Any, Any, _T],
     timer: Callable[[float], AbstractAsyncContextManager[object]] = asyncio.timeout,

@@ -21,11 +21,11 @@ from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
-from streamydb.facade.ports import LogPosition, Missing, ReadModel, TransactionLog
-from streamydb.facade.problems import ProblemError, told_of
+from streamydb.facade.ports import LogPosition, NoResult, ReadModel, TransactionLog
+from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
-from streamydb.facade.waiting import WORK_LEFT_S, Ending, Looks
+from streamydb.facade.waiting import WORK_LEFT_S, Shutdown, SingleFlight
 from streamydb.kafka.appends import AppendUnknownError
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.records import (
@@ -68,7 +68,7 @@ class PendingWrite(NamedTuple):
         )
 
 
-class _Sent(NamedTuple):
+class _SentRecord(NamedTuple):
     """The place of a record, and the client that has sent it."""
 
     position: LogPosition
@@ -123,16 +123,16 @@ class TransactionWriter:
         settings: FacadeSettings,
         metrics: FacadeMetrics,
         traces: Traces = OFF,
-        ending: Ending | None = None,
+        ending: Shutdown | None = None,
     ) -> None:
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._traces = traces
         self._model = model
         self._log = log
         self._settings = settings
         self._metrics = metrics
-        self._pending: OrderedDict[str, _Sent] = OrderedDict()
-        self._ends = Looks(log.ends)
+        self._pending: OrderedDict[str, _SentRecord] = OrderedDict()
+        self._ends = SingleFlight(log.ends)
         self._looking = asyncio.Lock()
         self._searches = Limiter(
             "searches of old results", settings.searches_max, settings.client_searches_max
@@ -156,13 +156,13 @@ class TransactionWriter:
         except KafkaUnavailableError as error:
             raise ProblemError(
                 "log-unavailable",
-                f"{told_of(error)}; nothing was appended. Try again later.",
+                f"{log_failure_text(error)}; nothing was appended. Try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
         except (AppendUnknownError, TimeoutError):
             self._metrics.verdict("unknown")
             raise PendingWrite(txn_id, None).problem() from None
-        self._remember(txn_id, _Sent(position, client))
+        self._remember(txn_id, _SentRecord(position, client))
         return PendingWrite(txn_id, position)
 
     async def verdict(self, pending: PendingWrite, preference: Preference) -> Result | None:
@@ -219,7 +219,7 @@ class TransactionWriter:
     async def _search(self, txn_id: str, position: LogPosition | None, asker: str) -> Result:
         with self._searches.enter(asker):
             found = await self._log.search(txn_id, position)
-        if isinstance(found, Missing):
+        if isinstance(found, NoResult):
             raise _missing(found)
         return found
 
@@ -291,13 +291,13 @@ class TransactionWriter:
     def _is_ahead(self, position: LogPosition) -> bool:
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
 
-    def _remember(self, txn_id: str, sent: _Sent) -> None:
+    def _remember(self, txn_id: str, sent: _SentRecord) -> None:
         self._pending.setdefault(txn_id, sent)
         if len(self._pending) > self._settings.pending_max:
             self._pending.popitem(last=False)
 
 
-def _missing(found: Missing) -> ProblemError:
+def _missing(found: NoResult) -> ProblemError:
     if found.complete:
         return ProblemError(
             "transaction-unknown",

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from streamydb.read_model.ports import Scannable, StoredEntry
-from streamydb.sql.keyspace import KeyRange, range_of
+from streamydb.sql.keyspace import ScanBounds, range_of
 
 SCHEMA: Final = pa.schema(
     [
@@ -55,14 +55,14 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
         wanted = None if columns is None else list(columns)
         return ds.Scanner.from_batches(batches, schema=SCHEMA, columns=wanted, filter=filter)
 
-    def _batches(self, keys: KeyRange) -> Iterator[pa.RecordBatch]:
+    def _batches(self, keys: ScanBounds) -> Iterator[pa.RecordBatch]:
         for prefix in self._prefixes:
             after: str | None = None
             while page := self._page(prefix, keys, after):
                 yield _batch(page)
                 after = page[-1].key
 
-    def _page(self, prefix: str, keys: KeyRange, after: str | None) -> Sequence[StoredEntry]:
+    def _page(self, prefix: str, keys: ScanBounds, after: str | None) -> Sequence[StoredEntry]:
         with self._lock:
             page = self._snapshot.scan(
                 prefix=prefix, start=keys.start, end=keys.end, after=after, limit=_PAGE_ROWS

@@ -21,15 +21,15 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _SAME = {"n": "\n", "t": "\t", "r": "\r"}
 
 
-class KeyRange(NamedTuple):
+class ScanBounds(NamedTuple):
     """Keys from `start` on, before `end` (None: to the last)."""
 
     start: str = ""
     end: str | None = None
 
-    def both(self, other: KeyRange) -> KeyRange:
+    def both(self, other: ScanBounds) -> ScanBounds:
         ends = [end for end in (self.end, other.end) if end is not None]
-        return KeyRange(
+        return ScanBounds(
             max(self.start, other.start, key=str.encode),
             min(ends, key=str.encode) if ends else None,
         )
@@ -51,9 +51,9 @@ def within(prefix: str, scopes: Iterable[str]) -> list[str]:
     return found
 
 
-def range_of(condition: Any) -> KeyRange:
+def range_of(condition: Any) -> ScanBounds:
     """A range that has all keys for which an Arrow expression holds."""
-    found = KeyRange()
+    found = ScanBounds()
     for part in _conjuncts(str(condition)) if condition is not None else ():
         match = _COMPARISON.fullmatch(part)
         if match is None:
@@ -64,12 +64,12 @@ def range_of(condition: Any) -> KeyRange:
     return found
 
 
-def _range(operator: str, bound: str) -> KeyRange:
+def _range(operator: str, bound: str) -> ScanBounds:
     if operator == "==":
-        return KeyRange(bound, bound + _PAST)
+        return ScanBounds(bound, bound + _PAST)
     if operator in {">", ">="}:
-        return KeyRange(bound + _PAST if operator == ">" else bound)
-    return KeyRange("", bound + _PAST if operator == "<=" else bound)
+        return ScanBounds(bound + _PAST if operator == ">" else bound)
+    return ScanBounds("", bound + _PAST if operator == "<=" else bound)
 
 
 def _expression(operator: str, bound: str) -> Any:

@@ -29,7 +29,7 @@ _OUTPUT_MARGIN_BYTES: Final = 65_536
 _START_S: Final = 60.0
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     return importlib.util.find_spec("duckdb") is not None
 
 
@@ -51,7 +51,7 @@ class Spare:
         try:
             return await asyncio.shield(spare)
         except asyncio.CancelledError:  # it may be ready in this moment, and is nobody's then
-            await asyncio.shield(_dropped(spare))
+            await asyncio.shield(_drop_spare(spare))
             raise
 
     def _usable(self) -> asyncio.Task[Process] | None:
@@ -68,10 +68,10 @@ class Spare:
         spare, self._spare = self._spare, None
         if spare is None or self._loop is not asyncio.get_running_loop():
             return
-        await _dropped(spare)
+        await _drop_spare(spare)
 
 
-async def _dropped(spare: asyncio.Task[Process]) -> None:
+async def _drop_spare(spare: asyncio.Task[Process]) -> None:
     spare.cancel()  # one that is still starting ends itself
     await asyncio.wait([spare])
     if not spare.cancelled() and spare.exception() is None:

@@ -25,7 +25,7 @@ from streamydb.client.requests import (
     Snapshot,
 )
 from streamydb.client.session import Session
-from streamydb.client.statements import SqlResult, Statement, execute_sql, prepared
+from streamydb.client.statements import SqlResult, Statement, execute_sql, prepare_statements
 from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
 from streamydb.client.watch_core import After, FollowedStream, Watching, selection
 from streamydb.records.emission import Emitted
@@ -105,7 +105,7 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
-        freshness, wanted = self.session.freshness(consistency, at), reads.listed(keys)
+        freshness, wanted = self.session.freshness(consistency, at), reads.as_list(keys)
         return Snapshot(await self._run(reads.read(self.session, wanted, freshness, timeout_s)))
 
     async def scan(
@@ -197,7 +197,9 @@ class AsyncClient:
         `sql`.
         """
         freshness = self.session.freshness(consistency, at)
-        flow = execute_sql(self.session, tables, prepared(statements), freshness, timeout_s)
+        flow = execute_sql(
+            self.session, tables, prepare_statements(statements), freshness, timeout_s
+        )
         return await self._run(flow)
 
     async def put(

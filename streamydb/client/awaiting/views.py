@@ -11,7 +11,7 @@ from streamydb.client.attempts import Attempt
 from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport, Perform, drive
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import AsyncLifetime
-from streamydb.client.reads import listed
+from streamydb.client.reads import as_list
 from streamydb.client.requests import Change, Entry, Open, Pause, Receive, Request
 from streamydb.client.transactions import Builder, Committed
 from streamydb.client.watch_core import FollowedStream, Watching
@@ -67,7 +67,7 @@ class AsyncView:
 
     async def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = await drive(self._attempt.entries(listed(keys)), self._perform)
+        found = await drive(self._attempt.entries(as_list(keys)), self._perform)
         return {key: entry.value for key, entry in found.items()}
 
     async def scan(

@@ -26,7 +26,7 @@ from streamydb.client.requests import (
     Snapshot,
 )
 from streamydb.client.session import Session
-from streamydb.client.statements import SqlResult, Statement, execute_sql, prepared
+from streamydb.client.statements import SqlResult, Statement, execute_sql, prepare_statements
 from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
 from streamydb.client.watch_core import After, FollowedStream, Watching, selection
 from streamydb.records.emission import Emitted
@@ -103,7 +103,7 @@ class Client:
         timeout_s: float | None = None,
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
-        freshness, wanted = self.session.freshness(consistency, at), reads.listed(keys)
+        freshness, wanted = self.session.freshness(consistency, at), reads.as_list(keys)
         return Snapshot(self._run(reads.read(self.session, wanted, freshness, timeout_s)))
 
     def scan(
@@ -195,7 +195,9 @@ class Client:
         `sql`.
         """
         freshness = self.session.freshness(consistency, at)
-        flow = execute_sql(self.session, tables, prepared(statements), freshness, timeout_s)
+        flow = execute_sql(
+            self.session, tables, prepare_statements(statements), freshness, timeout_s
+        )
         return self._run(flow)
 
     def put(

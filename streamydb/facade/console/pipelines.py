@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from streamydb.facade.about import About, Told
+from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.queries import NoQuery
 from streamydb.kafka.digests import ShardDigests
@@ -62,7 +62,9 @@ class PipelineWatch:
         self._about = about
         self._look: asyncio.Future[None] | None = None
         self._again_s = 0.0
-        self._told = Told(why=[] if about.told is None else ["Kafka has not answered yet"])
+        self._told = PipelineMessages(
+            why=[] if about.told is None else ["Kafka has not answered yet"]
+        )
 
     async def report(self, *, whole: bool = True) -> bytes:
         """Return the JSON of what is known now, or was a moment ago; digests if ``whole``."""
@@ -89,7 +91,7 @@ class PipelineWatch:
             if self._about.told is not None:
                 self._told = self._about.told()
         except Exception as error:  # noqa: BLE001 - the report tells: what was known is old by now
-            self._told = Told(why=[f"Kafka cannot be asked ({type(error).__name__})"])
+            self._told = PipelineMessages(why=[f"Kafka cannot be asked ({type(error).__name__})"])
         finally:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(look.set_result, None)

@@ -15,7 +15,7 @@ from streamydb.errors import StreamyError
 from streamydb.facade.console.contention import Contention
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.traffic import Traffic
-from streamydb.facade.ports import Resolved
+from streamydb.facade.ports import ModelPosition
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
 
@@ -141,7 +141,7 @@ class Sampler:
             return None
         return max(0.0, round((seq - before.seq) / (second - before.second), 1))
 
-    def _lag(self, ends: Mapping[int, int], latest: Resolved) -> int:
+    def _lag(self, ends: Mapping[int, int], latest: ModelPosition) -> int:
         """Return how many records of the log the read model does not show yet.
 
         The log is asked about gaps meanwhile, so that the next answer is more exact.

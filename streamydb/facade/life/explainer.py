@@ -9,7 +9,7 @@ from typing import Final
 from streamydb.errors import StreamyError
 from streamydb.facade.about import About
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.life.core import Life, MetValue, explain
+from streamydb.facade.life.core import MetValue, TransactionHistory, explain
 from streamydb.facade.life.evidence import Evidence
 from streamydb.facade.ports import ReadModel
 from streamydb.facade.reads import in_thread
@@ -36,7 +36,7 @@ class Explainer:
 
     async def life(
         self, result: Result, client: str, may_read: Callable[[str], bool] | None
-    ) -> Life:
+    ) -> TransactionHistory:
         """Return the life of the transaction with a result, its own and not that of a repetition.
 
         ``client``: the name by which the asker is counted. ``may_read``: as for `explain`.
@@ -45,7 +45,7 @@ class Explainer:
         with self._searches.enter(client):
             return await in_thread(self._life, result, may_read, of=self._threads)
 
-    def _life(self, result: Result, may_read: Callable[[str], bool] | None) -> Life:
+    def _life(self, result: Result, may_read: Callable[[str], bool] | None) -> TransactionHistory:
         find = self._about.evidence
         evidence = Evidence(missing=_NO_KAFKA) if find is None else find(result)
 

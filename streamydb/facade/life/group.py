@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from streamydb.facade.life.evidence import Member
+from streamydb.facade.life.evidence import PlanMember
 from streamydb.records import CONSTRAINTS_KEY, Transaction, keys
 
 MEMBERS_SHOWN = 100
@@ -41,7 +41,7 @@ class GroupMember(msgspec.Struct):
     more: bool = False
 
 
-class Group(msgspec.Struct):
+class ConflictGroup(msgspec.Struct):
     """A conflict group.
 
     Attributes:
@@ -58,12 +58,12 @@ class Group(msgspec.Struct):
 
 
 def group_of(
-    members: Sequence[Member],
+    members: Sequence[PlanMember],
     seq: int,
     *,
     declared: bool = False,
     may_read: Callable[[str], bool] | None = None,
-) -> Group:
+) -> ConflictGroup:
     """Return the group of the transaction at a seq in its plan, whose members are in order.
 
     ``declared``: there were constraints before the plan; what writes after the first declaration
@@ -76,10 +76,10 @@ def group_of(
     near = sorted(others, key=lambda i: abs(members[i].seq - seq))[:MEMBERS_SHOWN]
     shown = [plan.shown(i, own) for i in sorted(near)]
     before = sum(i < own for i in others)
-    return Group(len(others) + 1, before, len(others) - before, shown)
+    return ConflictGroup(len(others) + 1, before, len(others) - before, shown)
 
 
-class _Joined:
+class _DisjointSets:
     """Disjoint sets of numbers; the smallest of a set stands for it."""
 
     def __init__(self, count: int) -> None:
@@ -100,25 +100,29 @@ class _Plan:
     """The written keys that the transactions of a plan touch, and the sets of both."""
 
     def __init__(
-        self, members: Sequence[Member], *, declared: bool, may_read: Callable[[str], bool] | None
+        self,
+        members: Sequence[PlanMember],
+        *,
+        declared: bool,
+        may_read: Callable[[str], bool] | None,
     ) -> None:
         self._members = members
-        named = list(_named(members, declared=declared, may_read=may_read))
+        named = list(_named_keys(members, declared=declared, may_read=may_read))
         written = {key for each in named for key, writes in each.items() if writes}
         self._keys = sorted(key.encode() for key in written)
         numbers = {key.decode(): number for number, key in enumerate(self._keys)}
         self._spans = [
-            _merged([*_points(each, numbers), *self._ranges(member.txn)])
+            _merge_spans([*_key_spans(each, numbers), *self._ranges(member.txn)])
             for each, member in zip(named, members, strict=True)
         ]
-        self.joined = _Joined(len(members) + len(self._keys))
+        self.joined = _DisjointSets(len(members) + len(self._keys))
         self._join_ids()
         self._join_keys()
 
     def shown(self, number: int, own: int) -> GroupMember:
         member = self._members[number]
         common: list[str] = []
-        for first, end in _common(self._spans[own], self._spans[number]):
+        for first, end in _common_spans(self._spans[own], self._spans[number]):
             left = KEYS_SHOWN + 1 - len(common)
             common += [key.decode() for key in self._keys[first : min(end, first + left)]]
             if len(common) > KEYS_SHOWN:
@@ -144,7 +148,7 @@ class _Plan:
         ``reached``: the sets of keys that are joined so far lie side by side, so from any key a
         later one that is not joined with it is found without passing those between.
         """
-        base, reached = len(self._members), _Reached(len(self._keys))
+        base, reached = len(self._members), _Chains(len(self._keys))
         for place, spans in enumerate(self._spans):
             for first, end in spans:
                 self.joined.join(place, base + first)
@@ -152,7 +156,7 @@ class _Plan:
                     self.joined.join(base + key, base + key + 1)
 
 
-class _Reached:
+class _Chains:
     """Numbers of which some are joined with the next one."""
 
     def __init__(self, count: int) -> None:
@@ -173,8 +177,8 @@ class _Reached:
         return one
 
 
-def _named(
-    members: Sequence[Member], *, declared: bool, may_read: Callable[[str], bool] | None
+def _named_keys(
+    members: Sequence[PlanMember], *, declared: bool, may_read: Callable[[str], bool] | None
 ) -> Iterator[dict[str, bool]]:
     """Yield the keys that each transaction names, and whether it writes them."""
     declarers = (m.seq for m in members if m.txn is not None and m.txn.constrain is not UNSET)
@@ -186,13 +190,13 @@ def _named(
         yield found if may_read is None else {k: w for k, w in found.items() if may_read(k)}
 
 
-def _points(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Span]:
+def _key_spans(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Span]:
     for key in named:
         if key in numbers:
             yield numbers[key], numbers[key] + 1
 
 
-def _merged(spans: list[_Span]) -> list[_Span]:
+def _merge_spans(spans: list[_Span]) -> list[_Span]:
     """Return the same numbers in order, in spans that do not overlap."""
     found: list[_Span] = []
     for first, end in sorted(spans):
@@ -203,7 +207,7 @@ def _merged(spans: list[_Span]) -> list[_Span]:
     return found
 
 
-def _common(ones: Sequence[_Span], others: Sequence[_Span]) -> Iterator[_Span]:
+def _common_spans(ones: Sequence[_Span], others: Sequence[_Span]) -> Iterator[_Span]:
     i = j = 0
     while i < len(ones) and j < len(others):
         first, end = max(ones[i][0], others[j][0]), min(ones[i][1], others[j][1])

@@ -14,13 +14,13 @@ from streamydb import records
 from streamydb.columns.messages import Feedback, plan_of
 from streamydb.errors import RecordError
 from streamydb.facade.life.evidence import (
+    ChangeRecord,
     Evidence,
-    Member,
+    FeedbackPlan,
     Passing,
-    ToldChange,
-    ToldPlan,
-    ToldResolved,
-    ToldResult,
+    PlanMember,
+    ResolvedRecord,
+    ResultRecord,
 )
 from streamydb.facade.ports import LogPosition
 from streamydb.kafka.clients import FOLLOWING, reader
@@ -119,7 +119,7 @@ class _Search:
                 self._near[place.seq] = LogPosition(source.partition, source.offset)
             if message.key() == name and result.id == self._result.id:
                 if len(found.results) < APPENDS_SHOWN_MAX:
-                    found.results.append(ToldResult(_place_of(result), message.timestamp()[1]))
+                    found.results.append(ResultRecord(_place_of(result), message.timestamp()[1]))
                 else:
                     self.missing("appends", f"only the first {APPENDS_SHOWN_MAX} are shown")
         found.complete = not self._late
@@ -172,7 +172,7 @@ class _Search:
     def look_for_changes(self) -> None:
         """Find what it wrote, and when everything up to it was written."""
         seq, topic = self._result.seq, self._names.changes
-        resolved: dict[int, ToldResolved] = {}
+        resolved: dict[int, ResolvedRecord] = {}
         seen: set[records.ChangeName] = set()
         unread = ""
         partitions = len(spans(self._consumer, topic))
@@ -185,12 +185,12 @@ class _Search:
                     unread = f"some changes cannot be read: {fault}"
             number, stamp = message.partition(), message.timestamp()[1]
             if isinstance(change, records.Resolved) and change.resolved >= seq:
-                resolved.setdefault(number, ToldResolved(change.resolved, stamp))
+                resolved.setdefault(number, ResolvedRecord(change.resolved, stamp))
             elif isinstance(change, records.Change) and change.source.seq == seq:
                 name = records.change_name(message.key(), change)
                 if name not in seen and not is_removal(name.number):
                     seen.add(name)
-                    told = ToldChange(name.key.decode(), change, number, message.offset(), stamp)
+                    told = ChangeRecord(name.key.decode(), change, number, message.offset(), stamp)
                     self.found.changes.append(told)
             if len(resolved) == partitions:
                 break
@@ -221,10 +221,10 @@ class _Search:
                 "was read, and grouping=single has no plans",
             )  # fmt: skip
             return
-        self.found.plan = ToldPlan(plan.number, plan.first, plan.last, plan.life)
+        self.found.plan = FeedbackPlan(plan.number, plan.first, plan.last, plan.life)
         self._look_for_members(self.found.plan)
 
-    def _look_for_members(self, plan: ToldPlan) -> None:
+    def _look_for_members(self, plan: FeedbackPlan) -> None:
         wanted = range(plan.first, plan.last + 1)
         if any(seq not in self._near for seq in wanted):
             self.missing("group", "the results of its plan are too many, or not there any more")
@@ -245,7 +245,7 @@ class _Search:
                     return
                 record = records.decode(message.value())
                 txn = record if isinstance(record, records.Transaction) else None
-                members.append(Member(seq, txn))
+                members.append(PlanMember(seq, txn))
         if len(members) == len(wanted):
             plan.members = sorted(members, key=lambda member: member.seq)
         else:

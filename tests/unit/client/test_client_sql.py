@@ -29,7 +29,7 @@ from streamydb.client.requests import (
     StatementAnswer,
 )
 from streamydb.client.session import Session
-from streamydb.client.statements import execute_sql, prepared
+from streamydb.client.statements import execute_sql, prepare_statements
 from streamydb.facade import FacadeSettings
 from streamydb.testing.clients import MemoryHost
 
@@ -118,7 +118,9 @@ class Facade:
 
     def run(self, *statements: str) -> Any:
         session = Session(Options(backoff_s=0.001), lambda: self.now)
-        flow = execute_sql(session, "main", prepared(statements), Freshness(consistency="strong"))
+        flow = execute_sql(
+            session, "main", prepare_statements(statements), Freshness(consistency="strong")
+        )
         try:
             request: Request[Any] = next(flow)
             while True:
