@@ -26,6 +26,7 @@ from streamydb.client.connector import split
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
+from streamydb.client.requests import MARGIN_S
 from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import ConfigurationError, StreamyError
@@ -108,7 +109,7 @@ class DirectTransport:
             self._require_generation()
             if not _is_local(request) and not self._is_connected():
                 begun = time.monotonic()
-                await self._connected(request.timeout_s + requests.MARGIN_S)
+                await self._connected(request.timeout_s + MARGIN_S)
                 left_s = request.timeout_s - (time.monotonic() - begun)
                 request = replace(request, timeout_s=left_s)
             if isinstance(request, requests.Read):
@@ -118,7 +119,7 @@ class DirectTransport:
             if isinstance(request, requests.Emissions):
                 return await self._emissions(request)
             try:
-                async with asyncio.timeout(request.timeout_s + requests.MARGIN_S):
+                async with asyncio.timeout(request.timeout_s + MARGIN_S):
                     return await self._performed(request)
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
@@ -205,7 +206,7 @@ class DirectTransport:
         wanted = request.freshness
         return await self._services.reader.snapshot(
             ReadPoint(wanted.at, wanted.consistency, wanted.min_version),
-            request.timeout_s + requests.MARGIN_S,
+            request.timeout_s + MARGIN_S,
         )
 
     async def _read(self, request: requests.Read) -> requests.Reading:
@@ -257,7 +258,7 @@ class DirectTransport:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
             self._services.settings.page_entries_max, request.wait_s,
-            request.timeout_s - request.wait_s + requests.MARGIN_S,
+            request.timeout_s - request.wait_s + MARGIN_S,
         )  # fmt: skip
         return emissions(body)
 
@@ -322,7 +323,7 @@ _ENDED: Final = "The stream of changes has ended."
 
 
 def _wait_s(timeout_s: float) -> float:
-    return max(0.0, timeout_s + requests.MARGIN_S - _GIVING_UP_S)
+    return max(0.0, timeout_s + MARGIN_S - _GIVING_UP_S)
 
 
 def _is_local(request: _Performable) -> bool:
