@@ -56,8 +56,8 @@ def range_checks(scan: RangeScan, seq: int) -> list[dict[str, Any]]:
     if endless or (begin < _BEHIND_SYSTEM and (end or _BEHIND_SYSTEM) > _SYSTEM):
         raise UnsafeScanError(_ENDLESS)
     if scan.whole:
-        found = {"prefix": prefix} if alone else {"start": begin or _FIRST, "end": end}
-        return [{"range": found, "count": scan.count, "version_le": seq}]
+        bounds = {"prefix": prefix} if alone else {"start": begin or _FIRST, "end": end}
+        return [{"range": bounds, "count": scan.count, "version_le": seq}]
     if scan.last is None:
         return []
     before = {"start": begin or _FIRST, "end": scan.last.key}
@@ -84,13 +84,15 @@ def with_writes(
     What was written has the version that was read, 0 if there was none.
     """
     after = "" if last is None else last.key
-    found = {stored.key: stored for stored in page}
+    entries = {stored.key: stored for stored in page}
     for key, data in scan.own.items():
         if key > after and (scan.whole or (page and key <= page[-1].key)):
-            before = found.pop(key, None)
+            before = entries.pop(key, None)
             if data is not None:
-                found[key] = requests.Stored(key, data, 0 if before is None else before.version, 0)
-    return [found[key] for key in sorted(found)]
+                entries[key] = requests.Stored(
+                    key, data, 0 if before is None else before.version, 0
+                )
+    return [entries[key] for key in sorted(entries)]
 
 
 def _bounds(scan: RangeScan) -> tuple[str, str | None]:
@@ -133,23 +135,23 @@ class Attempt:
         self._scans.append(begun)
         return begun
 
-    def page(self, wanted: RangeScan) -> Flow[list[requests.Stored]]:
+    def page(self, scan: RangeScan) -> Flow[list[requests.Stored]]:
         """Read the next page of a scan, with what the function had written when it began."""
         self._check_open()
         if self.seq is None:
             yield from self._fetch([])
-        while not wanted.ended:
-            unseen, last, left = has_yet_to_reach(wanted, wanted.own), wanted.last, wanted.left
-            wanted.freshness = self._place()
+        while not scan.ended:
+            unseen, last, left = has_yet_to_reach(scan, scan.own), scan.last, scan.left
+            scan.freshness = self._place()
             try:
-                page = yield from scan_page(wanted)
+                page = yield from scan_page(scan)
             except SnapshotGoneError:
                 self.lost = True
                 raise
             if unseen:
-                page = with_writes(wanted, page, last)[:left]
-                wanted.left = None if left is None else left - len(page)
-                wanted.ended = wanted.whole is True or wanted.left == 0
+                page = with_writes(scan, page, last)[:left]
+                scan.left = None if left is None else left - len(page)
+                scan.ended = scan.whole is True or scan.left == 0
             if page:
                 return page
         return []
@@ -245,11 +247,11 @@ def run(
     """Call the function, by `ResumeAttempt`, until it commits; return what it returned.
     Raises ConflictError: there were too many conflicts.
     """
-    most = session.options.conflicts_max if conflicts_max is None else conflicts_max
+    calls_max = session.options.conflicts_max if conflicts_max is None else conflicts_max
     retry = session.retry()
     freshness = session.freshness(consistency)
     conflict: CheckFailedError | None = None
-    for number in range(1, most + 1):
+    for number in range(1, calls_max + 1):
         attempt = Attempt(session, freshness)
         try:
             value = yield from _call(attempt)
@@ -265,9 +267,9 @@ def run(
                 freshness = session.floor(session.seq)
         finally:
             attempt.end()
-        if number < most:
+        if number < calls_max:
             yield from perform(requests.Pause(retry.pause_s()))
-    raise _conflict_error(most, conflict)
+    raise _conflict_error(calls_max, conflict)
 
 
 def _call(attempt: Attempt) -> Flow[Any]:

@@ -248,13 +248,13 @@ def check_tag(answer: httpx.Response) -> None:
     """Refuse an answer that names another request than its own, and drop the connection.
     Raises ConnectionLostError: it does.
     """
-    told = answer.headers.get(REQUEST_HEADER)
-    if told is None or told == answer.request.headers[REQUEST_HEADER]:
+    answered = answer.headers.get(REQUEST_HEADER)
+    if answered is None or answered == answer.request.headers[REQUEST_HEADER]:
         return
-    held = _socket_of(wire_of(answer))
-    if held is not None:
+    connection = _socket_of(wire_of(answer))
+    if connection is not None:
         with suppress(OSError):
-            held.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionLostError("The answer is that to another request; the connection is dropped.")
 
 
@@ -276,9 +276,9 @@ def abandon(wires: Iterable[Any]) -> None:
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for wire in wires:
-        held = _socket_of(wire)
-        if held is not None and held.fileno() >= 0:
-            os.dup2(nothing, held.fileno(), inheritable=False)
+        connection = _socket_of(wire)
+        if connection is not None and connection.fileno() >= 0:
+            os.dup2(nothing, connection.fileno(), inheritable=False)
     os.close(nothing)
 
 
@@ -330,10 +330,10 @@ def wake(answer: httpx.Response) -> None:
     stream = answer.extensions.get("network_stream")
     if stream is None or answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
         return
-    held = stream.get_extra_info("socket")
-    if isinstance(held, socket.socket):
+    connection = stream.get_extra_info("socket")
+    if isinstance(connection, socket.socket):
         with suppress(OSError):  # the other side has closed it
-            held.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _insecure(fault: ssl.SSLError) -> str:

@@ -170,12 +170,12 @@ def _settle(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -
     """
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
-        found = yield from _find_verdict(txn, wait, wait.left_s)
+        verdict = yield from _find_verdict(txn, wait, wait.left_s)
     except ClientError:
         raise OutcomeUnknownError(*txn) from fault
-    if found.code in UNTIMELY:
+    if verdict.code in UNTIMELY:
         raise fault
-    return _conclude(session, found)
+    return _conclude(session, verdict)
 
 
 def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
@@ -218,13 +218,13 @@ def _find_verdict(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> F
             yield from perform(pause)
         elif outcome.code in UNTIMELY and position is not None:
             position = None  # the verdict of this copy; there may be another one
-        elif (named := following(sought, outcome)) is None:
+        elif (next_id := following(sought, outcome)) is None:
             return outcome
         elif not retry.left_s():
             raise OutcomeUnknownError(*txn)
         else:
             lacking.append(outcome)
-            sought, position = named, None
+            sought, position = next_id, None
 
 
 def _refusal_of(session: Session, result: Result, sent_ms: int | None) -> RequestError:
@@ -252,9 +252,9 @@ def _with_clocks(session: Session, fault: RequestError, sent_ms: int | None) -> 
     if not isinstance(commit_ms, int):
         return fault
     session.saw(0, commit_ms, sent_ms)
-    told = clocks_told("this machine's", clock_ms, commit_ms)
+    clocks_text = clocks_told("this machine's", clock_ms, commit_ms)
     members = {**fault.members, "clock_ms": clock_ms}
-    detail = f"{fault.detail} {told}"
+    detail = f"{fault.detail} {clocks_text}"
     return problem(fault.slug, fault.status, detail, fault.retry_after_s, members)
 
 

@@ -120,8 +120,8 @@ def encode(request: requests.Request[Any]) -> HttpRequest:
 
 
 def encode_open(request: requests.Open) -> HttpRequest:
-    given = {**asdict(request.wanted), "prefix": request.wanted.prefix or None}
-    params = {name: text for name, text in given.items() if text is not None}
+    bounds = {**asdict(request.wanted), "prefix": request.wanted.prefix or None}
+    params = {name: text for name, text in bounds.items() if text is not None}
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(request.since)}
     return HttpRequest("GET", "/v1/changes", params, headers, b"", _SILENCE_S)
 
@@ -154,9 +154,9 @@ def table(body: bytes) -> Table:
     Raises:
         msgspec.DecodeError: there is none.
     """
-    found = _decode_table(body)
-    names = tuple(column.name for column in found.columns)
-    return Table(found.seq, names, tuple(found.rows))
+    decoded = _decode_table(body)
+    names = tuple(column.name for column in decoded.columns)
+    return Table(decoded.seq, names, tuple(decoded.rows))
 
 
 def raise_for_status(answer: HttpAnswer) -> None:
@@ -195,25 +195,24 @@ def _fault(answer: HttpAnswer) -> Exception:
     return error
 
 
-def _reading(found: _Reading) -> requests.Reading:
-    entries = found.entries.items()
-    return requests.Reading(found.seq, {k: None if e is None else e.stored() for k, e in entries})
+def _reading(decoded: _Reading) -> requests.Reading:
+    entries = decoded.entries.items()
+    return requests.Reading(decoded.seq, {k: None if e is None else e.stored() for k, e in entries})
 
 
 def _outcome(answer: HttpAnswer) -> Result | requests.Pending:
     """A verdict, or the place where to ask for it."""
     if answer.status != 202:
         return decode_result(answer.body)
-    place = urlsplit(answer.headers.get("location", ""))
-    named = unquote(place.path.rpartition("/")[2])
-    return requests.Pending(parse_qs(place.query).get("record", [None])[0], named or None)
+    location = urlsplit(answer.headers.get("location", ""))
+    txn_id = unquote(location.path.rpartition("/")[2])
+    return requests.Pending(parse_qs(location.query).get("record", [None])[0], txn_id or None)
 
 
-def _freshness(wanted: requests.Freshness) -> dict[str, Any]:
-    named = {
-        "at": wanted.at, "consistency": wanted.consistency, "min_version": wanted.min_version,
-    }  # fmt: skip
-    return {name: value for name, value in named.items() if value is not None}
+def _freshness(freshness: requests.Freshness) -> dict[str, Any]:
+    at, level, version = freshness.at, freshness.consistency, freshness.min_version
+    fields = {"at": at, "consistency": level, "min_version": version}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _range(request: requests.Scan) -> dict[str, str]:
@@ -221,24 +220,24 @@ def _range(request: requests.Scan) -> dict[str, str]:
     if request.cursor is not None:
         return {"limit": str(request.limit), "cursor": request.cursor}
     bounds = {"prefix": request.prefix or None, "start": request.start, "end": request.end}
-    given = {**bounds, **_freshness(request.freshness), "limit": request.limit}
-    return {name: str(value) for name, value in given.items() if value is not None}
+    fields = {**bounds, **_freshness(request.freshness), "limit": request.limit}
+    return {name: str(value) for name, value in fields.items() if value is not None}
 
 
 def _emissions(request: requests.Emissions) -> dict[str, str]:
-    given = {"cursor": request.cursor, "after": request.after, "wait": f"{request.wait_s:g}"}
-    return {name: value for name, value in given.items() if value is not None}
+    fields = {"cursor": request.cursor, "after": request.after, "wait": f"{request.wait_s:g}"}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _query(request: requests.Query) -> bytes:
-    given = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
-    return msgspec.json.encode({**given, **_freshness(request.freshness)})
+    fields = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
+    return msgspec.json.encode({**fields, **_freshness(request.freshness)})
 
 
 def _sql(request: requests.SqlStatements) -> bytes:
     statements = [{"sql": sql, "params": params} for sql, params in request.statements]
-    given = {"tables": request.tables, "statements": statements}
-    return msgspec.json.encode({**given, **_freshness(request.freshness)})
+    fields = {"tables": request.tables, "statements": statements}
+    return msgspec.json.encode({**fields, **_freshness(request.freshness)})
 
 
 def _prefer(timeout_s: float) -> dict[str, str]:
@@ -247,11 +246,11 @@ def _prefer(timeout_s: float) -> dict[str, str]:
 
 def _retry_after(answer: HttpAnswer) -> float:
     """The seconds that an answer asks for; a time of day counts from the answer's own."""
-    given = answer.headers.get("retry-after", "")
-    if given.isascii() and given.isdigit():
-        return float(given)
+    text = answer.headers.get("retry-after", "")
+    if text.isascii() and text.isdigit():
+        return float(text)
     try:
-        until = parsedate_to_datetime(given)
+        until = parsedate_to_datetime(text)
         now = parsedate_to_datetime(answer.headers.get("date", ""))
         return max(0.0, (until - now).total_seconds())
     except (ValueError, TypeError):

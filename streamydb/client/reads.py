@@ -36,12 +36,12 @@ def read(
     for key in keys:
         check_key(key)
     retry = session.retry(timeout_s)
-    wanted = list(dict.fromkeys(keys))
+    unique_keys = list(dict.fromkeys(keys))
     size = session.options.read_keys
-    first = yield from _read(retry, wanted[:size], freshness)
+    first = yield from _read(retry, unique_keys[:size], freshness)
     entries = dict(first.entries)
-    for begin in range(size, len(wanted), size):
-        more = yield from _read(retry, wanted[begin : begin + size], Freshness(at=first.seq))
+    for begin in range(size, len(unique_keys), size):
+        more = yield from _read(retry, unique_keys[begin : begin + size], Freshness(at=first.seq))
         entries |= more.entries
     session.saw(first.seq)
     return requests.Reading(first.seq, entries)
@@ -63,9 +63,9 @@ def query(
     values = as_list(params, (str, bytes, Mapping))
     check_sql(sql, values)
     make = partial(requests.Query, sql, tuple(values), prefix, freshness)
-    found = yield from perform_with_retry(session.retry(timeout_s), make)
-    session.saw(found.seq)
-    return found
+    result = yield from perform_with_retry(session.retry(timeout_s), make)
+    session.saw(result.seq)
+    return result
 
 
 def current_seq(session: Session, freshness: Freshness, timeout_s: float | None) -> Flow[int]:
@@ -108,32 +108,32 @@ class RangeScan:
         return key.startswith(prefix) and (start or "") <= key and (end is None or key < end)
 
 
-def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[requests.Stored]]:
+def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requests.Stored]]:
     """Read the next page of a scan; an empty one is the last.
     Raises InvalidParameterError: a bound is longer than any key.
     """
-    prefix, start, end = wanted.bounds
+    prefix, start, end = scan.bounds
     for bound in (prefix, start or "", end or ""):
         check_bound(bound)
-    if wanted.freshness.at == 0:  # before the first transaction
-        wanted.ended = wanted.whole = True
-    if wanted.ended:
+    if scan.freshness.at == 0:  # before the first transaction
+        scan.ended = scan.whole = True
+    if scan.ended:
         return []
-    session = wanted.session
-    most = session.options.page_entries
-    limit = most if wanted.left is None else min(most, wanted.left)
-    make = partial(requests.Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
+    session = scan.session
+    page_max = session.options.page_entries
+    limit = page_max if scan.left is None else min(page_max, scan.left)
+    make = partial(requests.Scan, prefix, start, end, limit, scan.cursor, scan.freshness)
     retry = session.retry(timeout_s)
     page = yield from perform_with_retry(retry, make, retry.wait_s)
-    if not all(wanted.has(entry.key) for entry in page.entries):
+    if not all(scan.has(entry.key) for entry in page.entries):
         raise UnexpectedAnswerError("The answer has keys outside of the range.", 200)
     session.saw(page.seq)
-    wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
-    wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
-    wanted.whole = page.cursor is None
-    wanted.ended = wanted.whole or wanted.left == 0
-    wanted.count += len(page.entries)
-    wanted.last = page.entries[-1] if page.entries else wanted.last
+    scan.freshness, scan.cursor = Freshness(at=page.seq), page.cursor
+    scan.left = None if scan.left is None else scan.left - len(page.entries)
+    scan.whole = page.cursor is None
+    scan.ended = scan.whole or scan.left == 0
+    scan.count += len(page.entries)
+    scan.last = page.entries[-1] if page.entries else scan.last
     return page.entries
 
 

@@ -76,10 +76,10 @@ class Correction:
         stamp may be old, and only says that the other clock is not behind it.
         """
         with self._lock.get():
-            least = stamp_ms - self._wall_ms()
-            most = None if sent_ms is None else max(least, stamp_ms - sent_ms)
-            known = max(self.behind_ms, least)
-            self.behind_ms = known if most is None else min(known, most)
+            behind_min = stamp_ms - self._wall_ms()
+            behind_max = None if sent_ms is None else max(behind_min, stamp_ms - sent_ms)
+            known = max(self.behind_ms, behind_min)
+            self.behind_ms = known if behind_max is None else min(known, behind_max)
 
 
 _SHORTEST_S: Final = 0.1
@@ -205,16 +205,16 @@ class Session:
         """Return which state a read shall show.
         Raises InvalidParameterError: there are no such consistency or seq, or both are given.
         """
-        wanted = self.options.consistency if consistency is None else consistency
-        if wanted not in {"strong", "session", "snapshot"}:
+        level = self.options.consistency if consistency is None else consistency
+        if level not in {"strong", "session", "snapshot"}:
             raise InvalidParameterError("`consistency` is strong, session or snapshot.")
         if at is not None:
             if not is_seq(at) or consistency not in {None, "snapshot"}:
                 raise InvalidParameterError("`at` is a seq, and leaves no choice of consistency.")
             return Freshness(at=at)
-        if wanted == "session":
+        if level == "session":
             return self.floor(self.seq)
-        return Freshness(consistency=wanted)
+        return Freshness(consistency=level)
 
     def floor(self, seq: int) -> Freshness:
         """Ask for a state that includes a seq; any will do if there is none."""

@@ -44,7 +44,7 @@ def prepare_statements(statements: Iterable[Statement]) -> tuple[tuple[str, Any]
     """Return statements with their parameters.
     Raises InvalidParameterError: there are none, or something is no statement, or no JSON.
     """
-    found = []
+    prepared = []
     for each in statements:
         sql, params = (each, ()) if isinstance(each, str) else each
         if not isinstance(sql, str) or isinstance(params, str) or not hasattr(params, "__iter__"):
@@ -55,10 +55,10 @@ def prepare_statements(statements: Iterable[Statement]) -> tuple[tuple[str, Any]
             else [_without_zone(value) for value in params]
         )
         check_sql(sql, values)
-        found.append((sql, values))
-    if not found:
+        prepared.append((sql, values))
+    if not prepared:
         raise InvalidParameterError("There is no statement.")
-    return tuple(found)
+    return tuple(prepared)
 
 
 def _without_zone(value: Any) -> Any:

@@ -67,11 +67,11 @@ def committed(result: Result) -> Committed:
     repeated = result.duplicate is not UNSET
     returned = None if result.returned is UNSET else decode_value(bytes(result.returned))
     ranges = {
-        found.range: [
+        range_read.range: [
             RangeEntry(each.key, decode_value(bytes(each.value)), each.version)
-            for each in found.entries
+            for each in range_read.entries
         ]
-        for found in result.ranges or ()
+        for range_read in result.ranges or ()
     }
     return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated, returned, ranges)
 
@@ -191,11 +191,11 @@ class Builder:
         if isinstance(key, Entry):
             version = key.version if version is UNSET else version
             key = key.key
-        named = {"version": version, "exists": exists, "eq": eq, "ne": ne,
+        comparators = {"version": version, "exists": exists, "eq": eq, "ne": ne,
                  "lt": lt, "le": le, "gt": gt, "ge": ge, "count": count, "count_le": count_le,
                  "count_ge": count_ge, "version_le": version_le}  # fmt: skip
         about = {"range": msgspec.to_builtins(key)} if isinstance(key, Range) else {"key": key}
-        self._checks.append({**about, **{n: v for n, v in named.items() if v is not UNSET}})
+        self._checks.append({**about, **{n: v for n, v in comparators.items() if v is not UNSET}})
         return self
 
     def read(self, *keys: str | Range) -> Self:
@@ -256,6 +256,6 @@ class Builder:
         )
 
     def _update(self, op: str, key: str, **operands: Any) -> Self:
-        given = {name: value for name, value in operands.items() if value is not UNSET}
-        self._updates.append({"op": op, "key": key, **given})
+        fields = {name: value for name, value in operands.items() if value is not UNSET}
+        self._updates.append({"op": op, "key": key, **fields})
         return self

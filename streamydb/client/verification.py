@@ -74,11 +74,11 @@ def verify(
     first = client.read([CONSTRAINTS_KEY])
     seq, value = first.seq, first[CONSTRAINTS_KEY]
     rules = parse(None if value is None else canonical(value)).all
-    wanted = [rule for rule in rules if name in (None, rule.name)]
-    if name is not None and not wanted:
+    rules_wanted = [rule for rule in rules if name in (None, rule.name)]
+    if name is not None and not rules_wanted:
         raise KeyError(name)
     report = VerificationReport(seq, 0, 0, [], [])
-    for rule in wanted:
+    for rule in rules_wanted:
         judged = _verify_constraint(client, rule, seq, violations_max - len(report.violations))
         valid = [] if judged.broken else [rule.name]
         if valid:
@@ -99,8 +99,10 @@ class _ConstraintReport(NamedTuple):
     broken: list[Violation]
 
 
-def _verify_constraint(client: Client, rule: Constraint, at: int, most: int) -> _ConstraintReport:
-    """Judge all values at a snapshot, up to ``most`` violations;
+def _verify_constraint(
+    client: Client, rule: Constraint, at: int, violations_max: int
+) -> _ConstraintReport:
+    """Judge all values at a snapshot, up to ``violations_max`` violations;
     make index keys up to the first.
     """
     keys = indexed = 0
@@ -119,7 +121,7 @@ def _verify_constraint(client: Client, rule: Constraint, at: int, most: int) -> 
             made, taken = _make_index_keys(client, rule, waiting, at)
             waiting, indexed, broken = [], indexed + made, broken + taken
         broken += faults
-        if len(broken) >= most:
+        if len(broken) >= violations_max:
             return _ConstraintReport(keys, indexed, broken)
     if waiting:
         made, taken = _make_index_keys(client, rule, waiting, at)
@@ -153,9 +155,9 @@ def _make_index_keys(
     """Make the index keys of values that lack them, up to the first one that another key has;
     return how many, and that one.
     """
-    wanted = [(key, entry) for entry in entries if (key := _index_key(rule, entry)) is not None]
-    there = client.read({key for key, _ in wanted}, at=at) if wanted else {}
-    lacking = [(key, entry) for key, entry in wanted if there[key] != entry.key]
+    index_keys = [(key, entry) for entry in entries if (key := _index_key(rule, entry)) is not None]
+    holders = client.read({key for key, _ in index_keys}, at=at) if index_keys else {}
+    lacking = [(key, entry) for key, entry in index_keys if holders[key] != entry.key]
     if len(lacking) == len(dict(lacking)) > 1:
         try:
             _write_again(client, dict(lacking))

@@ -173,12 +173,12 @@ def selection(
     )
 
 
-def _condition(name: str, given: Condition | None, *, versioned: bool) -> str | None:
-    if given is None:
+def _condition(name: str, check: Condition | None, *, versioned: bool) -> str | None:
+    if check is None:
         return None
-    if condition(given, versioned=versioned) is None:
+    if condition(check, versioned=versioned) is None:
         raise InvalidParameterError(condition_form(name, versioned=versioned))
-    return canonical(dict(given)).decode()
+    return canonical(dict(check)).decode()
 
 
 After = int | tuple[int, int] | None

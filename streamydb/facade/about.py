@@ -48,11 +48,11 @@ class About:
 
 
 def about_database(settings: Settings) -> About:
-    place = DatabaseFolder(settings.home, settings.database)
+    folder = DatabaseFolder(settings.home, settings.database)
 
     def here() -> dict[str, PipelineStatus]:
-        found = {name: place.status(name) for name in ("", *place.others())}
-        return {name: said for name, said in found.items() if said.updated_ms is not None}
+        statuses = {name: folder.status(name) for name in ("", *folder.others())}
+        return {name: status for name, status in statuses.items() if status.updated_ms is not None}
 
     def evidence(result: Result) -> Evidence:
         return collect(settings.client_config(), settings.database, result)
@@ -64,10 +64,10 @@ def _told(settings: Settings) -> PipelineMessages:
     """Read the ends of both topics; say why, if one cannot be read."""
     from streamydb.kafka.reader import ReadingError
 
-    connection, told = settings.client_config(), PipelineMessages()
+    connection, messages = settings.client_config(), PipelineMessages()
     try:
-        told.heard = seen(connection, settings.database)
-        told.digests = last_digests(connection, settings.database, _DIGESTS)
+        messages.heard = seen(connection, settings.database)
+        messages.digests = last_digests(connection, settings.database, _DIGESTS)
     except (ReadingError, StreamyError) as error:
-        told.why.append(str(error))
-    return told
+        messages.why.append(str(error))
+    return messages

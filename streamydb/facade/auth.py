@@ -92,17 +92,17 @@ class Tokens:
             return ANYBODY
         scheme, _, token = (authorization or "").partition(" ")
         digest = hashlib.sha256(token.strip().encode("latin-1")).digest()  # the bytes as sent
-        found = None
+        caller = None
         for known, client in self._clients:  # all of them, whichever it is
             if hmac.compare_digest(known, digest):
-                found = client
-        if found is None or scheme.lower() != "bearer":
+                caller = client
+        if caller is None or scheme.lower() != "bearer":
             raise ProblemError(
                 "unauthorized",
                 "Send a token: `Authorization: Bearer ...`.",
                 headers={"WWW-Authenticate": 'Bearer realm="streamydb"'},
             )
-        return found
+        return caller
 
 
 def load_tokens(settings: FacadeSettings) -> Tokens:

@@ -37,11 +37,11 @@ async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
     The place of a change in its transaction counts those changes that the token may read.
     """
     services = request.services
-    wanted = change_filter(query.prefix, query.start, query.end, query.where, query.where_before)
+    selection = change_filter(query.prefix, query.start, query.end, query.where, query.where_before)
     generation = services.model.generation
-    resumed, found = last_event_id(request.headers) or (None, FIRST)
-    if resumed and (found != FIRST or request.generation is None):
-        require_generation(found, generation)
+    resumed, generation_read = last_event_id(request.headers) or (None, FIRST)
+    if resumed and (generation_read != FIRST or request.generation is None):
+        require_generation(generation_read, generation)
     await services.feed.start()
     position = resumed if resumed is not None else query.since
     if position is None:
@@ -52,45 +52,45 @@ async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
     request.closing.enter_context(services.streams.enter(request.client_name))
     heartbeat_s = services.settings.heartbeat_s
     return EventStream(
-        events(services.feed, position, wanted, heartbeat_s, request.client, generation)
+        events(services.feed, position, selection, heartbeat_s, request.client, generation)
     )
 
 
 async def events(
     feed: Feed,
     since: int,
-    wanted: ChangeFilter,
+    selection: ChangeFilter,
     heartbeat_s: float,
     caller: Caller = ANYBODY,
     generation: str = FIRST,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an event stream: a `resolved`, else a heartbeat, at least every pause."""
     yield _BEGIN
-    seen = shown = since
-    spoke = time.monotonic()
+    resolved = shown = since
+    sent_s = time.monotonic()
     whole = caller.may_read("")
     try:
         async with aclosing(feed.batches(since, heartbeat_s)) as batches:
             async for batch in batches:
                 if batch is not None:
-                    seen = batch.resolved
-                    known = (
+                    resolved = batch.resolved
+                    readable = (
                         batch.changes if whole else visible_changes(batch.changes, caller.may_read)
                     )
-                    found = list(filter(wanted.takes, known))
-                    for chunk in _chunks(found, generation):
+                    visible = list(filter(selection.takes, readable))
+                    for chunk in _chunks(visible, generation):
                         yield chunk
-                        shown, spoke = found[-1].seq, time.monotonic()
-                if batch is None or time.monotonic() - spoke >= heartbeat_s:
-                    yield _resolved(seen, generation) if seen > shown else _HEARTBEAT
-                    shown, spoke = seen, time.monotonic()
+                        shown, sent_s = visible[-1].seq, time.monotonic()
+                if batch is None or time.monotonic() - sent_s >= heartbeat_s:
+                    yield _resolved(resolved, generation) if resolved > shown else _HEARTBEAT
+                    shown, sent_s = resolved, time.monotonic()
     except ProblemError as error:
         yield b"event: error\ndata: " + problem_body(error) + b"\n\n"
 
 
-def _chunks(found: list[ChangeEvent], generation: str) -> Iterator[bytes]:
+def _chunks(events: list[ChangeEvent], generation: str) -> Iterator[bytes]:
     chunk = bytearray()
-    for event, following in zip(found, [*found, None][1:], strict=True):
+    for event, following in zip(events, [*events, None][1:], strict=True):
         if following is None or following.seq != event.seq:
             chunk += b"id: %b\n" % _id(event.seq, generation)
         chunk += b"event: change\ndata: " + event.data + b"\n\n"

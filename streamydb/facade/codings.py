@@ -35,17 +35,17 @@ def accepted_codings(field: str) -> tuple[str, ...]:
 
     Of equal ones the compressed one is better. Members that are none are passed over.
     """
-    found: dict[str, float] = {}
+    weights_sent: dict[str, float] = {}
     for each in field.lower().split(","):
         match = _MEMBER.fullmatch(each.strip(" \t"))
         if match is not None:
             name = _ALIASES.get(match["name"], match["name"])
-            found[name] = max(found.get(name, 0.0), float(match["q"] or 1))
-    rest = found.get("*")
-    compressed = found.get(GZIP, rest or 0.0)
-    if PLAIN not in found and rest is None:  # accepted unless it is excluded
+            weights_sent[name] = max(weights_sent.get(name, 0.0), float(match["q"] or 1))
+    rest = weights_sent.get("*")
+    compressed = weights_sent.get(GZIP, rest or 0.0)
+    if PLAIN not in weights_sent and rest is None:  # accepted unless it is excluded
         return (GZIP, PLAIN) if compressed else (PLAIN,)
-    plain = found.get(PLAIN, rest or 0.0)
+    plain = weights_sent.get(PLAIN, rest or 0.0)
     order = (GZIP, PLAIN) if compressed >= plain else (PLAIN, GZIP)
     weights = {GZIP: compressed, PLAIN: plain}
     return tuple(coding for coding in order if weights[coding])

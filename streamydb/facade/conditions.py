@@ -69,9 +69,9 @@ class EntityTags(NamedTuple):
 
     def versions(self, generation: str) -> set[int]:
         """Return the versions that strong tags of ours name, of one generation."""
-        found = [match for tag in self.tags or () if (match := _OURS.fullmatch(tag))]
-        named = {int(match[1]) for match in found if (match[2] or FIRST) == generation}
-        return {version for version in named if version <= INTEGER_MAX}
+        matches = [match for tag in self.tags or () if (match := _OURS.fullmatch(tag))]
+        versions = {int(match[1]) for match in matches if (match[2] or FIRST) == generation}
+        return {version for version in versions if version <= INTEGER_MAX}
 
 
 class Conditions(NamedTuple):
@@ -118,23 +118,23 @@ def _tags(headers: Mapping[str, str], field: str) -> EntityTags | None:
     text = headers[field].strip(_BLANKS)
     if text == "*":
         return EntityTags(None)
-    found: list[str] = []
-    place = _past(_EMPTY, text, 0)
-    while place < len(text):
-        tag = _TAG.match(text, place)
+    tags: list[str] = []
+    position = _past(_EMPTY, text, 0)
+    while position < len(text):
+        tag = _TAG.match(text, position)
         between = None if tag is None else _BETWEEN.match(text, tag.end())
         if tag is None or between is None:
             name = _FIELDS[field]
             detail = f'{name} is * or a list of entity tags such as "41", with commas between.'
             raise ProblemError("invalid-parameter", detail, parameters=[name])
-        found.append(tag[0])
-        place = _past(_EMPTY, text, between.end())
-    return EntityTags(frozenset(found))
+        tags.append(tag[0])
+        position = _past(_EMPTY, text, between.end())
+    return EntityTags(frozenset(tags))
 
 
-def _past(pattern: re.Pattern[str], text: str, place: int) -> int:
-    match = pattern.match(text, place)
-    return place if match is None else match.end()
+def _past(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    return position if match is None else match.end()
 
 
 class KeyConditions(NamedTuple):
@@ -152,8 +152,8 @@ class KeyConditions(NamedTuple):
     @property
     def in_steps(self) -> bool:
         """True if more than one check may be needed to judge them."""
-        given = (self.conditions.if_match, self.conditions.if_none_match)
-        return any(each is not None and each.tags is not None for each in given)
+        conditions = (self.conditions.if_match, self.conditions.if_none_match)
+        return any(each is not None and each.tags is not None for each in conditions)
 
     def checks(self) -> list[dict[str, Any]] | None:
         """Return the checks of the first step; None if the conditions cannot hold.
@@ -198,7 +198,7 @@ class KeyConditions(NamedTuple):
         met = self.met(result)
         if met is None or not self.allow(met):
             return None
-        fields, named = _decode(payload), id_after(txn_id)
-        fields["id"] = msgspec.Raw(msgspec.json.encode(named))
+        fields, next_id = _decode(payload), id_after(txn_id)
+        fields["id"] = msgspec.Raw(msgspec.json.encode(next_id))
         fields["checks"] = msgspec.Raw(msgspec.json.encode([self.check(met)]))
-        return named, msgspec.json.encode(fields)
+        return next_id, msgspec.json.encode(fields)

@@ -138,9 +138,9 @@ class DirectTransport:
     async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
             self._require_generation()
-            asked = request.wanted
-            wanted = change_filter(
-                asked.prefix, asked.start, asked.end, asked.where, asked.where_before
+            bounds = request.wanted
+            selection = change_filter(
+                bounds.prefix, bounds.start, bounds.end, bounds.where, bounds.where_before
             )
             await self._connected()
             feed = self._services.feed
@@ -148,7 +148,7 @@ class DirectTransport:
             await self._services.reader.admit(request.since, "since")
             feed.admit(request.since)
             pause_s = self._services.settings.heartbeat_s
-            stream = DirectStream(feed.batches(request.since, pause_s), wanted)
+            stream = DirectStream(feed.batches(request.since, pause_s), selection)
             self._streams.add(stream)
             return stream
 
@@ -203,16 +203,16 @@ class DirectTransport:
         self._services.reader.begin()
 
     async def _snapshot(self, request: requests.Read | requests.Scan) -> Snapshot:
-        wanted = request.freshness
+        freshness = request.freshness
         return await self._services.reader.snapshot(
-            ReadPoint(wanted.at, wanted.consistency, wanted.min_version),
+            ReadPoint(freshness.at, freshness.consistency, freshness.min_version),
             request.timeout_s + MARGIN_S,
         )
 
     async def _read(self, request: requests.Read) -> requests.Reading:
         with await self._snapshot(request) as snapshot:
-            found = snapshot.get_many(request.keys)
-            pairs = zip(request.keys, found, strict=True)
+            entries_read = snapshot.get_many(request.keys)
+            pairs = zip(request.keys, entries_read, strict=True)
             entries = {key: None if e is None else _stored(e) for key, e in pairs}
             return requests.Reading(snapshot.seq, entries)
 
@@ -222,24 +222,24 @@ class DirectTransport:
                 snapshot.scan, prefix=request.prefix, start=request.start, end=request.end,
                 after=request.cursor, limit=request.limit + 1,
             )  # fmt: skip
-            found = await in_thread(scan)
-            entries = [_stored(entry) for entry in found[: request.limit]]
-            cursor = entries[-1].key if len(found) > request.limit else None
+            page = await in_thread(scan)
+            entries = [_stored(entry) for entry in page[: request.limit]]
+            cursor = entries[-1].key if len(page) > request.limit else None
             return requests.Page(snapshot.seq, entries, cursor)
 
     async def _query(self, request: requests.Query) -> Table:
-        wanted = request.freshness
+        freshness = request.freshness
         query = Asked(
             request.sql, request.params, request.prefix,
-            wanted.at, wanted.consistency, wanted.min_version, _wait_s(request.timeout_s),
+            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
 
     async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
-        wanted = request.freshness
+        freshness = request.freshness
         asked = SqlTransaction(
             request.tables, request.statements, request.id,
-            wanted.at, wanted.consistency, wanted.min_version, _wait_s(request.timeout_s),
+            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
         )  # fmt: skip
 
         async def commit(txn_id: str, payload: bytes) -> Result:
@@ -273,9 +273,9 @@ class DirectTransport:
         if request.position is not None:
             partition, _, offset = request.position.partition(":")
             position = LogPosition(int(partition), int(offset))
-        wanted = Preference(False, request.timeout_s)
-        found = await self._services.writer.ask(request.id, position, wanted)
-        return _pending(found) if isinstance(found, PendingWrite) else found
+        wait = Preference(False, request.timeout_s)
+        outcome = await self._services.writer.ask(request.id, position, wait)
+        return _pending(outcome) if isinstance(outcome, PendingWrite) else outcome
 
 
 class DirectStream:

@@ -77,9 +77,9 @@ def visible_changes(
 
 
 def _at(event: ChangeEvent, number: int) -> ChangeEvent:
-    shown = _decode(event.data)
-    shown.transaction |= {"total_order": number, "data_collection_order": number}
-    return event._replace(number=number, data=msgspec.json.encode(shown))
+    envelope = _decode(event.data)
+    envelope.transaction |= {"total_order": number, "data_collection_order": number}
+    return event._replace(number=number, data=msgspec.json.encode(envelope))
 
 
 class Merger:
@@ -356,13 +356,13 @@ def _check(name: str, text: str | None) -> Transaction | None:
         return None
     versioned = name == "where"
     try:
-        found = condition(msgspec.json.decode(text), versioned=versioned)
+        check = condition(msgspec.json.decode(text), versioned=versioned)
     except UNREADABLE:
-        found = None
-    if found is None:
+        check = None
+    if check is None:
         detail = condition_form(name, versioned=versioned)
         raise ProblemError("invalid-parameter", detail, parameters=[name])
-    return found
+    return check
 
 
 def _value(raw: msgspec.Raw) -> bytes | None:

@@ -119,14 +119,14 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        told = _header_facts(scope["headers"])
+        facts = _header_facts(scope["headers"])
         present = self._present()
-        sender = self._sender(told, send, present, without_body=method == "HEAD")
+        sender = self._sender(facts, send, present, without_body=method == "HEAD")
         route, began = _NOWHERE, time.perf_counter()
         try:
-            peer = self._check(scope, told, present)
-            if is_preflight(method, scope["headers"]) and self._is_guest(told.origin):
-                await _send_empty(sender, preflight(told.origin))
+            peer = self._check(scope, facts, present)
+            if is_preflight(method, scope["headers"]) and self._is_guest(facts.origin):
+                await _send_empty(sender, preflight(facts.origin))
                 return
             if scope["path"] == WHOLE:
                 _must_ask_methods(method)
@@ -166,15 +166,15 @@ class Gate:
                 span.set_attribute("http.response.status_code", request.sender.status)
 
     def _sender(
-        self, told: _HeaderFacts, send: Send, present: str, *, without_body: bool
+        self, facts: _HeaderFacts, send: Send, present: str, *, without_body: bool
     ) -> Sender:
         settings = self._settings
-        more = [(_GENERATION, said_as(present).encode()), *told.repeated()]
-        if self._is_guest(told.origin):
-            more += shared(told.origin)
+        more = [(_GENERATION, said_as(present).encode()), *facts.repeated()]
+        if self._is_guest(facts.origin):
+            more += shared(facts.origin)
         return Sender(
             send, settings.send_timeout_s, without_body=without_body, more=more,
-            accepted=accepted_codings(told.accepted),
+            accepted=accepted_codings(facts.accepted),
             compressed_from=settings.compressed_bytes_min,
         )  # fmt: skip
 
@@ -199,12 +199,12 @@ class Gate:
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
 
-    def _check(self, scope: Scope, told: _HeaderFacts, present: str) -> Peer:
+    def _check(self, scope: Scope, facts: _HeaderFacts, present: str) -> Peer:
         """Refuse what no endpoint needs to see; return who sends it.
 
         ``present``: the generation of the database.
         """
-        if told.size > self._settings.header_bytes_max:
+        if facts.size > self._settings.header_bytes_max:
             limit = self._settings.header_bytes_max
             raise ProblemError("headers-too-large", f"Headers have at most {limit} bytes.")
         target = len(scope.get("raw_path") or b"") + len(scope["query_string"])
@@ -212,19 +212,19 @@ class Gate:
             limit = self._settings.target_bytes_max
             raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
         check_query(scope["query_string"])
-        name, origin = host_name(told.host), told.origin
+        name, origin = host_name(facts.host), facts.origin
         if name is None:
             detail = "The header Host is a name or an address, and perhaps a port."
             raise ProblemError("invalid-parameter", detail, parameters=["Host"])
         foreign = not self._is_ours(name)
         if foreign and scope["path"] not in self._router.of_any_host:
             raise ProblemError("misdirected", "The request names no host of this facade.")
-        own = not origin or self._is_guest(origin) or told.host.lower() in _hosts_of(origin)
+        own = not origin or self._is_guest(origin) or facts.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
-        require_said_in(scope["query_string"], told.generation, present)
+        require_said_in(scope["query_string"], facts.generation, present)
         address = (scope.get("client") or ("unknown",))[0]
-        return Peer(address, told.generation, foreign)
+        return Peer(address, facts.generation, foreign)
 
 
 class _HeaderFacts(NamedTuple):
@@ -247,17 +247,17 @@ class _HeaderFacts(NamedTuple):
 
 def _header_facts(headers: Headers) -> _HeaderFacts:
     size = 0
-    found: dict[bytes, str] = {}
+    values: dict[bytes, str] = {}
     for name, value in headers:
         size += len(name) + len(value)
         if name not in _LOOKED_AT:
             continue
-        if name not in found:
-            found[name] = value.decode("latin-1")
+        if name not in values:
+            values[name] = value.decode("latin-1")
         elif name in _JOINED:
-            found[name] += "," + value.decode("latin-1")
-    host, origin, accepted, request = (found.get(name, "") for name in _LOOKED_AT[:4])
-    return _HeaderFacts(size, host, origin, accepted, request, found.get(_GENERATION))
+            values[name] += "," + value.decode("latin-1")
+    host, origin, accepted, request = (values.get(name, "") for name in _LOOKED_AT[:4])
+    return _HeaderFacts(size, host, origin, accepted, request, values.get(_GENERATION))
 
 
 @lru_cache(maxsize=256)

@@ -56,9 +56,9 @@ def read_media_type(field: str) -> MediaType | None:
     if len(members) != 1 or _TYPE.fullmatch(members[0][0]) is None:
         return None
     name, *rest = members[0]
-    found = [_PARAMETER.fullmatch(part) for part in rest if part]
-    pairs = tuple(map(_pair, filter(None, found)))
-    return MediaType(name.lower(), pairs) if len(pairs) == len(found) else None
+    matches = [_PARAMETER.fullmatch(part) for part in rest if part]
+    pairs = tuple(map(_pair, filter(None, matches)))
+    return MediaType(name.lower(), pairs) if len(pairs) == len(matches) else None
 
 
 def _split_members(field: str) -> Iterator[list[str]]:
@@ -79,15 +79,15 @@ def _split_members(field: str) -> Iterator[list[str]]:
 
 
 def _member(parts: list[str]) -> FieldMember | None:
-    found = [_PAIR.fullmatch(part) for part in [parts[0], *filter(None, parts[1:])]]
-    pairs = tuple(map(_pair, filter(None, found)))
-    return FieldMember(*pairs[0], pairs[1:]) if len(pairs) == len(found) else None
+    matches = [_PAIR.fullmatch(part) for part in [parts[0], *filter(None, parts[1:])]]
+    pairs = tuple(map(_pair, filter(None, matches)))
+    return FieldMember(*pairs[0], pairs[1:]) if len(pairs) == len(matches) else None
 
 
-def _pair(found: re.Match[str]) -> tuple[str, str]:
-    word = found["word"] or ""
+def _pair(match: re.Match[str]) -> tuple[str, str]:
+    word = match["word"] or ""
     value = _ESCAPED.sub(r"\1", word[1:-1]) if word.startswith('"') else word
-    return found["name"].lower(), value
+    return match["name"].lower(), value
 
 
 _SECONDS: Final = re.compile(r"[0-9]+")
@@ -136,25 +136,25 @@ def preference(headers: Mapping[str, str]) -> Preference:
 
     What is malformed or unknown is ignored.
     """
-    given = headers.get("prefer")
-    if given is None:
+    field = headers.get("prefer")
+    if field is None:
         return _NO_PREFERENCE
-    first: dict[str, str] = {}
-    for member in filter(None, read_list(given)):
-        first.setdefault(member.name, member.value)
-    wait = first.get("wait", "")
+    preferences: dict[str, str] = {}
+    for member in filter(None, read_list(field)):
+        preferences.setdefault(member.name, member.value)
+    wait = preferences.get("wait", "")
     wait_s = min(float(wait), _WAIT_S_MAX) if _SECONDS.fullmatch(wait) else math.inf
-    return Preference(first.get("respond-async") == "", wait_s)
+    return Preference(preferences.get("respond-async") == "", wait_s)
 
 
 def idempotency_key(headers: Mapping[str, str]) -> str | None:
     """Read the header `Idempotency-Key`, plain or as a quoted string.
     Raises ProblemError: invalid-parameter.
     """
-    given = headers.get("idempotency-key")
-    if given is None:
+    field = headers.get("idempotency-key")
+    if field is None:
         return None
-    text = given[1:-1] if len(given) > 1 and given[0] == given[-1] == '"' else given
+    text = field[1:-1] if len(field) > 1 and field[0] == field[-1] == '"' else field
     if not (text.isascii() and text.isprintable() and 1 <= len(text) <= ID_BYTES_MAX):
         detail = f"Idempotency-Key has 1 to {ID_BYTES_MAX} printable ASCII characters."
         raise ProblemError("invalid-parameter", detail, parameters=["Idempotency-Key"])
@@ -165,23 +165,23 @@ def deadline_ms(headers: Mapping[str, str]) -> int | None:
     """Read the header `Deadline-Ms`: the last commit time at which a write may be executed.
     Raises ProblemError: invalid-parameter.
     """
-    given = headers.get("deadline-ms")
-    if given is None:
+    field = headers.get("deadline-ms")
+    if field is None:
         return None
-    if not _NUMBER.fullmatch(given) or not 1 <= int(given) <= INTEGER_MAX:
+    if not _NUMBER.fullmatch(field) or not 1 <= int(field) <= INTEGER_MAX:
         detail = "Deadline-Ms is a time in milliseconds since 1970."
         raise ProblemError("invalid-parameter", detail, parameters=["Deadline-Ms"])
-    return int(given)
+    return int(field)
 
 
 def last_event_id(headers: Mapping[str, str]) -> tuple[int, str] | None:
     """Read the header `Last-Event-ID`: a seq, and the generation after it.
     Raises ProblemError: invalid-parameter.
     """
-    given = headers.get("last-event-id")
-    if not given:
+    field = headers.get("last-event-id")
+    if not field:
         return None
-    match = _EVENT.fullmatch(given)
+    match = _EVENT.fullmatch(field)
     if match is None or int(match[1]) > INTEGER_MAX:
         detail = "Last-Event-ID is the id that the last event had."
         raise ProblemError("invalid-parameter", detail, parameters=["Last-Event-ID"])
@@ -213,11 +213,11 @@ def check_content(headers: Iterable[tuple[bytes, bytes]]) -> None:
     Raises ProblemError: unsupported-media-type, expectation-failed; invalid-parameter for a part of
     a body.
     """
-    found: dict[bytes, bytes] = {}
+    fields: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in CONTENT_FIELDS and (name, value) not in _USUAL:
-            found[name] = found[name] + b", " + value if name in found else value
-    for name, value in found.items():
+            fields[name] = fields[name] + b", " + value if name in fields else value
+    for name, value in fields.items():
         _check(name, value.decode("latin-1").strip(" \t"))
 
 
@@ -251,10 +251,12 @@ def _unsupported_media_type(field: str, detail: str, answer: str, accepted: str)
 
 @lru_cache(maxsize=256)
 def _is_json(content_type: str) -> bool:
-    found = read_media_type(content_type)
-    if found is None or not (found.name in _TYPES or found.name.endswith("+json")):
+    media_type = read_media_type(content_type)
+    if media_type is None or not (media_type.name in _TYPES or media_type.name.endswith("+json")):
         return False
-    return all(value.lower() in _CHARSETS for name, value in found.parameters if name == "charset")
+    return all(
+        value.lower() in _CHARSETS for name, value in media_type.parameters if name == "charset"
+    )
 
 
 def _is_identity(content_encoding: str) -> bool:

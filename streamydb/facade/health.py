@@ -115,15 +115,15 @@ class HealthMonitor:
     async def report(self) -> Health:
         """Return what can be served now, or could a second ago."""
         await self._refresh()
-        latest, found = self._latest(), self._found
+        latest, findings = self._latest(), self._found
         unread = None if latest else "the read model cannot be read"
         away, stopped, waits = self._log_fault(), self._pipeline_fault(), None
-        late = found.undecided_s > self._late_s
-        behind = found.unseen_s > self._late_s
+        late = findings.undecided_s > self._late_s
+        behind = findings.unseen_s > self._late_s
         if late:
-            waits = f"records have waited {found.undecided_s:.0f} s for the pipeline"
+            waits = f"records have waited {findings.undecided_s:.0f} s for the pipeline"
         elif behind:
-            waits = f"the read model is {found.unseen_s:.0f} s behind the pipeline"
+            waits = f"the read model is {findings.unseen_s:.0f} s behind the pipeline"
         hidden = not latest or latest.seq < self._log.decided().seq or not self._passed()
         feed = self._changes.fault() or self._changes.streams.fault()
         why = [fault for fault in (unread, away, stopped, waits, feed) if fault]
@@ -136,7 +136,7 @@ class HealthMonitor:
             seq=latest.seq if latest else None,
             ts_ms=latest.ts_ms if latest else None,
             age_s=self._age_s(latest) if latest else None,
-            waiting_s=None if away else round(found.undecided_s, 3),
+            waiting_s=None if away else round(findings.undecided_s, 3),
             why=list(dict.fromkeys(why)),
         )
 
@@ -179,10 +179,10 @@ class HealthMonitor:
 
     def _status(self) -> PipelineStatus | None:
         try:
-            said = None if self._pipeline is None else self._pipeline()
+            status = None if self._pipeline is None else self._pipeline()
         except OSError:
             return None
-        return said if said is not None and said.updated_ms is not None else None
+        return status if status is not None and status.updated_ms is not None else None
 
     async def _oldest_s(
         self, places: Mapping[int, int], ends: Mapping[int, int], before_ms: int
@@ -194,8 +194,8 @@ class HealthMonitor:
         waiting = {number: at for number, at in places.items() if at < ends[number]}
         if not waiting:
             return 0.0
-        found = (await self._log.next_records(waiting)).values()
-        oldest_ms = min((each.ts_ms for each in found if each.found), default=None)
+        records = (await self._log.next_records(waiting)).values()
+        oldest_ms = min((each.ts_ms for each in records if each.found), default=None)
         if oldest_ms is None:
             return 0.0
         return max(0, self._log.time_ms() - max(oldest_ms, before_ms)) / 1000
@@ -218,12 +218,12 @@ class HealthMonitor:
 
         A result that is newer than the status is of a pipeline elsewhere, which leads now.
         """
-        said = self._found.status
-        if said is None or said.state == "running":
+        status = self._found.status
+        if status is None or status.state == "running":
             return None
-        if self._log.decided().ts_ms > (said.updated_ms or 0) + _MOMENT_MS:
+        if self._log.decided().ts_ms > (status.updated_ms or 0) + _MOMENT_MS:
             return None
-        return f"the pipeline is {said.state}"
+        return f"the pipeline is {status.state}"
 
     def _age_s(self, latest: ModelPosition) -> float:
         """Return how old the state is at most that reads show.

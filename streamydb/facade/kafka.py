@@ -73,12 +73,12 @@ class FollowedResults:
         """
         consumer = reader(self._settings.client_config(), FOLLOWING)
         try:
-            found = spans(consumer, self._topic)
+            kept_spans = spans(consumer, self._topic)
         finally:
             consumer.close()
         if self._model is not None:
             self._must_be_present(self._model)
-        self.starts = {n: max(low, high - _PRELOAD) for n, (low, high) in found.items()}
+        self.starts = {n: max(low, high - _PRELOAD) for n, (low, high) in kept_spans.items()}
 
     def _must_be_present(self, model: FollowedModel) -> None:
         """Refuse a read model that has followed changes which are not the database's any more.

@@ -66,8 +66,8 @@ class KafkaStreams:
 
     def _ends(self) -> dict[int, int]:
         with closing(reader(self._settings.client_config(), FOLLOWING)) as consumer:
-            found = spans(consumer, self._topic)
-            return {number: high for number, (_, high) in found.items()}
+            kept_spans = spans(consumer, self._topic)
+            return {number: high for number, (_, high) in kept_spans.items()}
 
     def _offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
         """The place of the commit timestamp, if a record there shows that clocks were sane.
@@ -92,31 +92,31 @@ class KafkaStreams:
                     return low
             return low
 
-    def _read(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
+    def _read(self, span: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         with closing(reader(self._settings.client_config(), FOLLOWING, eof=True)) as consumer:
-            low, _ = spans(consumer, self._topic)[wanted.partition]
-            begin, after = max(wanted.begin, low), wanted.after
+            low, _ = spans(consumer, self._topic)[span.partition]
+            begin, after = max(span.begin, low), span.after
             until = time.monotonic() + bounds.patience_s
-            reading = SpanReader(consumer, self._topic, {wanted.partition: (begin, wanted.end)})
-            found: list[StreamRow] = []
+            reading = SpanReader(consumer, self._topic, {span.partition: (begin, span.end)})
+            rows: list[StreamRow] = []
             size = 0
             for row in self._rows(reading.records(lambda: time.monotonic() < until)):
-                if row.key != wanted.stream:
+                if row.key != span.stream:
                     continue
                 place = place_of(row.value)
                 if place <= after:  # again, after a crash of the pipeline
                     continue
                 size += len(row.value)
-                if found and (len(found) >= bounds.records_max or size > bounds.bytes_max):
-                    return found, row.offset
-                found.append(row)
+                if rows and (len(rows) >= bounds.records_max or size > bounds.bytes_max):
+                    return rows, row.offset
+                rows.append(row)
                 after = place
-            return found, min(reading.positions[wanted.partition], wanted.end)
+            return rows, min(reading.positions[span.partition], span.end)
 
     def _rows(self, records: Iterable[Record]) -> Iterator[StreamRow]:
-        for found in records:
-            value = found.value() or b""
+        for record in records:
+            value = record.value() or b""
             if is_strange_emission(value):
-                self._strangers.pass_over(found.partition(), found.offset())
+                self._strangers.pass_over(record.partition(), record.offset())
             else:
-                yield StreamRow(found.partition(), found.offset(), found.key() or b"", value)
+                yield StreamRow(record.partition(), record.offset(), record.key() or b"", value)

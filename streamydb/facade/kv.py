@@ -51,24 +51,24 @@ async def get_value(request: Request, query: ReadQuery) -> Answer:
     services, sender = request.services, request.sender
     with await services.reader.snapshot(point_of(query)) as snapshot:
         entry = snapshot.get(request.key)
-        shown = {SNAPSHOT_HEADER: str(snapshot.seq)}
+        headers = {SNAPSHOT_HEADER: str(snapshot.seq)}
         generation = services.model.generation
-    given = conditions_of(request.headers)
+    conditions = conditions_of(request.headers)
     if entry is None:  # conditions are about answers of success
-        raise ProblemError("key-not-found", "The key is absent.", headers=shown)
+        raise ProblemError("key-not-found", "The key is absent.", headers=headers)
     plain = entity_tag(entry.version, generation)
     codings = {tagged(plain, coding): coding for coding in sender.codings(len(entry.value))}
-    selected = given.selected(list(codings))
+    selected = conditions.selected(list(codings))
     if selected is None:
         raise ProblemError("precondition-failed", "If-Match does not hold.", version=entry.version)
-    shown["ETag"], known = selected
+    headers["ETag"], known = selected
     if known:
-        return unchanged(shown)
+        return unchanged(headers)
     sender.choose(codings[selected[0]])
-    shown["Streamydb-Time"] = str(entry.ts_ms)
+    headers["Streamydb-Time"] = str(entry.ts_ms)
     if entry.expires_ms is not None:
-        shown["Streamydb-Expires"] = str(entry.expires_ms)
-    return json_answer(entry.value, headers=shown)
+        headers["Streamydb-Expires"] = str(entry.expires_ms)
+    return json_answer(entry.value, headers=headers)
 
 
 async def read_values(request: Request, _: NoQuery) -> Answer:
@@ -79,9 +79,9 @@ async def read_values(request: Request, _: NoQuery) -> Answer:
     body = _read_body(raw, services.settings.read_keys_max)
     request.client.must_read_all(body.keys)
     require_said(request.generation, services.model.generation, body.min_version)
-    wanted = ReadPoint(body.at, body.consistency, body.min_version)
+    point = ReadPoint(body.at, body.consistency, body.min_version)
     bytes_max = services.settings.answer_bytes_max
-    with await services.reader.snapshot(wanted) as snapshot:
+    with await services.reader.snapshot(point) as snapshot:
         seq = snapshot.seq
         entries = await _run_read(snapshot.get_json, len(body.keys), body.keys, bytes_max)
     if entries is None:
@@ -93,17 +93,17 @@ async def read_values(request: Request, _: NoQuery) -> Answer:
 async def list_values(request: Request, query: ListQuery) -> Answer:
     """List keys in the order of their UTF-8 bytes, all pages of one list at one snapshot."""
     services = request.services
-    place, wanted = _place(query, services.model.generation)
+    place, point = _place(query, services.model.generation)
     request.client.must_read(place.prefix)
     _check_bounds(place)
-    most = min(query.limit, services.settings.page_entries_max)
-    with await services.reader.snapshot(wanted) as snapshot:
+    limit = min(query.limit, services.settings.page_entries_max)
+    with await services.reader.snapshot(point) as snapshot:
         seq = snapshot.seq
         scan = partial(
             snapshot.scan_json, prefix=place.prefix, start=place.start, end=place.end,
-            after=place.after or None, limit=most, bytes_max=services.settings.answer_bytes_max,
+            after=place.after or None, limit=limit, bytes_max=services.settings.answer_bytes_max,
         )  # fmt: skip
-        page = scan(at_once=True) if most <= _AT_ONCE else None
+        page = scan(at_once=True) if limit <= _AT_ONCE else None
         if page is None or not page.whole:  # many keys that have been deleted lie before it
             page = await in_thread(scan)
     following = b"null"
@@ -127,23 +127,23 @@ def _place(query: ListQuery, generation: str) -> tuple[Cursor, ReadPoint]:
 
     With a cursor, `consistency` has said already how recent the first page was.
     """
-    wanted = point_of(query)
+    point = point_of(query)
     if query.cursor is None:
-        return Cursor(query.at or 0, query.prefix or "", query.start, query.end, ""), wanted
-    given = decode_cursor(query.cursor, Cursor, "a list", generation)
+        return Cursor(query.at or 0, query.prefix or "", query.start, query.end, ""), point
+    cursor = decode_cursor(query.cursor, Cursor, "a list", generation)
     pairs = (
-        (query.prefix, given.prefix), (query.start, given.start), (query.end, given.end),
-        (query.at, given.at),
+        (query.prefix, cursor.prefix), (query.start, cursor.start), (query.end, cursor.end),
+        (query.at, cursor.at),
     )  # fmt: skip
     if any(sent is not None and sent != kept for sent, kept in pairs):
         detail = "The cursor belongs to another list; send it alone or with the same parameters."
         raise ProblemError("invalid-parameter", detail, parameters=["cursor"])
-    check_point(wanted)
-    return given, ReadPoint(at=given.at, min_version=query.min_version)
+    check_point(point)
+    return cursor, ReadPoint(at=cursor.at, min_version=query.min_version)
 
 
-def _check_bounds(place: Cursor) -> None:
-    bounds = (place.prefix, place.start or "", place.end or "", place.after)
+def _check_bounds(cursor: Cursor) -> None:
+    bounds = (cursor.prefix, cursor.start or "", cursor.end or "", cursor.after)
     if any(len(bound.encode()) > KEY_BYTES_MAX for bound in bounds):
         detail = f"prefix, start and end have at most {KEY_BYTES_MAX} bytes of UTF-8."
         raise ProblemError("invalid-parameter", detail)
@@ -171,8 +171,8 @@ async def get_constraints(request: Request, query: ReadQuery) -> Answer:
     They are declared and dropped by transactions, see `POST /v1/transactions`.
     """
     with await request.services.reader.snapshot(point_of(query)) as snapshot:
-        found = snapshot.get(CONSTRAINTS_KEY)
-        value = msgspec.Raw(b"{}" if found is None else found.value)
+        entry = snapshot.get(CONSTRAINTS_KEY)
+        value = msgspec.Raw(b"{}" if entry is None else entry.value)
         seq = snapshot.seq
     body = msgspec.json.encode({"seq": seq, "constraints": value})
     return json_answer(body, headers={SNAPSHOT_HEADER: str(seq)})
@@ -204,12 +204,12 @@ async def _write(request: Request, written: _KeyWrite) -> Answer:
     if checks is None:
         detail = "No version can meet If-Match and If-None-Match; nothing was appended."
         raise ProblemError("precondition-failed", detail)
-    txn_id, wanted = idempotency_key(headers) or new_id(), preference(headers)
+    txn_id, wait = idempotency_key(headers) or new_id(), preference(headers)
     payload = conditional_write(txn_id, key, written.value, checks, written.ttl_ms)
     steps = _Steps(conditions, written, checks)
     if conditions.in_steps:
-        wanted = wanted._replace(respond_async=False)  # the facade takes the steps
-    return await execute(request, txn_id, payload, wanted, steps)
+        wait = wait._replace(respond_async=False)  # the facade takes the steps
+    return await execute(request, txn_id, payload, wait, steps)
 
 
 class _Steps:

@@ -59,15 +59,15 @@ class FacadeMetrics:
         )
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        found = self._of.get((method, route, status))
-        if found is None:
-            shown = method if method in _METHODS else "OTHER"
-            count = self._requests.labels(shown, route, str(status))
-            found = count, self._seconds.labels(shown, route)
-            if shown == method:  # else there would be no end of them
-                self._of[method, route, status] = found
-        found[0].inc()
-        found[1].observe(seconds)
+        counters = self._of.get((method, route, status))
+        if counters is None:
+            label = method if method in _METHODS else "OTHER"
+            count = self._requests.labels(label, route, str(status))
+            counters = count, self._seconds.labels(label, route)
+            if label == method:  # else there would be no end of them
+                self._of[method, route, status] = counters
+        counters[0].inc()
+        counters[1].observe(seconds)
 
     def problem(self, slug: str) -> None:
         self._problems.labels(slug).inc()

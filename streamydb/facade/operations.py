@@ -64,5 +64,5 @@ async def get_problem(request: Request, _: NoQuery) -> Answer:
 
 
 def _described(problem: Problem) -> dict[str, Any]:
-    said = {name: getattr(problem, name) for name in ("slug", "status", "title", "when")}
-    return {**said, "type": type_of(problem.slug)}
+    members = {name: getattr(problem, name) for name in ("slug", "status", "title", "when")}
+    return {**members, "type": type_of(problem.slug)}

@@ -71,8 +71,10 @@ def _culprit_in(code: str, payload: bytes, record: Any) -> Culprit | None:
         return _of_shape(payload, record)
     if code == errors.DUPLICATE_UPDATE:
         found = _repeated_update(record)
-    elif at_fault := _AT_FAULT.get(code):
-        found = next((path for path, value in _fields(record, ()) if at_fault(path, value)), None)
+    elif is_at_fault := _AT_FAULT.get(code):
+        found = next(
+            (path for path, value in _fields(record, ()) if is_at_fault(path, value)), None
+        )
     else:
         return None
     if found is None:
@@ -85,11 +87,11 @@ def _of_shape(payload: bytes, record: Any) -> Culprit | None:
     try:
         msgspec.json.decode(payload, type=Transaction)
     except UNREADABLE as fault:
-        said = _SAID.fullmatch(str(fault))
-        if said is None:
+        message = _SAID.fullmatch(str(fault))
+        if message is None:
             return None
-        path = _path_of(said)
-        return Culprit(_path_text(path), _value_text(record, path), f"{said['what']}.")
+        path = _path_of(message)
+        return Culprit(_path_text(path), _value_text(record, path), f"{message['what']}.")
     checks = enumerate(record.get("checks", []))
     bare = [number for number, check in checks if check.keys() <= {"key", "range"}]
     if not bare:
@@ -100,12 +102,12 @@ def _of_shape(payload: bytes, record: Any) -> Culprit | None:
 
 def place_of(fault: Exception) -> str:
     """Return the field that an error of msgspec names, as ``keys[0]``; empty for the whole."""
-    said = _SAID.fullmatch(str(fault))
-    return "" if said is None else _path_text(_path_of(said))
+    message = _SAID.fullmatch(str(fault))
+    return "" if message is None else _path_text(_path_of(message))
 
 
-def _path_of(said: re.Match[str]) -> _Path:
-    steps = _STEP.findall(said["path"] or "")
+def _path_of(message: re.Match[str]) -> _Path:
+    steps = _STEP.findall(message["path"] or "")
     return tuple(int(index) if index else name for name, index in steps)
 
 
@@ -174,8 +176,8 @@ def _repeated_update(record: Any) -> _Path | None:
 
 def _path_text(path: _Path) -> str:
     """Write a path as JavaScript would; the whole record is empty."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return "".join(steps).removeprefix(".")
+    parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(parts).removeprefix(".")
 
 
 def _value_text(record: Any, path: _Path) -> str | None:
@@ -226,7 +228,7 @@ def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
 
 
 def with_timely_deadline(
-    payload: bytes, txn: Transaction, given: int | None, otherwise: int
+    payload: bytes, txn: Transaction, deadline: int | None, default: int
 ) -> bytes:
     """Return a payload with a deadline: its own, the one that a header gives, or another.
 
@@ -237,12 +239,12 @@ def with_timely_deadline(
         ProblemError: invalid-parameter, if the header contradicts the payload.
     """
     if txn.deadline:
-        if given not in {None, txn.deadline}:
+        if deadline not in {None, txn.deadline}:
             detail = "Deadline-Ms differs from the deadline in the body; send one of them."
             raise ProblemError("invalid-parameter", detail, parameters=["Deadline-Ms"])
         return payload
-    dated = with_deadline(payload, otherwise if given is None else given)
-    return payload if len(dated) > TRANSACTION_BYTES_MAX and given is None else dated
+    dated = with_deadline(payload, default if deadline is None else deadline)
+    return payload if len(dated) > TRANSACTION_BYTES_MAX and deadline is None else dated
 
 
 def conditional_write(
@@ -282,14 +284,14 @@ def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
     With its ``payload`` the problem names the field at fault, if there is one.
     """
     slug, detail = problem_of_rejection(code).slug, errors.REJECTED_CODES[code]
-    found = None if payload is None else culprit(code, payload)
-    if found is None:
+    fault = None if payload is None else culprit(code, payload)
+    if fault is None:
         return ProblemError(slug, detail, code=code)
-    if not found.field:
-        return ProblemError(slug, found.wrong, code=code)
-    problem = ProblemError(slug, f"{found.field}: {found.wrong}", code=code, field=found.field)
-    if found.given is not None:
-        problem.members["given"] = found.given
+    if not fault.field:
+        return ProblemError(slug, fault.wrong, code=code)
+    problem = ProblemError(slug, f"{fault.field}: {fault.wrong}", code=code, field=fault.field)
+    if fault.given is not None:
+        problem.members["given"] = fault.given
     return problem
 
 

@@ -82,5 +82,5 @@ def log_failure_text(error: KafkaUnavailableError) -> str:
 
 def problem_body(error: ProblemError) -> bytes:
     problem = error.problem
-    shown = {"type": type_of(problem.slug), "title": problem.title, "status": problem.status}
-    return msgspec.json.encode({**shown, "detail": error.detail, **error.members})
+    members = {"type": type_of(problem.slug), "title": problem.title, "status": problem.status}
+    return msgspec.json.encode({**members, "detail": error.detail, **error.members})

@@ -203,29 +203,29 @@ class QueryForm(Generic[_Query]):
 
     def _decoded(self, query: bytes) -> _Query:
         pairs = _pairs(query.decode("latin-1"))
-        given = dict(pairs)
-        if not given.keys() <= self._fields.keys() or len(given) < len(pairs):
+        values = dict(pairs)
+        if not values.keys() <= self._fields.keys() or len(values) < len(pairs):
             names = ", ".join(sorted(self._fields)) or "none"
             detail = f"A query parameter is unknown or given twice. Known here: {names}."
             raise ProblemError("invalid-parameter", detail)
-        nulls = [name for name in given if given[name].lower() == "null" and name not in _TEXTS]
+        nulls = [name for name in values if values[name].lower() == "null" and name not in _TEXTS]
         if nulls:
             raise ProblemError("invalid-parameter", "null is no value here.", parameters=nulls)
-        for name, text in given.items():
+        for name, text in values.items():
             form = self._fields[name].form
             if form is not None and form.fullmatch(text) is None:
                 detail = f"{name} is a number, written as in JSON, and perhaps whole."
                 raise ProblemError("invalid-parameter", detail, parameters=[name])
         try:
-            return msgspec.convert(given, self.kind, strict=False)
+            return msgspec.convert(values, self.kind, strict=False)
         except UNREADABLE:
-            raise self._malformed(given) from None
+            raise self._malformed(values) from None
 
-    def _malformed(self, given: dict[str, str]) -> ProblemError:
+    def _malformed(self, values: dict[str, str]) -> ProblemError:
         wrong = [
             name
             for name, field in self._fields.items()
-            if name in given and not _is_of(given[name], field.type)
+            if name in values and not _is_of(values[name], field.type)
         ]
         detail = "A parameter is missing or malformed."
         return ProblemError("invalid-parameter", detail, parameters=wrong)

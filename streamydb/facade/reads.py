@@ -225,15 +225,15 @@ class Reader:
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 
-    async def snapshot(self, wanted: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
+    async def snapshot(self, point: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
         """Return a snapshot; close it.
 
         Raises:
             ProblemError: invalid-parameter (also for a seq that no transaction has yet),
                 snapshot-gone, read-model-behind, overloaded.
         """
-        at, consistency, min_version = wanted
-        check_point(wanted)
+        at, consistency, min_version = point
+        check_point(point)
         floor = max(at or 0, min_version or 0)
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
@@ -358,15 +358,15 @@ def check_seqs(**given: int | None) -> None:
     """Refuse what is no seq in a body.
     Raises ProblemError: invalid-parameter, with the names of those.
     """
-    wrong = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
-    if wrong:
-        detail = f"{' and '.join(wrong)}: a seq is an integer from 1 on."
-        raise ProblemError("invalid-parameter", detail, parameters=wrong)
+    names = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
+    if names:
+        detail = f"{' and '.join(names)}: a seq is an integer from 1 on."
+        raise ProblemError("invalid-parameter", detail, parameters=names)
 
 
-def check_point(wanted: ReadPoint) -> None:
+def check_point(point: ReadPoint) -> None:
     """Refuse parameters that contradict each other. Raises ProblemError: invalid-parameter."""
-    at, consistency, min_version = wanted
+    at, consistency, min_version = point
     if at is not None and consistency not in {None, "snapshot"}:
         raise ProblemError("invalid-parameter", "`at` fixes the snapshot: leave out `consistency`.")
     if at is not None and min_version is not None and min_version > at:

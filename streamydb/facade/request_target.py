@@ -58,10 +58,10 @@ def method_of(line: bytes) -> str | None:
 
     It is empty if no standard has the method, and None if the bytes are no such line.
     """
-    found = _LINE.match(line)
-    if found is None:
+    line_match = _LINE.match(line)
+    if line_match is None:
         return None
-    method = found[1].decode()
+    method = line_match[1].decode()
     return method if method in _KNOWN else ""
 
 
@@ -99,13 +99,13 @@ def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes |
 
 
 def _absolute(method: bytes, target: bytes) -> RequestTarget:
-    found = _ABSOLUTE.fullmatch(target)
-    if found is None or not _is_host(found[1]):
+    parts = _ABSOLUTE.fullmatch(target)
+    if parts is None or not _is_host(parts[1]):
         raise ValueError("the target is neither a path nor an address of HTTP")
-    path, query = found[2], found[3]
+    path, query = parts[2], parts[3]
     if not path:
         path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
-    return RequestTarget(path, query or b"", found[1])
+    return RequestTarget(path, query or b"", parts[1])
 
 
 def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -149,16 +149,16 @@ def host_name(field: str) -> str | None:
     """
     if not field:
         return ""
-    found = _HOST.fullmatch(field)
-    if found is None:
+    host = _HOST.fullmatch(field)
+    if host is None:
         return None
-    if found["literal"] is None:
-        return found["name"].lower()
+    if host["literal"] is None:
+        return host["name"].lower()
     try:
-        IPv6Address(found["literal"])
+        IPv6Address(host["literal"])
     except AddressValueError:
         return None
-    return found["literal"].lower()
+    return host["literal"].lower()
 
 
 def _is_host(authority: bytes) -> bool:
@@ -197,12 +197,12 @@ def _unescaped(raw: bytes, named: tuple[bytes, ...]) -> bytes:
     start = f"/{plain[0]}/{''.join(map(str, plain[1:2]))}/".encode()
     if start in named and len(plain) > 2:
         return start + b"/".join(segments[2:])
-    found = [text for text in plain if text is not None and "/" not in text]
-    kept = found if found[-1:] != [""] else found[:-1]  # a last slash is passed over
-    if len(found) < len(plain) or not {"", ".", ".."}.isdisjoint(kept):
+    texts = [text for text in plain if text is not None and "/" not in text]
+    names = texts if texts[-1:] != [""] else texts[:-1]  # a last slash is passed over
+    if len(texts) < len(plain) or not {"", ".", ".."}.isdisjoint(names):
         detail = "A segment of the path is empty, `.`, `..`, or has a slash or no UTF-8 in it."
         raise ProblemError("no-such-endpoint", detail)
-    return "".join(f"/{text}" for text in found).encode()
+    return "".join(f"/{text}" for text in texts).encode()
 
 
 def text_of(escaped: bytes) -> str | None:

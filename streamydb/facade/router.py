@@ -67,17 +67,17 @@ class Router:
         self._paths: dict[str, _Path] = {}
         self._named: dict[str, _Path] = {}
         self._nested: list[tuple[str, bool, _Path]] = []
-        for path, found in by_path.items():
+        for path, path_endpoints in by_path.items():
             start, _, _ = path.partition("{")
-            place, rest = _path_of(found), found[0].rest
+            path_rows, rest = _path_of(path_endpoints), path_endpoints[0].rest
             if rest == "text":
-                self._named[start] = place
+                self._named[start] = path_rows
             elif rest:
-                self._nested.append((start, rest == "segments", place))
+                self._nested.append((start, rest == "segments", path_rows))
             else:
-                self._paths[path] = place
+                self._paths[path] = path_rows
         self._starts = tuple(start.encode() for start in self._named)
-        every = [endpoint for found in by_path.values() for endpoint in found]
+        every = [endpoint for path_endpoints in by_path.values() for endpoint in path_endpoints]
         self.reading = frozenset(
             e.path for e in every if e.method == "POST" and e.appends != "always"
         )
@@ -93,13 +93,13 @@ class Router:
         if name is not None:
             return _route(self._named[path], scope["method"], name)
         path = path.removesuffix("/") or "/"
-        place = self._paths.get(path)
-        if place is not None:
-            return _route(place, scope["method"])
-        for start, many, place in self._nested:
+        path_rows = self._paths.get(path)
+        if path_rows is not None:
+            return _route(path_rows, scope["method"])
+        for start, many, path_rows in self._nested:
             rest = path.removeprefix(start)
             if rest != path and rest and (many or "/" not in rest):
-                return _route(place, scope["method"], rest.encode())
+                return _route(path_rows, scope["method"], rest.encode())
         return Route(None)
 
     async def answer(self, request: Request, route: Route) -> None:
@@ -139,8 +139,8 @@ async def _answer(request: Request, route: Route) -> Answer | EventStream:
     return await endpoint.answer(request, query)
 
 
-def _route(place: _Path, method: str, name: bytes = b"") -> Route:
-    return Route(place.rows.get(method), name, place.allow)
+def _route(path_rows: _Path, method: str, name: bytes = b"") -> Route:
+    return Route(path_rows.rows.get(method), name, path_rows.allow)
 
 
 def _path_of(endpoints: list[Endpoint]) -> _Path:

@@ -181,12 +181,12 @@ def _wait(seconds: float) -> bool:
     return False
 
 
-def _take_file_handles(wanted: int) -> None:
-    most = take_file_handles(wanted)
-    if most < wanted:
+def _take_file_handles(handles: int) -> None:
+    granted = take_file_handles(handles)
+    if granted < handles:
         _LOG.warning(
             "this process may have %d files open, its connections may need %d: raise the limit "
-            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", most, wanted,
+            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", granted, handles,
         )  # fmt: skip
 
 

@@ -97,8 +97,8 @@ class QueryRunner:
         from streamydb.sql.worker import Job
 
         settings = self._settings
-        wanted = ReadPoint(query.at, query.consistency, query.min_version)
-        with await self._reader.snapshot(wanted, query.wait_s) as snapshot:
+        point = ReadPoint(query.at, query.consistency, query.min_version)
+        with await self._reader.snapshot(point, query.wait_s) as snapshot:
             stored = self._model if isinstance(self._model, StoredModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)
             return Job(
@@ -120,10 +120,10 @@ class QueryRunner:
 def _prefixes(prefix: str, client: Caller) -> list[str]:
     from streamydb.sql.keyspace import within
 
-    found = within(prefix, client.scopes["read"])
-    if not found:
+    prefixes = within(prefix, client.scopes["read"])
+    if not prefixes:
         client.must_read(prefix)
-    return found
+    return prefixes
 
 
 def no_process() -> ProblemError:

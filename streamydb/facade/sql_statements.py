@@ -82,10 +82,10 @@ class _AttemptReads:
         ]
 
     def _read(self, keys: list[str]) -> list[bytes | None]:
-        found = self.snapshot.get_many(keys)
-        pairs = zip(keys, found, strict=True)
+        entries = self.snapshot.get_many(keys)
+        pairs = zip(keys, entries, strict=True)
         self.keys |= {key: 0 if entry is None else entry.version for key, entry in pairs}
-        values = [None if entry is None else bytes(entry.value) for entry in found]
+        values = [None if entry is None else bytes(entry.value) for entry in entries]
         self._take(sum(len(value) for value in values if value is not None))
         return values
 
@@ -210,17 +210,17 @@ def _body(seq: int, txn_id: str | None, outcome: dict[str, Any]) -> bytes:
 
 
 def _refused(outcome: dict[str, Any]) -> ProblemError:
-    told = dict(outcome)
-    kind = told.pop("kind")
+    members = dict(outcome)
+    kind = members.pop("kind")
     if kind == "large":
         return ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
     if kind == "name":
-        return ProblemError("invalid-parameter", told["error"], parameters=["tables"])
+        return ProblemError("invalid-parameter", members["error"], parameters=["tables"])
     if kind == "constraint":
         detail = "A row would violate a constraint of its table; nothing was written."
-        return ProblemError("constraint-violated", detail, violated=told["error"], **told)
+        return ProblemError("constraint-violated", detail, violated=members["error"], **members)
     detail = "A statement cannot be executed; `error` says why. Nothing was written."
-    return ProblemError("query-invalid", detail, reason=kind, **told)
+    return ProblemError("query-invalid", detail, reason=kind, **members)
 
 
 def _conflict(result: Result) -> ProblemError:

@@ -156,14 +156,14 @@ class StreamFeed:
             if row.offset < place.offset:
                 break
             known.append(row)
-        found: list[StreamRow] = []
+        rows_found: list[StreamRow] = []
         size = 0
         for row in fresh((place.seq, place.index), reversed(known)):
             size += len(row.value)
-            if found and (len(found) >= bounds.records_max or size > bounds.bytes_max):
-                return found, True
-            found.append(row)
-        return found, False
+            if rows_found and (len(rows_found) >= bounds.records_max or size > bounds.bytes_max):
+                return rows_found, True
+            rows_found.append(row)
+        return rows_found, False
 
     async def _comes(self, key: bytes, wait_s: float) -> None:
         news = self._news.setdefault(key, _Arrival())
@@ -192,9 +192,9 @@ def fresh(after: tuple[int, int], rows: Iterable[StreamRow]) -> Iterator[StreamR
     """Those after (seq, index), each once: after a crash of the pipeline some are there again."""
     at = after
     for row in rows:
-        found = place_of(row.value)
-        if found > at:
-            at = found
+        place_found = place_of(row.value)
+        if place_found > at:
+            at = place_found
             yield row
 
 

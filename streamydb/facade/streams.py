@@ -60,16 +60,16 @@ async def stream_page(
         ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded.
         KafkaUnavailableError: Kafka does not answer.
     """
-    place, ts_ms = StreamPosition(name), 0
+    position, ts_ms = StreamPosition(name), 0
     if cursor is not None:
-        place = decode_cursor(cursor, StreamPosition, _GIVER, services.model.generation)
-        if place.stream != name:
+        position = decode_cursor(cursor, StreamPosition, _GIVER, services.model.generation)
+        if position.stream != name:
             raise foreign_cursor(_GIVER)
     else:
         await _must_exist(services, name, patience_s)
         if after is not None:
-            place = _after(name, after)
-            ts_ms = _time_of(services, place.seq)
+            position = _after(name, after)
+            ts_ms = _time_of(services, position.seq)
     settings = services.settings
     bounds = PageBounds(
         min(limit, settings.page_entries_max), settings.answer_bytes_max,
@@ -77,10 +77,10 @@ async def stream_page(
     )  # fmt: skip
     wait_s = min(wait_s, settings.heartbeat_s)
     if not wait_s:
-        page = await services.emitted.page(place, bounds, 0, ts_ms)
+        page = await services.emitted.page(position, bounds, 0, ts_ms)
     else:
         with services.streams.enter(client):
-            page = await services.emitted.page(place, bounds, wait_s, ts_ms)
+            page = await services.emitted.page(position, bounds, wait_s, ts_ms)
     return _body(page, services.model.generation)
 
 
@@ -97,10 +97,10 @@ async def _must_exist(services: Services, name: str, wait_s: float) -> None:
 
 def _after(name: str, text: str) -> StreamPosition:
     seq, _, index = text.partition(".")
-    place = StreamPosition(name, int(seq), int(index) if index else INTEGER_MAX)
-    if max(place.seq, place.index) > INTEGER_MAX:
+    position = StreamPosition(name, int(seq), int(index) if index else INTEGER_MAX)
+    if max(position.seq, position.index) > INTEGER_MAX:
         raise ProblemError("invalid-parameter", "There is no such place.", parameters=["after"])
-    return place
+    return position
 
 
 def _time_of(services: Services, seq: int) -> int:

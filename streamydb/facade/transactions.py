@@ -74,11 +74,11 @@ async def post_transaction(request: Request, _: NoQuery) -> Answer:
 
 async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
     """Ask for a verdict: 200 with it, 202 while it is not known yet."""
-    found = await verdict_of(request, query.record)
-    if isinstance(found, Answer):
-        return found
-    told = await request.services.writer.told_to(found, request.client)
-    return json_answer(verdict_body(told, request.client))
+    outcome = await verdict_of(request, query.record)
+    if isinstance(outcome, Answer):
+        return outcome
+    result = await request.services.writer.told_to(outcome, request.client)
+    return json_answer(verdict_body(result, request.client))
 
 
 async def verdict_of(request: Request, record: str | None) -> Result | Answer:
@@ -88,26 +88,24 @@ async def verdict_of(request: Request, record: str | None) -> Result | Answer:
     txn_id = request.text
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
-    wanted = preference(request.headers)
-    found = await request.services.writer.ask(
-        txn_id, _position_in(record), wanted, request.client_name
+    wait = preference(request.headers)
+    outcome = await request.services.writer.ask(
+        txn_id, _position_in(record), wait, request.client_name
     )
-    return _ask_later(found, wanted) if isinstance(found, PendingWrite) else found
+    return _ask_later(outcome, wait) if isinstance(outcome, PendingWrite) else outcome
 
 
 async def execute(
-    request: Request, txn_id: str, payload: bytes, wanted: Preference, course: Course = _PLAIN
+    request: Request, txn_id: str, payload: bytes, wait: Preference, course: Course = _PLAIN
 ) -> Answer:
     """Execute a transaction, with a deadline if it has none, and answer with its verdict.
 
     ``course``: says what is sent after a verdict, and how the last one is answered.
     Raises ProblemError: whatever keeps it from being executed.
     """
-    pending, result = await authorise_and_execute(
-        request, txn_id, payload, wanted, course.following
-    )
+    pending, result = await authorise_and_execute(request, txn_id, payload, wait, course.following)
     if result is None:
-        return _ask_later(pending, wanted)
+        return _ask_later(pending, wait)
     status, headers = course.conclude(result)
     place = {"Content-Location": location(pending.txn_id, None)}
     return json_answer(verdict_body(result, request.client), status, {**place, **headers})
@@ -117,7 +115,7 @@ async def authorise_and_execute(
     request: Request,
     txn_id: str,
     payload: bytes,
-    wanted: Preference,
+    wait: Preference,
     following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
@@ -126,20 +124,20 @@ async def authorise_and_execute(
     services = request.services
     txn = parse(payload)
     authorise(txn, request.client)
-    given = deadline_ms(request.headers)
-    own = given is None and not txn.deadline
-    payload = with_timely_deadline(payload, txn, given, services.writer.deadline_ms())
+    deadline = deadline_ms(request.headers)
+    own = deadline is None and not txn.deadline
+    payload = with_timely_deadline(payload, txn, deadline, services.writer.deadline_ms())
     with services.writer.in_flight.enter(request.client_name):
         pending, result = await append_and_wait(
-            services, txn_id, payload, wanted, request.client, own=own, following=following
+            services, txn_id, payload, wait, request.client, own=own, following=following
         )
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members |= {"id": result.id, "seq": result.seq}
         if result.code in UNTIMELY:
             clock_ms = services.log.clocks().local_ms
-            told = clocks_told("the facade's", clock_ms, result.ts_ms)
-            refusal.detail = f"{refusal.detail} {told}"
+            clocks_text = clocks_told("the facade's", clock_ms, result.ts_ms)
+            refusal.detail = f"{refusal.detail} {clocks_text}"
             refusal.members |= {"ts_ms": result.ts_ms, "facade_clock_ms": clock_ms}
             refusal.headers["Location"] = location(pending.txn_id, None)
         raise refusal
@@ -150,7 +148,7 @@ async def append_and_wait(
     services: Services,
     txn_id: str,
     payload: bytes,
-    wanted: Preference,
+    wait: Preference,
     client: Caller = ANYBODY,
     *,
     own: bool,
@@ -168,7 +166,7 @@ async def append_and_wait(
     writer = services.writer
     attempt = (txn_id, payload)
     for number in range(LOCK_ATTEMPTS_MAX):
-        pending, result = await _append_dated(writer, attempt, wanted, client, own=own)
+        pending, result = await _append_dated(writer, attempt, wait, client, own=own)
         again = None
         if result is not None:
             again = relocked(*attempt, result) or following(*attempt, result)
@@ -181,7 +179,7 @@ async def append_and_wait(
 async def _append_dated(
     writer: TransactionWriter,
     attempt: tuple[str, bytes],
-    wanted: Preference,
+    wait: Preference,
     client: Caller,
     *,
     own: bool,
@@ -193,15 +191,15 @@ async def _append_dated(
     txn_id, payload = attempt
     for number in range(_DATES_MAX):
         pending = await writer.append(txn_id, payload, client)
-        result = await writer.verdict(pending, wanted)
+        result = await writer.verdict(pending, wait)
         if result is None or result.code not in UNTIMELY or not own or number == _DATES_MAX - 1:
             break
         payload = redated(payload, writer.deadline_ms())
     return pending, result
 
 
-def _ask_later(pending: PendingWrite, wanted: Preference) -> Answer:
-    return json_answer(pending.body(), 202, {**pending.headers(), **wanted.applied()})
+def _ask_later(pending: PendingWrite, wait: Preference) -> Answer:
+    return json_answer(pending.body(), 202, {**pending.headers(), **wait.applied()})
 
 
 def _position_in(record: str | None) -> LogPosition | None:
@@ -221,15 +219,15 @@ async def get_explanation(request: Request, query: VerdictQuery) -> Answer:
     that the transaction names. Values of keys that it may write and not read are hidden.
     """
     services, caller = request.services, request.client
-    found = await verdict_of(request, query.record)
-    if isinstance(found, Answer):
-        return found
-    told = await services.writer.told_to(found, caller)
-    verdict = msgspec.Raw(verdict_body(_alone(told), caller))
+    outcome = await verdict_of(request, query.record)
+    if isinstance(outcome, Answer):
+        return outcome
+    visible = await services.writer.told_to(outcome, caller)
+    verdict = msgspec.Raw(verdict_body(_alone(visible), caller))
     may_read = None if caller.may_read("") else caller.may_read
-    life = await services.explainer.life(_alone(found), request.client_name, may_read)
-    shown = msgspec.structs.asdict(visible_history(life, caller.may_read)) | {"verdict": verdict}
-    body = msgspec.json.encode(shown)
+    life = await services.explainer.life(_alone(outcome), request.client_name, may_read)
+    answer = msgspec.structs.asdict(visible_history(life, caller.may_read)) | {"verdict": verdict}
+    body = msgspec.json.encode(answer)
     if len(body) > services.settings.answer_bytes_max:
         raise ProblemError("answer-too-large", "The explanation is larger than an answer may "
                            "be; `streamydb explain` shows it.")  # fmt: skip

@@ -90,12 +90,12 @@ def verdict_body(result: Result, client: Caller) -> bytes:
         client.must_read(read.range.shared)
     if not result.failed:
         return encode_result(result)
-    seen = [_seen_by(failed, client) for failed in result.failed]
-    shown = msgspec.structs.replace(result, failed=seen)
-    pairs = zip(result.failed, seen, strict=True)
+    visible = [_seen_by(failed, client) for failed in result.failed]
+    verdict = msgspec.structs.replace(result, failed=visible)
+    pairs = zip(result.failed, visible, strict=True)
     if any(failed.key != hidden.key for failed, hidden in pairs):
-        shown.reason = UNSET  # it has such a key, too
-    return encode_result(shown)
+        verdict.reason = UNSET  # it has such a key, too
+    return encode_result(verdict)
 
 
 def _seen_by(failed: Failed, client: Caller) -> Failed:
@@ -218,10 +218,10 @@ class TransactionWriter:
 
     async def _search(self, txn_id: str, position: LogPosition | None, asker: str) -> Result:
         with self._searches.enter(asker):
-            found = await self._log.search(txn_id, position)
-        if isinstance(found, NoResult):
-            raise _missing(found)
-        return found
+            outcome = await self._log.search(txn_id, position)
+        if isinstance(outcome, NoResult):
+            raise _missing(outcome)
+        return outcome
 
     async def _await_briefly(
         self, txn_id: str, position: LogPosition, preference: Preference
@@ -270,8 +270,8 @@ class TransactionWriter:
     async def _is_heard(self, source: Source, client: Caller) -> bool:
         """Return True if the log has a record whose verdict a client may know."""
         async with self._looking:  # one at a time: each may hold a thread that waits for Kafka
-            found = await self._log.next_records({source.partition: source.offset})
-        record = found.get(source.partition)
+            records = await self._log.next_records({source.partition: source.offset})
+        record = records.get(source.partition)
         if record is None or not record.found or record.offset != source.offset:
             return False
         txn = decode(record.value)
@@ -297,14 +297,14 @@ class TransactionWriter:
             self._pending.popitem(last=False)
 
 
-def _missing(found: NoResult) -> ProblemError:
-    if found.complete:
+def _missing(search: NoResult) -> ProblemError:
+    if search.complete:
         return ProblemError(
             "transaction-unknown",
             "No result that Kafka keeps has this id: the transaction was not appended, is not "
             "decided yet, or its result was deleted since.",
         )
-    if found.since_ms is None:
+    if search.since_ms is None:
         return ProblemError(
             "transaction-unknown",
             "There are too many results to look at all of them, and not even the newest could be: "
@@ -315,5 +315,5 @@ def _missing(found: NoResult) -> ProblemError:
         "There are too many results to look at all of them, and the newest do not have this id: "
         "the transaction was not appended, is not decided yet, or is older than "
         "searched_since_ms. To find an old one, ask with ?record=partition:offset.",
-        searched_since_ms=found.since_ms,
+        searched_since_ms=search.since_ms,
     )

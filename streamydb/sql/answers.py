@@ -50,9 +50,9 @@ def answer(done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_ma
     Raises AnswerTooLargeError: it has more than ``rows_max`` rows or ``bytes_max`` bytes;
     UnheldValueError: it has a value that no value of Python is.
     """
-    shown = done.description or []
-    types = [column[1] for column in shown]
-    columns = [{"name": column[0], "type": str(column[1])} for column in shown]
+    description = done.description or []
+    types = [column[1] for column in description]
+    columns = [{"name": column[0], "type": str(column[1])} for column in description]
     head = msgspec.json.encode({"seq": seq, "columns": columns})
     lines: list[bytes] = []
     size = len(head)
@@ -97,8 +97,8 @@ def json_value(value: Any, kind: Any) -> Any:
 def python_value(value: Any, kind: Any) -> Any:
     """A value of a result with JSON decoded; everything else as DuckDB hands it over."""
     if isinstance(value, str) and str(kind) == "JSON":
-        found = _json(value)
-        return msgspec.json.decode(found) if isinstance(found, Raw) else found
+        decoded = _json(value)
+        return msgspec.json.decode(decoded) if isinstance(decoded, Raw) else decoded
     return value
 
 

@@ -47,7 +47,7 @@ def hold(memory_bytes: int | None, cpu_s: int, *, for_good: bool = True) -> None
     if used is not None and memory_bytes is not None:
         # Linux; what the libraries have reserved so far counts too
         limits[resource.RLIMIT_DATA] = 1024 * int(used[1]) + memory_bytes + _MARGIN_BYTES
-    for what, most in limits.items():
+    for what, bound in limits.items():
         _, hard = resource.getrlimit(what)
-        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (wanted, wanted if for_good else hard))
+        bound_allowed = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(what, (bound_allowed, bound_allowed if for_good else hard))

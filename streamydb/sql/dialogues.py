@@ -45,7 +45,7 @@ class DialoguePool:
         process = self._of(owner) or await self._spare.take()
         try:
             async with asyncio.timeout(timeout_s):
-                found = await _converse(process, job, answer)
+                outcome = await _converse(process, job, answer)
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             await asyncio.shield(end(process))
             raise TooMuch from None
@@ -53,7 +53,7 @@ class DialoguePool:
             await asyncio.shield(end(process))
             raise
         await self._keep(owner, process)
-        return found
+        return outcome
 
     async def close(self) -> None:
         kept, self._kept = self._kept, []
@@ -81,14 +81,14 @@ class DialoguePool:
 async def _converse(process: Process, job: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process has no pipes")
-    said = job
+    message = job
     while True:
-        process.stdin.write(frame(said))
+        process.stdin.write(frame(message))
         await process.stdin.drain()
         size = size_of(await process.stdout.readexactly(HEAD_BYTES))
         if size > _OUTCOME_BYTES_MAX:
             raise TooMuch
-        asked = msgspec.msgpack.decode(await process.stdout.readexactly(size))
-        if asked[0] == "done":
-            return asked[1]
-        said = await answer(asked)
+        question = msgspec.msgpack.decode(await process.stdout.readexactly(size))
+        if question[0] == "done":
+            return question[1]
+        message = await answer(question)

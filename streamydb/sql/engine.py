@@ -184,10 +184,10 @@ def message_of(error: Exception) -> str:
     text = str(error)
     if isinstance(error, UnicodeDecodeError):
         text = error.object.decode(errors="backslashreplace")
-    told, line, shown = text.partition("\n\nLINE ")
-    kept = []
-    for each in _FOLDER.sub("of DuckDB", _OR_SET.sub(r"\1", told)).split("\n"):
+    text_before, line, excerpt = text.partition("\n\nLINE ")
+    lines = []
+    for each in _FOLDER.sub("of DuckDB", _OR_SET.sub(r"\1", text_before)).split("\n"):
         sentences = [one for one in _SENTENCE.split(each) if not _ADVICE.match(one)]
         if sentences or not each:
-            kept.append(" ".join(sentences))
-    return "\n".join(kept).rstrip() + line + shown
+            lines.append(" ".join(sentences))
+    return "\n".join(lines).rstrip() + line + excerpt

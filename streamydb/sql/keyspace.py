@@ -44,24 +44,24 @@ def within(prefix: str, scopes: Iterable[str]) -> list[str]:
     if any(prefix.startswith(scope) for scope in scopes):
         return [prefix]
     narrower = sorted({scope for scope in scopes if scope.startswith(prefix)}, key=str.encode)
-    found: list[str] = []
+    prefixes: list[str] = []
     for scope in narrower:
-        if not found or not scope.startswith(found[-1]):
-            found.append(scope)
-    return found
+        if not prefixes or not scope.startswith(prefixes[-1]):
+            prefixes.append(scope)
+    return prefixes
 
 
 def range_of(condition: Any) -> ScanBounds:
     """A range that has all keys for which an Arrow expression holds."""
-    found = ScanBounds()
+    bounds = ScanBounds()
     for part in _conjuncts(str(condition)) if condition is not None else ():
         match = _COMPARISON.fullmatch(part)
         if match is None:
             continue
         operator, bound = match[1], _ESCAPED.sub(lambda m: _SAME.get(m[1], m[1]), match[2])
         if str(_expression(operator, bound)) == part:  # it was read right
-            found = found.both(_range(operator, bound))
-    return found
+            bounds = bounds.both(_range(operator, bound))
+    return bounds
 
 
 def _range(operator: str, bound: str) -> ScanBounds:
@@ -95,7 +95,7 @@ def _conjunction(text: str) -> int | None:
     """Find the `and` of `(… and …)`; None if the text is something else."""
     if not (text.startswith("(") and text.endswith(")")):
         return None
-    depth, quoted, skip, found = 0, False, False, None
+    depth, quoted, skip, position = 0, False, False, None
     for place, character in enumerate(text):
         if skip:
             skip = False
@@ -110,6 +110,6 @@ def _conjunction(text: str) -> int | None:
             depth -= 1
             if depth == 0 and place < len(text) - 1:
                 return None
-        elif depth == 1 and found is None and text.startswith(" and ", place):
-            found = place
-    return found
+        elif depth == 1 and position is None and text.startswith(" and ", place):
+            position = place
+    return position

@@ -88,7 +88,7 @@ class _Rows:
         after: str | None = None,
         limit: int = 1000,
     ) -> Sequence[StoredRow]:
-        found = [
+        rows = [
             row
             for row in self._rows
             if row.key.startswith(prefix)
@@ -96,7 +96,7 @@ class _Rows:
             and (end is None or row.key.encode() < end.encode())
             and (after is None or row.key.encode() > after.encode())
         ]
-        return found[:limit]
+        return rows[:limit]
 
 
 def main() -> int:
@@ -108,11 +108,11 @@ def main() -> int:
 def _serve(output: BinaryIO) -> int:
     output.write(READY)
     output.flush()
-    given = sys.stdin.buffer.read()
-    if not given:  # a spare process that was not needed
+    data = sys.stdin.buffer.read()
+    if not data:  # a spare process that was not needed
         return 0
     try:
-        job = msgspec.msgpack.decode(given, type=Job)
+        job = msgspec.msgpack.decode(data, type=Job)
         outcome = run(job, bound=True)
     except MemoryError:
         outcome = QueryOutcome("costly")
@@ -167,16 +167,16 @@ def _only_query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         return None
-    [found] = statements
-    if found.type == duckdb.StatementType.SELECT:
-        return found
-    if found.type != duckdb.StatementType.MULTI:
+    [statement] = statements
+    if statement.type == duckdb.StatementType.SELECT:
+        return statement
+    if statement.type != duckdb.StatementType.MULTI:
         return None
     try:
         inner = connection.extract_statements(f"from (\n{_without_end(sql)}\n)")
     except duckdb.ParserException:
         return None
-    return found if len(inner) == 1 else None
+    return statement if len(inner) == 1 else None
 
 
 def _without_end(sql: str) -> str:

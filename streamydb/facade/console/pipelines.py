@@ -71,10 +71,10 @@ class PipelineWatch:
         look = self._refresh()
         if not look.done():
             await asyncio.wait([look], timeout=_PATIENCE_S)
-        here, told = await asyncio.to_thread(self._here), self._told
+        here, messages = await asyncio.to_thread(self._here), self._told
         return msgspec.json.encode(_Report(
-            database=self._about.database, here=here, heard=told.heard,
-            digests=told.digests if whole else None, why=told.why,
+            database=self._about.database, here=here, heard=messages.heard,
+            digests=messages.digests if whole else None, why=messages.why,
         ))  # fmt: skip
 
     def _refresh(self) -> asyncio.Future[None]:

@@ -70,23 +70,23 @@ class Sampler:
     async def sample(self, now: float) -> Figures:
         """Return the figures of the second before the time `now`, and keep them."""
         ends = await self._ends()
-        known = await asyncio.to_thread(self._status)
+        status = await asyncio.to_thread(self._status)
         second = int(now) - 1
         try:
             latest = self.services.model.latest()
         except StreamyError:
-            taken = Figures(second=second, status=known)
+            figures = Figures(second=second, status=status)
         else:
-            taken = Figures(
+            figures = Figures(
                 second=second,
                 seq=latest.seq,
                 transactions_per_s=self._rate(second, latest.seq),
                 watermark_age_ms=max(0, round(1000 * now) - latest.ts_ms) if latest.seq else None,
                 log_lag=None if ends is None else self._lag(ends, latest),
-                status=known,
+                status=status,
             )
-        self.figures.append(taken)
-        return taken
+        self.figures.append(figures)
+        return figures
 
     async def _run(self) -> None:
         following = asyncio.create_task(self._follow())

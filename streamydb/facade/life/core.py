@@ -153,20 +153,20 @@ def explain(
     record = decode(evidence.raw) if evidence.raw is not None else None
     txn = record if isinstance(record, Transaction) else None
     touched = [] if txn is None else list(keys(txn))
-    seen = _without_expired(result, look([*touched, CONSTRAINTS_KEY]))
+    state = _without_expired(result, look([*touched, CONSTRAINTS_KEY]))
     return TransactionHistory(
         id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
         transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
-        plan=_plan(result, evidence, seen, may_read),
-        met=_explained_keys(result, touched, evidence, seen, unknown),
+        plan=_plan(result, evidence, state, may_read),
+        met=_explained_keys(result, touched, evidence, state, unknown),
         checks=[] if txn is None else list(_checks(result, txn)), verdict=result,
         writes=[
             ExplainedWrite(
-                key=told.key, op=told.change.op, before=told.change.before,
-                after=told.change.after, partition=told.partition, offset=told.offset,
-                written_ms=told.written_ms,
+                key=change.key, op=change.change.op, before=change.change.before,
+                after=change.change.after, partition=change.partition, offset=change.offset,
+                written_ms=change.written_ms,
             )
-            for told in evidence.changes
+            for change in evidence.changes
         ],
         resolved=evidence.resolved, digests=evidence.digests, unknown=unknown,
     )  # fmt: skip
@@ -183,13 +183,13 @@ def _without_expired(
 
 def _appends(result: Result, evidence: Evidence) -> Iterator[LogAppend]:
     """The records with this id, as far as their results are there; each once, in order."""
-    found: dict[tuple[int, int], list[ResultRecord]] = {}
-    for told in evidence.results:
-        source = told.result.duplicate or told.result.source
-        found.setdefault((source.partition, source.offset), []).append(told)
+    by_place: dict[tuple[int, int], list[ResultRecord]] = {}
+    for record in evidence.results:
+        source = record.result.duplicate or record.result.source
+        by_place.setdefault((source.partition, source.offset), []).append(record)
     own = result.source.partition, result.source.offset
     executed = result.status != "rejected" and result.code != errors.INTERNAL
-    for (partition, offset), copies in found.items():
+    for (partition, offset), copies in by_place.items():
         first = copies[0].result
         place = first.duplicate or first
         yield LogAppend(
@@ -221,13 +221,13 @@ def _order(result: Result, evidence: Evidence) -> Order:
 def _plan(
     result: Result,
     evidence: Evidence,
-    seen: Mapping[str, MetValue] | None,
+    state: Mapping[str, MetValue] | None,
     may_read: Callable[[str], bool] | None,
 ) -> ExplainedPlan | None:
     plan = evidence.plan
     if plan is None:
         return None
-    rules = None if seen is None else seen.get(CONSTRAINTS_KEY)
+    rules = None if state is None else state.get(CONSTRAINTS_KEY)
     declared = rules is not None and rules.version < plan.first
     group = None
     if plan.members:
@@ -239,34 +239,36 @@ def _explained_keys(
     result: Result,
     touched: Sequence[str],
     evidence: Evidence,
-    seen: Mapping[str, MetValue] | None,
+    state: Mapping[str, MetValue] | None,
     unknown: dict[str, str],
 ) -> list[ExplainedKey]:
     """The keys that it names, as they were: by a state, else by what its outputs tell."""
     if not touched:
         unknown["met"] = "the record is no transaction, or is not in the log any more"
         return []
-    told = _values_in_outputs(result, evidence)
-    met = []
+    outputs = _values_in_outputs(result, evidence)
+    explained = []
     for key in touched:
-        if seen is not None:
-            value, version = seen.get(key, MetValue(None, 0))
-            met.append(ExplainedKey(key=key, value=_raw(value), version=version, known="state"))
-        elif key in told:
-            met.append(told[key])
+        if state is not None:
+            value, version = state.get(key, MetValue(None, 0))
+            explained.append(
+                ExplainedKey(key=key, value=_raw(value), version=version, known="state")
+            )
+        elif key in outputs:
+            explained.append(outputs[key])
         else:
-            met.append(ExplainedKey(key=key, value=NULL, version=None, known="no"))
-    if seen is None:
+            explained.append(ExplainedKey(key=key, value=NULL, version=None, known="no"))
+    if state is None:
         unknown["met"] = (
             "the state right before it is not kept here; some values are told by its outputs (of "
             "a key that had just ended, the value that ended), the others have known: no"
         )
-    return met
+    return explained
 
 
 def _values_in_outputs(result: Result, evidence: Evidence) -> dict[str, ExplainedKey]:
     """The values that changes and failed checks tell; a change does not tell the version."""
-    found = {
+    values = {
         each.key: ExplainedKey(
             key=each.key, value=each.change.before, version=None, known="changes"
         )
@@ -274,10 +276,10 @@ def _values_in_outputs(result: Result, evidence: Evidence) -> dict[str, Explaine
     }
     for failed in result.failed:
         if failed.check in ("assert", "check", "update") and failed.truncated is UNSET:
-            found[failed.key] = ExplainedKey(
+            values[failed.key] = ExplainedKey(
                 key=failed.key, value=failed.value, version=failed.version, known="result"
             )
-    return found
+    return values
 
 
 def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
@@ -305,12 +307,12 @@ def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
 
 
 def _comparators(check: Check) -> dict[str, Any]:
-    found = {}
+    comparators = {}
     for name in _COMPARATORS:
         value = getattr(check, name)
         if value is not UNSET:
-            found[name] = _raw(value) if name in ("eq", "ne") else value
-    return found
+            comparators[name] = _raw(value) if name in ("eq", "ne") else value
+    return comparators
 
 
 def _raw(value: bytes | None) -> Raw:
@@ -358,5 +360,5 @@ def _names_only(text: bytes, may_read: Callable[[str], bool]) -> bool:
     txn = decode(text)
     if not isinstance(txn, Transaction):
         return False
-    named = [*keys(txn), *(each.shared for each in txn.named_ranges)]
-    return bool(named) and all(map(may_read, named))
+    names = [*keys(txn), *(each.shared for each in txn.named_ranges)]
+    return bool(names) and all(map(may_read, names))

@@ -63,10 +63,10 @@ class Explainer:
             return None
         try:
             with model.snapshot(seq - 1) as snapshot:
-                found = zip(keys, snapshot.get_many(keys), strict=True)
+                pairs = zip(keys, snapshot.get_many(keys), strict=True)
                 return {
                     key: MetValue(ending(entry.value, entry.expires_ms), entry.version)
-                    for key, entry in found if entry is not None
+                    for key, entry in pairs if entry is not None
                 }  # fmt: skip
         except StreamyError:  # it was collected meanwhile
             return None

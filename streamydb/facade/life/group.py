@@ -74,9 +74,9 @@ def group_of(
     root = plan.joined.root(own)
     others = [i for i in range(len(members)) if i != own and plan.joined.root(i) == root]
     near = sorted(others, key=lambda i: abs(members[i].seq - seq))[:MEMBERS_SHOWN]
-    shown = [plan.shown(i, own) for i in sorted(near)]
+    members_shown = [plan.shown(i, own) for i in sorted(near)]
     before = sum(i < own for i in others)
-    return ConflictGroup(len(others) + 1, before, len(others) - before, shown)
+    return ConflictGroup(len(others) + 1, before, len(others) - before, members_shown)
 
 
 class _DisjointSets:
@@ -184,10 +184,10 @@ def _named_keys(
     declarers = (m.seq for m in members if m.txn is not None and m.txn.constrain is not UNSET)
     since = 0 if declared else next(declarers, members[-1].seq)
     for each in members:
-        found = {} if each.txn is None else dict(keys(each.txn))
-        if each.seq > since and any(found.values()):
-            found.setdefault(CONSTRAINTS_KEY, False)
-        yield found if may_read is None else {k: w for k, w in found.items() if may_read(k)}
+        names = {} if each.txn is None else dict(keys(each.txn))
+        if each.seq > since and any(names.values()):
+            names.setdefault(CONSTRAINTS_KEY, False)
+        yield names if may_read is None else {k: w for k, w in names.items() if may_read(k)}
 
 
 def _key_spans(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Span]:
@@ -198,13 +198,13 @@ def _key_spans(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Spa
 
 def _merge_spans(spans: list[_Span]) -> list[_Span]:
     """Return the same numbers in order, in spans that do not overlap."""
-    found: list[_Span] = []
+    merged: list[_Span] = []
     for first, end in sorted(spans):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((first, end))
-    return found
+            merged.append((first, end))
+    return merged
 
 
 def _common_spans(ones: Sequence[_Span], others: Sequence[_Span]) -> Iterator[_Span]:

@@ -103,10 +103,10 @@ class _Search:
 
     def look_for_results(self) -> None:
         """Find every result with the id, and where the transactions near it lie."""
-        seq, found = self._result.seq, self.found
-        found.since_ms = self._result.ts_ms - _BEFORE_MS
+        seq, evidence = self._result.seq, self.found
+        evidence.since_ms = self._result.ts_ms - _BEFORE_MS
         name = (self._result.id or "").encode()
-        for message in self._since(self._names.results, found.since_ms):
+        for message in self._since(self._names.results, evidence.since_ms):
             try:
                 result = records.decode_result(message.value() or b"")
             except RecordError as fault:
@@ -118,14 +118,14 @@ class _Search:
             if abs(place.seq - seq) < PLAN_SHOWN_MAX:
                 self._near[place.seq] = LogPosition(source.partition, source.offset)
             if message.key() == name and result.id == self._result.id:
-                if len(found.results) < APPENDS_SHOWN_MAX:
-                    found.results.append(ResultRecord(_place_of(result), message.timestamp()[1]))
+                if len(evidence.results) < APPENDS_SHOWN_MAX:
+                    evidence.results.append(ResultRecord(_place_of(result), message.timestamp()[1]))
                 else:
                     self.missing("appends", f"only the first {APPENDS_SHOWN_MAX} are shown")
-        found.complete = not self._late
+        evidence.complete = not self._late
         if self._late:
             self.missing("appends", "there are too many results since to look at all of them")
-        elif not (found.results or "appends" in found.missing):
+        elif not (evidence.results or "appends" in evidence.missing):
             self.missing("appends", "its results were deleted since")
 
     @property
@@ -190,15 +190,17 @@ class _Search:
                 name = records.change_name(message.key(), change)
                 if name not in seen and not is_removal(name.number):
                     seen.add(name)
-                    told = ChangeRecord(name.key.decode(), change, number, message.offset(), stamp)
-                    self.found.changes.append(told)
+                    record = ChangeRecord(
+                        name.key.decode(), change, number, message.offset(), stamp
+                    )
+                    self.found.changes.append(record)
             if len(resolved) == partitions:
                 break
         if unread:
             self.missing("writes", unread)
-        self.found.changes.sort(key=lambda told: told.change.transaction.total_order)
+        self.found.changes.sort(key=lambda record: record.change.transaction.total_order)
         if len(resolved) == partitions:
-            last = max(resolved.values(), key=lambda told: told.written_ms)
+            last = max(resolved.values(), key=lambda record: record.written_ms)
             self.found.resolved = last
         else:
             self.missing("resolved")
@@ -225,11 +227,11 @@ class _Search:
         self._look_for_members(self.found.plan)
 
     def _look_for_members(self, plan: FeedbackPlan) -> None:
-        wanted = range(plan.first, plan.last + 1)
-        if any(seq not in self._near for seq in wanted):
+        seqs = range(plan.first, plan.last + 1)
+        if any(seq not in self._near for seq in seqs):
             self.missing("group", "the results of its plan are too many, or not there any more")
             return
-        at = {self._near[seq]: seq for seq in wanted}
+        at = {self._near[seq]: seq for seq in seqs}
         places: dict[int, tuple[int, int]] = {}
         for partition, offset in at:
             low, high = places.get(partition, (offset, offset + 1))
@@ -240,13 +242,15 @@ class _Search:
             if seq is not None:
                 left -= len(message.value() or b"")
                 if left < 0:
-                    most = PLAN_BYTES_SHOWN_MAX
-                    self.missing("group", f"the records of its plan have more than {most} bytes")
+                    bytes_max = PLAN_BYTES_SHOWN_MAX
+                    self.missing(
+                        "group", f"the records of its plan have more than {bytes_max} bytes"
+                    )
                     return
                 record = records.decode(message.value())
                 txn = record if isinstance(record, records.Transaction) else None
                 members.append(PlanMember(seq, txn))
-        if len(members) == len(wanted):
+        if len(members) == len(seqs):
             plan.members = sorted(members, key=lambda member: member.seq)
         else:
             self.missing("group", "some records of its plan are not in the log any more")
