@@ -10,11 +10,29 @@ import re
 import resource
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import Final
+from typing import Any, BinaryIO, Final
 
-from streamydb.sql.frames import frame, read_frame
+import msgspec
 
-__all__ = ["READY", "WithoutPandas", "frame", "hold", "read_frame"]
+HEAD_BYTES: Final = 4
+
+
+def frame(value: Any) -> bytes:
+    body = msgspec.msgpack.encode(value)
+    return len(body).to_bytes(HEAD_BYTES, "big") + body
+
+
+def size_of(head: bytes) -> int:
+    return int.from_bytes(head, "big")
+
+
+def read_frame(pipe: BinaryIO) -> Any:
+    """Wait for a frame. Raises EOFError: the other side has gone."""
+    head = pipe.read(HEAD_BYTES)
+    if len(head) < HEAD_BYTES:
+        raise EOFError
+    return msgspec.msgpack.decode(pipe.read(size_of(head)))
+
 
 READY: Final = b"\n"
 """The byte that a process writes when it can take a query."""

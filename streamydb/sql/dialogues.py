@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.sql.frames import HEAD_BYTES, frame, size_of
+from streamydb.sql.child import HEAD_BYTES, frame, size_of
 from streamydb.sql.pool import Spare, end
 
 _OUTCOME_BYTES_MAX: Final = 67_108_864
