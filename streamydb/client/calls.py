@@ -297,9 +297,7 @@ def _execute_call(
 
 
 def _reconnoitre(session: Session, request: ProcedureCall, freshness: Freshness) -> Flow[_CallKeys]:
-    """Run the procedure on a snapshot; read the keys it lacks and run it again,
-    until it has all.
-    """
+    """Run the procedure on a snapshot, read the keys that it lacks, and repeat until it has all."""
     try:
         args = r.canonical(request.args)
     except ValueRejected as fault:

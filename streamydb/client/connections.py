@@ -245,9 +245,7 @@ class Tags:
 
 
 def check_tag(answer: httpx.Response) -> None:
-    """Refuse an answer that names another request than its own, and drop the connection.
-    Raises ConnectionLostError: it does.
-    """
+    """Drop the connection of an answer to another request. Raises ConnectionLostError."""
     answered = answer.headers.get(REQUEST_HEADER)
     if answered is None or answered == answer.request.headers[REQUEST_HEADER]:
         return
@@ -285,10 +283,7 @@ def abandon(wires: Iterable[Any]) -> None:
 def build(
     client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str, history: Generation
 ) -> httpx.Request:
-    """Make httpx's form of a request, which says of which generation its seqs are.
-
-    Its answer has the same tag.
-    """
+    """Make httpx's form of a request, which says of which generation its seqs are."""
     return client.build_request(
         request.method,
         request.path,

@@ -194,10 +194,7 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
 
 
 def _find_verdict(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Result]:
-    """Look for the verdict of the last attempt of a transaction; raises as `ask`.
-
-    ``time_s``: says how long each look may take.
-    """
+    """Look for the verdict of the last attempt; ``time_s`` says how long each look may take."""
     lacking: list[Result] = []
     sought, position = txn.id, None
     while True:
@@ -238,9 +235,7 @@ def _refusal_of(session: Session, result: Result, sent_ms: int | None) -> Reques
 def _with_new_deadline(
     txn: Prepared, dated: Callable[[], int] | None, fault: RequestError
 ) -> Prepared | None:
-    """Return a transaction with another deadline; None if it is the caller's,
-    or nothing is known.
-    """
+    """Return a transaction with another deadline; None if the caller gave it, or it is unknown."""
     if dated is None or "ts_ms" not in fault.members:
         return None
     return Prepared(txn.id, redated(txn.payload, dated()))

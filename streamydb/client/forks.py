@@ -139,9 +139,8 @@ _forks = 0
 
 
 def process_span() -> tuple[int, int]:
-    """Return what names the time of this process between two forks.
-
-    What was made in another span, the other process of a fork may have, too.
+    """Return what names the time of this process between two forks, which may have made copies of
+    it.
     """
     return os.getpid(), _forks
 

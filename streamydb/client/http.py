@@ -127,9 +127,7 @@ def encode_open(request: requests.Open) -> HttpRequest:
 
 
 def decode(request: requests.Request[Any], answer: HttpAnswer) -> Any:
-    """Return what an answer says.
-    Raises ClientError: the request was refused, or the answer makes no sense.
-    """
+    """Return what an answer says. Raises ClientError: it is a refusal, or makes no sense."""
     raise_for_status(answer)
     try:
         if isinstance(request, requests.Read):

@@ -30,9 +30,7 @@ _T = TypeVar("_T")
 def read(
     session: Session, keys: Sequence[str], freshness: Freshness, timeout_s: float | None = None
 ) -> Flow[requests.Reading]:
-    """Read keys at one snapshot, in as many requests as that takes.
-    Raises InvalidKeyError: one of them can be no key.
-    """
+    """Read keys at one snapshot, in as many requests as that takes. Raises InvalidKeyError."""
     for key in keys:
         check_key(key)
     retry = session.retry(timeout_s)
@@ -109,9 +107,7 @@ class RangeScan:
 
 
 def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requests.Stored]]:
-    """Read the next page of a scan; an empty one is the last.
-    Raises InvalidParameterError: a bound is longer than any key.
-    """
+    """Read the next page of a scan; an empty one is the last. Raises InvalidParameterError."""
     prefix, start, end = scan.bounds
     for bound in (prefix, start or "", end or ""):
         check_bound(bound)
@@ -138,9 +134,8 @@ def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requ
 
 
 def as_list(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
-    """Return what is given as a list.
-    Raises InvalidParameterError: it is one thing ``alone``, such as a text, which would be as many
-    keys as it has characters.
+    """Return items as a list. Raises InvalidParameterError: it is one thing ``alone``, such as a
+    text.
     """
     if isinstance(items, alone):
         raise InvalidParameterError(f"Several are given as a list, here [{items!r}].")
@@ -148,17 +143,13 @@ def as_list(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_
 
 
 def check_key(key: str) -> None:
-    """Refuse what can be no key.
-    Raises InvalidKeyError: it is empty, too long, or not Unicode text.
-    """
+    """Refuse text that is empty, too long, or not Unicode. Raises InvalidKeyError."""
     if not isinstance(key, str) or not 1 <= _size(key) <= KEY_BYTES_MAX:
         raise InvalidKeyError(f"A key is text of 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
 
 
 def check_bound(bound: str) -> None:
-    """Refuse what can be no prefix, start or end.
-    Raises InvalidParameterError: it is too long, or not Unicode text.
-    """
+    """Refuse a bound that is too long, or not Unicode. Raises InvalidParameterError."""
     if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
         raise InvalidParameterError(
             f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
@@ -174,9 +165,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_sql(sql: str, params: Any) -> None:
-    """Refuse SQL that would be sent as something else, or not at all: `null` for NaN, say.
-    Raises InvalidParameterError: the SQL is not Unicode text, or the parameters are no JSON.
-    """
+    """Refuse SQL that is no text, and parameters that are no JSON. Raises InvalidParameterError."""
     try:
         canonical([sql, msgspec.to_builtins(params, str_keys=True)])
     except (ValueRejected, TypeError) as fault:
@@ -219,8 +208,7 @@ def perform_with_retry(
 ) -> Flow[_R]:
     """Perform a request that changes nothing; repeat it after failures that may pass.
 
-    ``make`` returns the request with the time that it may take, ``time_s`` that time; None: all
-    that is left.
+    ``make`` returns the request that may take ``time_s``, by default all the time that is left.
     """
     time_s = time_s or retry.left_s
     while True:

@@ -24,10 +24,7 @@ _OTHER: Final = b"other-generation"
 
 
 class Generation:
-    """The generation that a client has heard of; threads may share it.
-
-    ``on_lost`` is called when the database turns out to be of another one.
-    """
+    """The generation that a client has heard of; its loss calls ``on_lost``."""
 
     def __init__(self) -> None:
         self.text: str | None = None
@@ -124,10 +121,7 @@ class Options:
 
 
 def new_id() -> str:
-    """Return a fresh id that holds the present time: a UUID of version 7 (RFC 9562).
-
-    By that time a facade finds a verdict of long ago.
-    """
+    """Return a UUID of version 7 (RFC 9562): by its time a facade finds a verdict of long ago."""
     number = uuid.uuid4().int & ((1 << 80) - 1) | (time.time_ns() // 1_000_000) << 80
     return str(uuid.UUID(int=number & ~(0xF << 76) | 0x7 << 76))
 
@@ -202,8 +196,8 @@ class Session:
         return self.correction.now_ms() + ahead_ms
 
     def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:
-        """Return which state a read shall show.
-        Raises InvalidParameterError: there are no such consistency or seq, or both are given.
+        """Return which state a read shall show. Raises InvalidParameterError: there is no such
+        state.
         """
         level = self.options.consistency if consistency is None else consistency
         if level not in {"strong", "session", "snapshot"}:
@@ -243,16 +237,13 @@ class Retry:
         return max(0.0, self._until - self._session.clock())
 
     def wait_s(self) -> float:
-        """Return how long the next attempt may take.
-
-        A part of what is left, so that one that goes to a machine which is gone is not the last.
+        """Return the time of the next attempt: a part of what is left, so that it need not be the
+        last.
         """
         return min(self.left_s(), self._session.options.attempt_s)
 
     def again(self, fault: ClientError | None) -> Pause | None:
-        """Return the pause before the next attempt, which follows a fault or is only too early;
-        None to give up.
-        """
+        """Return the pause before the next attempt; None to give up."""
         left = self.left_s()
         if not left:
             return None

@@ -41,9 +41,7 @@ class SqlResult(Table):
 
 
 def prepare_statements(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
-    """Return statements with their parameters.
-    Raises InvalidParameterError: there are none, or something is no statement, or no JSON.
-    """
+    """Return statements with their parameters. Raises InvalidParameterError."""
     prepared = []
     for each in statements:
         sql, params = (each, ()) if isinstance(each, str) else each

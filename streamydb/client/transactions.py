@@ -199,8 +199,8 @@ class Builder:
         return self
 
     def read(self, *keys: str | Range) -> Self:
-        """Have the verdict give the values of keys, the entries of ranges,
-        after the transaction.
+        """Have the verdict give the values of keys, and the entries of ranges, after the
+        transaction.
         """
         self._reads += keys
         return self

@@ -49,9 +49,7 @@ class Violation(NamedTuple):
 
 
 class VerificationReport(NamedTuple):
-    """The outcome of a verification: ``valid`` are the constraints that all data keep, now noted as
-    such.
-    """
+    """The outcome of a verification; all data keep the constraints that are ``valid``."""
 
     seq: int
     keys: int
@@ -102,9 +100,7 @@ class _ConstraintReport(NamedTuple):
 def _verify_constraint(
     client: Client, rule: Constraint, at: int, violations_max: int
 ) -> _ConstraintReport:
-    """Judge all values at a snapshot, up to ``violations_max`` violations;
-    make index keys up to the first.
-    """
+    """Judge all values at a snapshot; make index keys up to the first violation."""
     keys = indexed = 0
     broken: list[Violation] = []
     groups: dict[str, tuple[int, int]] = {}
@@ -152,9 +148,7 @@ def _count(rule: Constraint, entry: Entry, groups: dict[str, tuple[int, int]]) -
 def _make_index_keys(
     client: Client, rule: Constraint, entries: list[Entry], at: int
 ) -> tuple[int, list[Violation]]:
-    """Make the index keys of values that lack them, up to the first one that another key has;
-    return how many, and that one.
-    """
+    """Make the index keys that values lack, up to the first that another key has; return both."""
     index_keys = [(key, entry) for entry in entries if (key := _index_key(rule, entry)) is not None]
     holders = client.read({key for key, _ in index_keys}, at=at) if index_keys else {}
     lacking = [(key, entry) for key, entry in index_keys if holders[key] != entry.key]
@@ -221,9 +215,8 @@ def _make_index_key(client: Client, rule: Constraint, entry: Entry, at: int) -> 
 
 
 def _left(entry: Entry, now_ms: int) -> dict[str, int]:
-    """The field of a put that lets a key end when it was to end; none if it has no end.
-
-    ``now_ms``: the commit time now.
+    """Return the field of a put that lets a key end when it was to end. ``now_ms``: the commit time
+    now.
     """
     if entry.expires_ms is None:
         return {}

@@ -88,8 +88,8 @@ class Watching:
         self._received, self._started = self.seq, True
 
     def next(self) -> Flow[requests.Change]:
-        """Return the next change, however long that takes.
-        Raises ClientError: no connection could be made for long, or the changes must not be read.
+        """Return the next change, however long that takes. Raises ClientError: no connection for
+        long.
         """
         yield from self.start()
         trying = Reconnecting(self._session)
@@ -162,8 +162,8 @@ def selection(
     prefix: str, start: str | None, end: str | None,
     where: Condition | None, where_before: Condition | None,
 ) -> requests.Selection:  # fmt: skip
-    """Return the changes of a range of keys whose values fulfil conditions.
-    Raises InvalidParameterError: a bound is longer than any key, or a condition is none.
+    """Return the changes that a watch gives. Raises InvalidParameterError: a bound or condition is
+    none.
     """
     for bound in (prefix, start or "", end or ""):
         check_bound(bound)

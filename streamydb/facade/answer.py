@@ -26,9 +26,7 @@ _EVENTS: Final = (
 
 
 class Answer(NamedTuple):
-    """A whole answer; `headers` are those that `common`, the kind's headers, and the length leave
-    out.
-    """
+    """A whole answer; `common` are headers of all answers of its kind."""
 
     body: bytes
     headers: Mapping[str, str]

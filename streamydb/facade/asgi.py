@@ -23,9 +23,8 @@ Lifespan: TypeAlias = AbstractAsyncContextManager[None]
 
 
 async def run_lifespan(lifespan: Lifespan, receive: Receive, send: Send) -> None:
-    """Enter a context when the server starts, and leave it when the server ends.
-
-    An error of either is told to the server, which then ends, and raised.
+    """Enter a context when the server starts, and leave it when the server ends; tell it of an
+    error.
     """
     await receive()
     phase = "startup"

@@ -23,9 +23,7 @@ class Limiter:
 
     @contextmanager
     def enter(self, client: str = "") -> Iterator[None]:
-        """Be one of them within a block.
-        Raises ProblemError: too-many-requests (the client's bound) or overloaded (that of all).
-        """
+        """Count a client within a block. Raises ProblemError: too-many-requests or overloaded."""
         self.check(client)
         self.total += 1
         if self._client_max is not None:

@@ -44,8 +44,8 @@ class Clocks(NamedTuple):
 
     @property
     def still_ms(self) -> int:
-        """The time that commit times still stand, until the brokers' clock has come there; 0: they
-        go on, or nobody knows.
+        """The time until the brokers' clock has come to the newest commit time; 0: it has, or is
+        unknown.
         """
         return 0 if self.broker_ms is None else max(0, self.commit_ms - self.broker_ms)
 

@@ -31,9 +31,8 @@ _ALIASES: Final = {"x-gzip": GZIP, "identity": PLAIN}
 
 @lru_cache(maxsize=256)
 def accepted_codings(field: str) -> tuple[str, ...]:
-    """Return the codings that a field Accept-Encoding allows, of ours, the best one first.
-
-    Of equal ones the compressed one is better. Members that are none are passed over.
+    """Return those of our codings that a field Accept-Encoding allows; the best, or compressed,
+    first.
     """
     weights_sent: dict[str, float] = {}
     for each in field.lower().split(","):

@@ -85,10 +85,8 @@ class Conditions(NamedTuple):
         return self.if_match is not None and not self.if_match.match_strongly(own)
 
     def selected(self, own: Sequence[str]) -> tuple[str, bool] | None:
-        """Select a representation by its tag, and tell whether the client has it; None if If-Match
-        fails.
-
-        ``own``: the tags of those that the client takes, the best one first.
+        """Select one of a client's tags, the best first, and tell if the client has it; None:
+        If-Match fails.
         """
         allowed = [tag for tag in own if not self.fails([tag])]
         known = next((tag for tag in allowed if self.is_known([tag])), None)

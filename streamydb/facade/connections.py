@@ -57,9 +57,7 @@ class Exchange(RequestResponseCycle):
     """The bytes that the body still has; None: nothing says how many."""
 
     async def send(self, message: Any) -> None:
-        """Write a message of the answer, once the client has read enough of what went before.
-        Raises RuntimeError: the answer is no HTTP: a fault of ours.
-        """
+        """Write a message once the client has read enough. Raises RuntimeError: a fault of ours."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:
@@ -113,9 +111,7 @@ class Exchange(RequestResponseCycle):
 
 
 def _lines(headers: Headers) -> bytes:
-    """Return the lines of some headers, and the empty one behind them.
-    Raises RuntimeError: a header has a byte that could end it.
-    """
+    """Return the lines of a head. Raises RuntimeError: a header has a byte that could end it."""
     lines = b"\r\n".join(map(b": ".join, headers))
     ends = len(headers) - 1
     controls = len(lines) - len(lines.translate(None, _CONTROLS))
@@ -134,11 +130,7 @@ _LINGER_S: Final = 1.0
 
 
 class Connection(HttpToolsProtocol):
-    """A connection; of a request that is not whole it holds a bounded number of bytes.
-
-    The subclass of each facade knows its bounds. Once `over`, it takes no more bytes: it was
-    refused.
-    """
+    """A connection, whose subclass knows the facade's bounds; once `over`, it takes no bytes."""
 
     settings: FacadeSettings
     limiter: Limiter

@@ -81,8 +81,7 @@ _Performable: TypeAlias = (
 class DirectTransport:
     """Performs requests on the parts of a database; see `AsyncTransport`.
 
-    The log is started at the first request that needs more than the read model; `on_close` is
-    called at the end; `history` is the client's session's.
+    The first request that needs more than the read model starts the log.
     """
 
     def __init__(
@@ -369,8 +368,8 @@ _KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"
 def transport(
     url: str, token: str | None, timeout_s: float, history: Generation | None = None
 ) -> DirectTransport:
-    """The transport of kafka://host:port/database?read_model=/folder.
-    Raises ConfigurationError: it is no such URL; or there is no read model in the folder.
+    """Return the transport of a URL. Raises ConfigurationError: the URL, or its read model, is
+    none.
     """
     if token is not None:
         raise ConfigurationError("a token is for facades; Kafka has settings of its own")
@@ -386,9 +385,7 @@ def transport(
 
 
 def kafka_parts(url: str) -> tuple[str, str, Path]:
-    """The brokers, the database and the folder that a URL names.
-    Raises ConfigurationError: it names too little, or too much.
-    """
+    """Return the brokers, the database and the folder in a URL. Raises ConfigurationError."""
     parts = split(url)
     query = parse_qs(parts.query)
     folders = query.pop("read_model", [])

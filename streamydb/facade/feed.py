@@ -150,18 +150,14 @@ class Feed:
         self.latest = 0
 
     async def start(self) -> None:
-        """Start the source, when the first stream wants it, and again when it has ended.
-        Raises KafkaUnavailableError: Kafka does not answer.
-        """
+        """Start the source, also after its end. Raises KafkaUnavailableError."""
         async with self._starting:
             if not self._started or self._source.fault() is not None:
                 self._begin(await self._source.start(self.publish))
                 self._started = True
 
     def _begin(self, since: int) -> None:
-        """Keep what comes after a seq; streams of before are cut off,
-        as they may have missed some.
-        """
+        """Keep what comes after a seq; older streams are cut off: they may lack changes."""
         self._dropped += len(self._batches) + 1
         self._batches.clear()
         self._bytes = 0

@@ -200,9 +200,8 @@ class Gate:
             _LOG.error("a request failed with %s", type(error).__name__)
 
     def _check(self, scope: Scope, facts: _HeaderFacts, present: str) -> Peer:
-        """Refuse what no endpoint needs to see; return who sends it.
-
-        ``present``: the generation of the database.
+        """Refuse what no endpoint needs to see; return the sender. ``present``: the generation of
+        the database.
         """
         if facts.size > self._settings.header_bytes_max:
             limit = self._settings.header_bytes_max
@@ -228,9 +227,7 @@ class Gate:
 
 
 class _HeaderFacts(NamedTuple):
-    """The size of a request's headers, the first host and origin, all codings that it takes, and
-    the generation that it says.
-    """
+    """The facts that the gate needs of a request's headers."""
 
     size: int
     host: str

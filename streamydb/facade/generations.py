@@ -34,9 +34,7 @@ def split_generation(text: str) -> tuple[str, str]:
 
 
 def require_generation(found: str, present: str) -> None:
-    """Refuse what is of another generation than the present one.
-    Raises ProblemError: other-generation.
-    """
+    """Refuse what is of another generation. Raises ProblemError: other-generation."""
     if found != present:
         raise ProblemError(
             "other-generation",

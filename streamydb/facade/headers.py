@@ -62,9 +62,7 @@ def read_media_type(field: str) -> MediaType | None:
 
 
 def _split_members(field: str) -> Iterator[list[str]]:
-    """Divide a list into its members, and each into what semicolons part;
-    leave out empty members.
-    """
+    """Divide a list into its members, and each at its semicolons; leave out empty members."""
     parts = [""]
     for piece in (*_PIECE.findall(field), ","):
         if piece == ";":
@@ -105,18 +103,13 @@ def header_of(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str:
 
 
 def declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the size of a body as its request declares it: 0 if it does not.
-
-    It is `INTEGER_MAX` if that is no number, or a longer one.
-    """
+    """Return the declared size of a body, 0 without one, `INTEGER_MAX` if it is no number."""
     given = header_of(headers, b"content-length") or "0"
     return int(given) if _NUMBER.fullmatch(given) else INTEGER_MAX
 
 
 class Preference(NamedTuple):
-    """The client's preference: an answer before the verdict, after `wait_s` (infinite: it does not
-    say).
-    """
+    """The client waits `wait_s` for a verdict (infinite: it does not say), or not at all."""
 
     respond_async: bool
     wait_s: float
@@ -132,9 +125,8 @@ _NO_PREFERENCE: Final = Preference(respond_async=False, wait_s=math.inf)
 
 
 def preference(headers: Mapping[str, str]) -> Preference:
-    """Read the header `Prefer` (RFC 7240): of a preference that is given twice, the first counts.
-
-    What is malformed or unknown is ignored.
+    """Read the header `Prefer` (RFC 7240); the first of each name counts, what is malformed does
+    not.
     """
     field = headers.get("prefer")
     if field is None:
@@ -148,9 +140,7 @@ def preference(headers: Mapping[str, str]) -> Preference:
 
 
 def idempotency_key(headers: Mapping[str, str]) -> str | None:
-    """Read the header `Idempotency-Key`, plain or as a quoted string.
-    Raises ProblemError: invalid-parameter.
-    """
+    """Read `Idempotency-Key`, plain or quoted. Raises ProblemError: invalid-parameter."""
     field = headers.get("idempotency-key")
     if field is None:
         return None
@@ -162,9 +152,7 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
 
 
 def deadline_ms(headers: Mapping[str, str]) -> int | None:
-    """Read the header `Deadline-Ms`: the last commit time at which a write may be executed.
-    Raises ProblemError: invalid-parameter.
-    """
+    """Read `Deadline-Ms`, the end of a write. Raises ProblemError: invalid-parameter."""
     field = headers.get("deadline-ms")
     if field is None:
         return None
@@ -175,9 +163,7 @@ def deadline_ms(headers: Mapping[str, str]) -> int | None:
 
 
 def last_event_id(headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """Read the header `Last-Event-ID`: a seq, and the generation after it.
-    Raises ProblemError: invalid-parameter.
-    """
+    """Read `Last-Event-ID`: a seq, and its generation. Raises ProblemError: invalid-parameter."""
     field = headers.get("last-event-id")
     if not field:
         return None

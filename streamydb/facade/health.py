@@ -85,11 +85,7 @@ class _LogFindings(NamedTuple):
 
 
 class HealthMonitor:
-    """Looks at the parts of a facade when somebody asks; one look at a time.
-
-    ``passed``: see `Reader.passed`; ``pipeline``: the pipeline's status, if that is to be seen
-    here.
-    """
+    """Looks at the parts of a facade when somebody asks; one look at a time."""
 
     def __init__(
         self,

@@ -126,9 +126,7 @@ class FollowedResults:
         return {**self.index.counts, **skipped}
 
     def _batch(self, records: RecordColumns) -> ResultBatch:
-        """The results in records; note how far they go.
-        Raises RecordError: one is a result that this release cannot read.
-        """
+        """Return the results in records. Raises RecordError: this release cannot read one."""
         batch = batch_of(records)
         self._count_skipped(len(records), batch)
         if batch:
@@ -154,9 +152,7 @@ _THREADS: Final = 6
 
 
 class KafkaLog:
-    """A database's log and results on Kafka; a `model` of an earlier database of that name is
-    refused.
-    """
+    """A database's log and results on Kafka; refuses the `model` of an earlier database."""
 
     def __init__(
         self, settings: Settings, facade: FacadeSettings, model: FollowedModel | None = None

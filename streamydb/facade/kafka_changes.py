@@ -160,9 +160,7 @@ class ChangeReader:
         return True
 
     def _check_partitions(self) -> None:
-        """Look now and then whether the topic has grown: then changes lie where nobody reads.
-        Raises ProblemError: log-unavailable: it has.
-        """
+        """Refuse to go on when the topic has grown: then changes lie where nobody reads."""
         now_s = time.monotonic()
         if now_s - self._counted_s < PARTITIONS_CHECK_S:
             return

@@ -114,9 +114,7 @@ class _Search:
         return NoResult(complete, None if complete else self._looked_at_since(unread))
 
     def _looked_at_since(self, unread: list[int]) -> int | None:
-        """The time since when all results were looked at,
-        in spite of partitions with older ones.
-        """
+        """Return the time since when all results were looked at; None: nobody knows."""
         known = [self._since_ms[n] for n in unread if n in self._since_ms]
         return max(known) if known and len(known) == len(unread) else None
 
@@ -143,9 +141,7 @@ class _Search:
 
 
 def _result_at(message: Any, position: LogPosition | None) -> Result | None:
-    """The result in a record, if it is of this position.
-    Raises LogFaultError: it is a result that this release cannot read.
-    """
+    """Return the result in a record if it is of this position. Raises LogFaultError."""
     try:
         result = result_in(message.value() or b"")
     except RecordError as error:

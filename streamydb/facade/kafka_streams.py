@@ -49,9 +49,7 @@ class KafkaStreams:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
-        """Return an offset from which on all records after a seq come; some earlier ones may come,
-        too.
-        """
+        """Return an offset from which on all records after a seq come, perhaps earlier ones too."""
         return await run_in(self._executor, self._offset_after, partition, seq, ts_ms, patience_s)
 
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:

@@ -34,9 +34,7 @@ class UnheldValueError(StreamyError):
 
 
 def fetched(done: duckdb.DuckDBPyConnection, rows_max: int | None = None) -> list[tuple[Any, ...]]:
-    """The next rows of a result, or all.
-    Raises UnheldValueError: one has a value that no value of Python is.
-    """
+    """Return the next rows of a result, or all. Raises UnheldValueError."""
     try:
         return done.fetchall() if rows_max is None else done.fetchmany(rows_max)
     except RecursionError:

@@ -45,9 +45,7 @@ _DATA: Final = re.compile(rb"^VmData:\s+(\d+) kB$", re.MULTILINE)
 
 
 class WithoutPandas(MetaPathFinder):
-    """Hides pandas: pyarrow and DuckDB load it where it is,
-    which takes longer than all the rest.
-    """
+    """Hides pandas, which pyarrow and DuckDB load where it is, longer than all the rest."""
 
     def find_spec(self, name: str, *_: object) -> None:
         """Find nothing; pandas is not even looked for. Raises ModuleNotFoundError: it is pandas."""

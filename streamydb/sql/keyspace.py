@@ -36,9 +36,8 @@ class ScanBounds(NamedTuple):
 
 
 def within(prefix: str, scopes: Iterable[str]) -> list[str]:
-    """The prefixes of all keys that begin with ``prefix`` and with one of ``scopes``, in order.
-
-    None of them covers another, so no key is met twice.
+    """Return the prefixes of all keys that begin with ``prefix`` and with a scope; none covers
+    another.
     """
     scopes = list(scopes)
     if any(prefix.startswith(scope) for scope in scopes):

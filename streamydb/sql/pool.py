@@ -55,9 +55,7 @@ class Spare:
             raise
 
     def _usable(self) -> asyncio.Task[Process] | None:
-        """The process that is kept ready, or is being made; None: it has ended,
-        or did not start.
-        """
+        """Return the process that is, or will be, ready; None: it has ended, or did not start."""
         spare = self._spare
         if spare is None or not spare.done():
             return spare
@@ -136,9 +134,7 @@ def _environment(module: str) -> dict[str, str]:
 
 
 def _folder(module: str) -> str:
-    """The folder in which this process has found the package of a module.
-    Raises OSError: it is not installed.
-    """
+    """Return the folder of a module's package. Raises OSError: it is not installed."""
     name = module.partition(".")[0]
     package = importlib.util.find_spec(name)
     if package is None or package.origin is None:

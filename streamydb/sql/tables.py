@@ -53,9 +53,7 @@ class TablesMissingError(StreamyError):
 
 
 def missing() -> str | None:
-    """Return the name of a package that SQL tables need and that is not installed;
-    None: none is.
-    """
+    """Return the name of a package that SQL tables need and that is not installed."""
     return next((name for module, name in _PACKAGES.items() if find_spec(module) is None), None)
 
 

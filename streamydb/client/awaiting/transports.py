@@ -24,10 +24,7 @@ class AsyncStream(Protocol):
 
 
 class AsyncTransport(Protocol):
-    """Performs `Read`, `Scan`, `Query`, `Send` and `Ask`, and opens streams.
-
-    For coroutines of one event loop.
-    """
+    """Performs the requests of the core, and opens streams. For coroutines of one event loop."""
 
     async def send(self, request: Request[Any]) -> Any:
         """Perform a request; every failure is a `ClientError`."""
@@ -65,9 +62,7 @@ _Transport = TypeVar("_Transport", bound=AsyncTransport)
 
 
 class AsyncOwnedTransport:
-    """A transport for each process that uses it, made at once here; see `AsyncTransport` and
-    `Owned`.
-    """
+    """A transport for each process that uses it; see `AsyncTransport` and `Owned`."""
 
     def __init__(
         self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None

@@ -25,10 +25,7 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """Performs `Read`, `Scan`, `Query`, `Send` and `Ask`, and opens streams.
-
-    For any number of threads.
-    """
+    """Performs the requests of the core, and opens streams. For any number of threads."""
 
     def send(self, request: Request[Any]) -> Any:
         """Perform a request; every failure is a `ClientError`."""
@@ -66,9 +63,7 @@ _Transport = TypeVar("_Transport", bound=Transport)
 
 
 class OwnedTransport:
-    """A transport for each process that uses it, made at once here; see `Transport` and
-    `Owned`.
-    """
+    """A transport for each process that uses it; see `Transport` and `Owned`."""
 
     def __init__(
         self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None

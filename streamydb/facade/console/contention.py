@@ -58,8 +58,8 @@ class Contention:
         slot.sizes.update(group_sizes(changes))
 
     def forget(self, second: int) -> None:
-        """Drop what is out of the window that ends with `second`;
-        a clock may have been set back.
+        """Drop the slots outside of the window that ends with `second`, also after a clock was set
+        back.
         """
         while self._slots and not second - self.window_s < next(iter(self._slots)) <= second:
             self._slots.popitem(last=False)

@@ -18,9 +18,7 @@ _EXECUTED: Final = frozenset({409, 412})
 
 
 class Slot:
-    """The answers of one second; `errors` are failures of ours (5xx), `latencies` map bucket ->
-    answers.
-    """
+    """The answers of one second; `errors` are failures of ours (5xx)."""
 
     def __init__(self) -> None:
         self.requests = 0

@@ -324,8 +324,7 @@ def visible_history(
 ) -> TransactionHistory:
     """Hide what a client may not read: values, what was compared with them, other ids, digests.
 
-    A digest is of the whole state, so that it tells when a guess of a value is right. The verdict
-    is not touched: it is shown as a verdict is (`facade.writes.verdict_body`).
+    A digest is of the whole state, so that it tells when a guess of a value is right.
     """
     if may_read(""):
         return life
