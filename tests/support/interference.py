@@ -285,7 +285,9 @@ def about(database: Secretive) -> About:
             digests=digests,
         )  # fmt: skip
 
-    asked: Callable[[], PipelineMessages] = lambda: PipelineMessages(heard=[], digests=digests)  # noqa: E731 - a value
+    def asked() -> PipelineMessages:
+        return PipelineMessages(heard=[], digests=digests)
+
     return About("memory", told=asked, evidence=evidence)
 
 
