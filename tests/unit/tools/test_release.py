@@ -55,6 +55,11 @@ def test_the_changelog_of_this_version_is_read_in_three_minutes() -> None:
     assert 50 < len(told.split()) <= WORDS_MAX
 
 
+def test_the_newest_golden_files_are_of_this_version() -> None:
+    made = {tuple(map(int, path.name.split("."))) for path in (ROOT / "tests/golden").iterdir()}
+    assert max(made) == tuple(map(int, streamydb.__version__.split(".")))
+
+
 def test_upgrading_names_this_version() -> None:
     assert streamydb.__version__ in (ROOT / "docs" / "upgrading.md").read_text("utf-8")
 
