@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -285,7 +285,9 @@ def about(database: Secretive) -> About:
             digests=digests,
         )  # fmt: skip
 
-    asked: Callable[[], PipelineMessages] = lambda: PipelineMessages(heard=[], digests=digests)  # noqa: E731 - a value
+    def asked() -> PipelineMessages:
+        return PipelineMessages(heard=[], digests=digests)
+
     return About("memory", told=asked, evidence=evidence)
 
 
