@@ -61,9 +61,7 @@ class ForeignValueError(LayerError):
 @contextmanager
 def told_by(key: str) -> Iterator[None]:
     """Take a value of a key apart.
-
-    Raises:
-        ForeignValueError: it has not the shape that it should have.
+    Raises ForeignValueError: it has not the shape that it should have.
     """
     try:
         yield

@@ -160,9 +160,7 @@ class Attempt:
         """Write a value when the function has ended; reads see it from now on.
 
         The key ends `ttl_ms` after the commit, or never.
-
-        Raises:
-            InvalidKeyError, InvalidJsonError, InvalidTransactionError: key or value cannot be.
+        Raises InvalidKeyError, InvalidJsonError, InvalidTransactionError: key or value cannot be.
         """
         try:
             data = canonical(value)
@@ -244,8 +242,8 @@ class Attempt:
 def run(
     session: Session, consistency: requests.Consistency | None, conflicts_max: int | None
 ) -> Flow[Any]:
-    """Call the function, by `ResumeAttempt`, until it commits; return what it returned.
-    Raises ConflictError: there were too many conflicts.
+    """Call the function, by `ResumeAttempt`, until it commits. Raises ConflictError: too often in
+    vain.
     """
     calls_max = session.options.conflicts_max if conflicts_max is None else conflicts_max
     retry = session.retry()
@@ -278,9 +276,7 @@ def _call(attempt: Attempt) -> Flow[Any]:
 
 
 def _check_called(value: Any) -> None:
-    """Refuse what a coroutine function returns that nobody awaits: it has done nothing.
-    Raises InvalidParameterError: it was given to the client for threads.
-    """
+    """Refuse a coroutine function, which nobody awaits. Raises InvalidParameterError."""
     if inspect.iscoroutine(value):
         value.close()
         raise InvalidParameterError("run() awaits a coroutine function only with connect_async.")

@@ -92,10 +92,8 @@ def prepare(
     """Return a transaction's bytes, checked as the log's readers will.
 
     ``deadline_ms``: the last commit time (ms since 1970) at which it may be executed.
-
-    Raises:
-        InvalidTransactionError, InvalidKeyError, InvalidJsonError, TooLargeError: it would be
-            rejected.
+    Raises InvalidTransactionError, InvalidKeyError, InvalidJsonError, TooLargeError: it would be
+    rejected.
     """
     parts = {
         "asserts": dict(asserts or {}),

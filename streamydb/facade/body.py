@@ -76,9 +76,7 @@ async def _received(receive: Receive, reservation: Reservation, limit: int) -> b
 
 def decode_fields(body: bytes, decode: Callable[[bytes], _Body], wanted: str) -> _Body:
     """Decode a body of known fields.
-
-    Raises:
-        ProblemError: invalid-json; invalid-parameter for JSON of another shape.
+    Raises ProblemError: invalid-json; invalid-parameter for JSON of another shape.
     """
     try:
         return decode(body)
@@ -99,9 +97,7 @@ def decode_value_body(body: bytes) -> bytes:
     """Return the canonical bytes of the value that a body holds.
 
     What a transaction that stores it would be refused for is refused here, by the same code.
-
-    Raises:
-        ProblemError: invalid-json, too-large.
+    Raises ProblemError: invalid-json, too-large.
     """
     if deeper_than(body, DEPTH_MAX):
         raise _refused(TOO_DEEP, f"It is nested more than {DEPTH_MAX} deep.")

@@ -189,9 +189,7 @@ def _trimmed_partitions(
     """The partitions of which changes after a seq may have been deleted.
 
     A read model that has passed what was deleted may have met changes there that are not resolved.
-
-    Raises:
-        ProblemError: some have been.
+    Raises ProblemError: some have been.
     """
     found = set()
     for number, low in lows.items():

@@ -39,10 +39,8 @@ def search_result(
 
     That time is the record's if its position is known, else what a UUID of version 7 says; that is
     the word of whoever made the id, so that without a find there all other results follow.
-
-    Raises:
-        KafkaUnavailableError: Kafka does not answer.
-        LogFaultError: a result of the id cannot be read by this release.
+    Raises KafkaUnavailableError: Kafka does not answer; LogFaultError: a result of the id cannot be
+    read by this release.
     """
     names = TopicNames(settings.database)
     consumer = reader(settings.client_config(), FOLLOWING, eof=True)

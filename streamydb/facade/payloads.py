@@ -134,9 +134,8 @@ def _is_written(path: _Path) -> bool:
 
 
 def _is_large(path: _Path, value: Any) -> bool:
-    """Return True if a field holds a value that is too large.
-
-    Its JSON is measured here, which is about as long as the canonical form.
+    """Return True if a field holds a value whose JSON, about as long as the canonical form, is too
+    large.
     """
     top = len(path) == 2 and path[0] == "asserts"
     inner = len(path) == 3 and path[-1] in {"value", "eq", "ne"}
@@ -234,9 +233,7 @@ def with_timely_deadline(
 
     None is added where it would make the record too large: then its id is remembered for the
     window only.
-
-    Raises:
-        ProblemError: invalid-parameter, if the header contradicts the payload.
+    Raises ProblemError: invalid-parameter, if the header contradicts the payload.
     """
     if txn.deadline:
         if deadline not in {None, txn.deadline}:
@@ -254,9 +251,7 @@ def conditional_write(
     checks: list[dict[str, Any]],
     ttl_ms: int | None = None,
 ) -> bytes:
-    """Return the payload of a PUT of a canonical value, perhaps for a time,
-    or of a DELETE (None).
-    """
+    """Return the payload of a PUT of a canonical value, perhaps for a time, or of a DELETE."""
     update: dict[str, Any] = {"op": "delete", "key": key}
     if value is not None:
         update = {"op": "put", "key": key, "value": msgspec.Raw(value)}
@@ -265,9 +260,7 @@ def conditional_write(
 
 
 def parse(payload: bytes) -> Transaction:
-    """Return the transaction in a payload.
-    Raises ProblemError: invalid-json, too-large, invalid-transaction.
-    """
+    """Return the transaction in a payload. Raises ProblemError: it would be rejected."""
     decoded = decode(payload)
     if isinstance(decoded, Rejection):
         raise refuse_code(decoded.code, payload)
@@ -303,9 +296,7 @@ def authorise(txn: Transaction, client: Caller) -> None:
     and locks of a range, for a prefix that all its keys have, since their outcome tells how many
     keys there are; and index keys among the locks. A call reads and writes its keys, and
     reads its ranges; a deploy writes the key of its module, a constrain that of the constraints.
-
-    Raises:
-        ProblemError: forbidden.
+    Raises ProblemError: forbidden.
     """
     if client.may_everything:
         return

@@ -161,10 +161,7 @@ class TransactionLog(Protocol):
         """Append a transaction and return where it durably is.
 
         `headers` go into the record beside its value; they mean nothing to the database.
-
-        Raises:
-            KafkaUnavailableError: it was not appended.
-            AppendUnknownError: nobody knows.
+        Raises KafkaUnavailableError: it was not appended; AppendUnknownError: nobody knows.
         """
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:
@@ -180,9 +177,7 @@ class TransactionLog(Protocol):
         """Return the largest seq that a result told at some time after this call.
 
         Of the results of before the log was started, only a part counts.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
 
     async def ends(self) -> Mapping[int, int]:
@@ -190,9 +185,7 @@ class TransactionLog(Protocol):
 
         What lies before it may be a record that is none of ours, such as the end of a Kafka
         transaction; `next_records` passes those.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
@@ -201,8 +194,7 @@ class TransactionLog(Protocol):
         """
 
     def time_ms(self) -> int:
-        """Return the time of the log now (ms): the newest commit time, or that of the brokers'
-        clock, if it is later.
+        """Return the later of the newest commit time and the brokers' clock (ms).
 
         A commit that comes later may be before it.
         """
@@ -237,7 +229,7 @@ class ChangeBatch(NamedTuple):
 
 
 class PageBounds(NamedTuple):
-    """Of a page: most records, most bytes (one record is given in any case).
+    """The most records and bytes of a page, which has one record in any case.
 
     ``patience_s``: how long each read of Kafka for it may take.
     """
@@ -281,18 +273,14 @@ class StreamSource(Protocol):
         """Return an offset at or before the first record that is of a transaction after a seq.
 
         ``ts_ms``: its commit timestamp, 0 if nobody knows. After ``patience_s`` it is an early one.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
 
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         """Return a stream's records in a span, each once, and the offset where it has stopped.
 
         It stops early at the bounds.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
 
     def fault(self) -> str | None:

@@ -46,9 +46,7 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
 
 
 class ProblemError(StreamyError):
-    """A request fails with a problem of the table; headers and members are further ones of the
-    answer.
-    """
+    """A request fails with a problem of the table, with further headers and members."""
 
     def __init__(
         self,
@@ -74,9 +72,7 @@ def type_of(slug: str) -> str:
 
 
 def log_failure_text(error: KafkaUnavailableError) -> str:
-    """Return what clients are told of the log's failure: a fault's text, else only that there is
-    one.
-    """
+    """Return what clients are told of the log's failure: only a fault has a text."""
     return str(error) if isinstance(error, LogFaultError) else "Kafka does not answer"
 
 

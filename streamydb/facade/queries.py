@@ -193,9 +193,7 @@ class QueryForm(Generic[_Query]):
         """Return the parameters of a query string.
 
         A parameter is known, given once, and of its type; a number is written as in JSON.
-
-        Raises:
-            ProblemError: invalid-parameter.
+        Raises ProblemError: invalid-parameter.
         """
         if not query:
             return self._none_given

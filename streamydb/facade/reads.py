@@ -89,9 +89,7 @@ class Coverage:
         return {n: at for n, at in behind.items() if n not in gaps or gaps[n][1:] != (at, True)}
 
     async def _look(self, places: Mapping[int, int]) -> bool:
-        """Ask the log for the next records, and keep the answer; without an answer nothing is
-        known.
-        """
+        """Ask the log for the next records; without an answer nothing is known."""
         try:
             found = await self._log.next_records(places)
         except StreamyError:
@@ -122,13 +120,7 @@ _Mark: TypeAlias = tuple[int, Mapping[int, int]]
 
 
 class ReadPoint(NamedTuple):
-    """The snapshot that a read asks for.
-
-    Attributes:
-        at: the seq whose state it shows; default: the latest.
-        consistency: strong unless `at` or `min_version` says otherwise.
-        min_version: the state includes this seq.
-    """
+    """The snapshot that a read asks for: strong, unless `at` or `min_version` says otherwise."""
 
     at: int | None = None
     consistency: Consistency | None = None
@@ -195,9 +187,7 @@ class ReadWaiter:
         self._moved = asyncio.Event()
 
     def _mark(self) -> _Mark | None:
-        """Return how far the read model is; None if it does not tell, so that those who wait find
-        out.
-        """
+        """Return how far the read model is; None if it does not tell."""
         try:
             latest = self._model.latest()
         except StreamyError:
@@ -227,10 +217,8 @@ class Reader:
 
     async def snapshot(self, point: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
         """Return a snapshot; close it.
-
-        Raises:
-            ProblemError: invalid-parameter (also for a seq that no transaction has yet),
-                snapshot-gone, read-model-behind, overloaded.
+        Raises ProblemError: invalid-parameter (also for a seq that no transaction has yet),
+        snapshot-gone, read-model-behind, overloaded.
         """
         at, consistency, min_version = point
         check_point(point)
@@ -248,9 +236,7 @@ class Reader:
 
     async def admit(self, since: int, name: str) -> None:
         """Refuse to go on after a seq that no transaction has yet: that is another database's.
-
-        Raises:
-            ProblemError: invalid-parameter.
+        Raises ProblemError: invalid-parameter.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout_s):
@@ -314,9 +300,7 @@ class Reader:
         """Refuse a seq above all that the records in the log can get; each gets one at most.
 
         Without an answer of Kafka nothing is known, nor before the first transaction is shown.
-
-        Raises:
-            ProblemError: invalid-parameter.
+        Raises ProblemError: invalid-parameter.
         """
         if floor <= self._log.decided().seq:
             return
@@ -355,9 +339,7 @@ async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None
 
 
 def check_seqs(**given: int | None) -> None:
-    """Refuse what is no seq in a body.
-    Raises ProblemError: invalid-parameter, with the names of those.
-    """
+    """Refuse what is no seq in a body. Raises ProblemError: invalid-parameter."""
     names = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
     if names:
         detail = f"{' and '.join(names)}: a seq is an integer from 1 on."

@@ -20,8 +20,8 @@ _SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
 
 
 class Peer(NamedTuple):
-    """The sender of a request: its address, the present generation if the request says it, and
-    whether the request is for a host that is none of the facade's (`foreign`).
+    """The sender of a request: address, present generation if it says it; `foreign`: for another
+    host.
     """
 
     address: str

@@ -66,9 +66,7 @@ def method_of(line: bytes) -> str | None:
 
 
 def read_target(method: bytes, target: bytes) -> RequestTarget:
-    """Take a target apart, in whichever of its four forms it is.
-    Raises ValueError: it has none of the forms that its method may have.
-    """
+    """Take a target apart. Raises ValueError: it has none of the forms that its method may have."""
     connects = method == b"CONNECT"
     if target.startswith(b"/") and not connects:
         path, _, query = target.partition(b"?")
@@ -84,8 +82,8 @@ def read_target(method: bytes, target: bytes) -> RequestTarget:
 
 
 def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes | None:
-    """Write a target into an ASGI scope; return its authority, if it has one.
-    Raises ValueError: see `read_target`.
+    """Write a target into an ASGI scope; return its authority. Raises ValueError: see
+    `read_target`.
     """
     if target.startswith(b"/") and method != b"CONNECT":  # at a third of the price of an object
         (path, _, query), authority = target.partition(b"?"), None
@@ -110,10 +108,8 @@ def _absolute(method: bytes, target: bytes) -> RequestTarget:
 
 def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Refuse a head that does not say where its body ends, or for which host it is.
-
-    Raises:
-        ValueError: there is not one Host; a transfer coding other than `chunked`, several of them,
-            one beside a Content-Length, or one in HTTP/1.0.
+    Raises ValueError: there is not one Host; a transfer coding other than `chunked`, several of
+    them, one beside a Content-Length, or one in HTTP/1.0.
     """
     hosts, coding, sized = 0, None, False
     for name, value in headers:
@@ -229,8 +225,6 @@ def key_of(escaped: bytes) -> str:
 
 
 def check_query(query: bytes) -> None:
-    """Refuse a query string that would be decoded to something else than was meant.
-    Raises ProblemError: invalid-parameter.
-    """
+    """Refuse a query string that is badly escaped. Raises ProblemError: invalid-parameter."""
     if text_of(query) is None:
         raise ProblemError("invalid-parameter", "The query is not percent-encoded UTF-8.")

@@ -36,10 +36,8 @@ PARTITION_BITS: Final = 16
 class CommitColumns:
     """Plain commits, each of another record of the log.
 
-    Attributes:
-        newest: the largest seq among them, with its commit timestamp.
-        ends: partition of the log -> offset after the last of their records.
-        size: bytes that they keep.
+    ``newest``: the largest seq with its timestamp. ``ends``: partition -> offset after the last
+    record.
     """
 
     def __init__(self, records: RecordColumns, at: Ints, told: Ints) -> None:
@@ -159,14 +157,10 @@ _PIECES: Final = Ragged.of(
 
 
 class Commits(NamedTuple):
-    """Some plain commits that came one after the other.
+    """Some plain commits that came one after the other; `places` as `place_of` has them.
 
-    Attributes:
-        places: of their records in the log; see `place_of`.
-        ids: as bytes.
-        values: the result records.
-        newest: the largest seq among them, with its commit timestamp.
-        ends: partition of the log -> offset after the last of their records.
+    ``newest``: the largest seq with its timestamp. ``ends``: partition -> offset after the last
+    record.
     """
 
     places: list[int]
@@ -197,9 +191,7 @@ def position_of(result: Result) -> LogPosition:
 
 
 def newest_in(batch: ResultBatch) -> tuple[int, int]:
-    """Return the largest seq that results tell of, with its commit time;
-    zeros if there are none.
-    """
+    """Return the largest seq of results with its commit time; zeros if there are none."""
     told = (
         each.newest if isinstance(each, Commits | CommitColumns) else _newest_of(each[0])
         for each in batch

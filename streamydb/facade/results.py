@@ -28,9 +28,7 @@ _AT_ONCE = 100
 
 
 class _Block(NamedTuple):
-    """Results that are dropped together: their places and ids, as far as they have one,
-    and size.
-    """
+    """Results that are dropped together."""
 
     places: Sequence[Hashable]
     ids: list[bytes]

@@ -86,9 +86,7 @@ class Router:
         self._traffic = traffic
 
     def find(self, scope: Scope) -> Route:
-        """Return the place of a request.
-        Raises ProblemError: no-such-endpoint, for a path that could be taken for another one.
-        """
+        """Return the place of a request. Raises ProblemError: it is ambiguous."""
         path, name = split_path(scope, self._starts)
         if name is not None:
             return _route(self._named[path], scope["method"], name)

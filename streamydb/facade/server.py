@@ -44,9 +44,7 @@ def checked(settings: FacadeSettings) -> FacadeSettings:
 
     Without tokens, requests must name a loopback host: else any web page that a user of this
     machine visits could point its own host name here and read and write the database.
-
-    Raises:
-        ConfigurationError: off loopback there must be tokens.
+    Raises ConfigurationError: off loopback there must be tokens.
     """
     if load_tokens(settings):
         if not settings.on_loopback and settings.tls_key_file is None:
@@ -70,9 +68,7 @@ def make_server(
     pipeline: Callable[[], PipelineStatus] | None = None,
     about: About | None = None,
 ) -> uvicorn.Server:
-    """Return the server, not started yet.
-    Raises ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
-    """
+    """Return the server, not started yet. Raises ConfigurationError: see `checked`, `server_of`."""
     from streamydb.facade.app import create_app
 
     settings = checked(settings)
@@ -127,8 +123,8 @@ def serve(
     pipeline: Callable[[], PipelineStatus] | None = None,
     about: About | None = None,
 ) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP.
-    Raises ConfigurationError: see `make_server`; or the address is taken.
+    """Serve until SIGINT, SIGTERM or SIGHUP. Raises ConfigurationError: as `make_server` and
+    `listen`.
     """
     server = make_server(settings, model, log, changes, pipeline, about)
     with suppress(ValueError):  # not the main thread: then no signal comes here
@@ -191,9 +187,7 @@ def _take_file_handles(handles: int) -> None:
 
 
 def listen(settings: FacadeSettings) -> socket.socket:
-    """Return the socket to serve on; it sends without delay, and drops those who do not read.
-    Raises ConfigurationError: the address cannot be listened on.
-    """
+    """Return the socket to serve on; it drops those who do not read. Raises ConfigurationError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     try:

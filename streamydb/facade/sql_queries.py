@@ -54,10 +54,8 @@ class QueryRunner:
 
     async def run(self, query: SqlQuery, client: Caller, asker: str = "") -> bytes:
         """Return the JSON of the answer; the client is counted by the name `asker`.
-
-        Raises:
-            ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
-                too-many-requests, overloaded, and what a read may meet.
+        Raises ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
+        too-many-requests, overloaded, and what a read may meet.
         """
         pool = self._started()
         prefixes = _prefixes(query.prefix, client)

@@ -119,11 +119,9 @@ class StatementRunner:
         written.
 
         The client is counted by the name `asker`, and its processes work for nobody else.
-
-        Raises:
-            ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
-                constraint-violated, aborted (a conflict), too-many-requests, overloaded, what a
-                read may meet, and what `commit` raises.
+        Raises ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
+        constraint-violated, aborted (a conflict), too-many-requests, overloaded, what a read may
+        meet, and what `commit` raises.
         """
         pool = self._started()
         keys = f"sql/{wanted.tables}/"

@@ -104,11 +104,8 @@ class StreamFeed:
         """The next records of a stream, as soon as there are some; none after a wait without any.
 
         ``ts_ms``: the commit timestamp of the place, if it is known and has no offset.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, there are no streams, or they cannot be
-                followed now.
-            ProblemError: overloaded (too many read old records).
+        Raises KafkaUnavailableError: Kafka does not answer, there are no streams, or they cannot be
+        followed now; ProblemError: overloaded (too many read old records).
         """
         await self.start()
         partition = partition_of(place.stream, len(self._floors))

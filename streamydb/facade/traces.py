@@ -45,11 +45,7 @@ OFF: Final[Traces] = _Off()
 
 
 class OpenTelemetry:
-    """Spans of OpenTelemetry.
-
-    Args:
-        provider: what makes and exports them.
-    """
+    """Spans of OpenTelemetry, which `provider` makes and exports."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -87,8 +83,8 @@ class OpenTelemetry:
 
 
 def exporting() -> OpenTelemetry:
-    """Return traces that are sent by OTLP over HTTP; OpenTelemetry's own variables say where.
-    Raises ConfigurationError: the packages of the extra `otel` are missing.
+    """Return traces that OTLP sends over HTTP. Raises ConfigurationError: the extra `otel` is
+    missing.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -46,8 +46,8 @@ class Course(Protocol):
         """Return id and bytes of what is sent after the verdict on an id; None: it is the last."""
 
     def conclude(self, result: Result) -> tuple[int, dict[str, str]]:
-        """Return the status and the headers of the answer;
-        raise the problem that the verdict is.
+        """Return the status and the headers of the answer, or raise the problem that the verdict
+        is.
         """
 
 
@@ -82,9 +82,7 @@ async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
 
 
 async def verdict_of(request: Request, record: str | None) -> Result | Answer:
-    """Ask for the verdict on the id in the path; if it is not known yet, return that answer.
-    Raises ProblemError: there is no such transaction, or the log cannot be read.
-    """
+    """Return the verdict on the id in the path, or the answer that it is not known yet."""
     txn_id = request.text
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")

@@ -37,9 +37,7 @@ class Shutdown:
             wait.shorten()
 
     def timeout(self, seconds: float, left_s: float = 0.0) -> _Wait:
-        """Return a context that ends as `asyncio.timeout` does, or `left_s` after the facade began
-        to end.
-        """
+        """Return a context that ends as `asyncio.timeout`, or `left_s` after the shutdown began."""
         return _Wait(self, self._waits, seconds, left_s)
 
 
@@ -111,9 +109,7 @@ class ThreadsEndedError(RuntimeError):
 
 
 async def run_in(executor: ThreadPoolExecutor, function: Callable[..., _T], *args: Any) -> _T:
-    """Run a function that waits for Kafka in a thread.
-    Raises ThreadsEndedError: the executor is shut down.
-    """
+    """Run a function in a thread. Raises ThreadsEndedError: the executor is shut down."""
     try:
         work = asyncio.get_running_loop().run_in_executor(executor, function, *args)
     except RuntimeError as error:

@@ -245,10 +245,7 @@ class TransactionWriter:
 
         A verdict tells of all keys that its transaction names. Who sent it here has shown that it
         may know them; else the record in the log tells the names.
-
-        Raises:
-            ProblemError: forbidden.
-            KafkaUnavailableError: Kafka does not answer.
+        Raises ProblemError: forbidden; KafkaUnavailableError: Kafka does not answer.
         """
         if (
             client.may_read("")
@@ -278,9 +275,7 @@ class TransactionWriter:
         return not isinstance(txn, Transaction) or may_hear(txn, client)
 
     async def _must_be_there(self, position: LogPosition) -> None:
-        """Refuse a place behind the end of the log; without Kafka nothing is known.
-        Raises ProblemError: transaction-unknown.
-        """
+        """Refuse a place behind the end of the log. Raises ProblemError: transaction-unknown."""
         try:
             ends = await self._ends.look()
         except KafkaUnavailableError:

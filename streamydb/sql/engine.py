@@ -129,10 +129,8 @@ def open_snapshot(folder: Path | str, *, verify: bool = True) -> Sql:
 
     ``verify``: read all rows first and compare them with the snapshot's digest, which takes some
     two seconds for a million rows. DuckDB does not see that a file is damaged.
-
-    Raises:
-        SqlMissingError: DuckDB is not installed.
-        SnapshotError: the folder is no snapshot, or its rows are not those that were written.
+    Raises SqlMissingError: DuckDB is not installed; SnapshotError: the folder is no snapshot, or
+    its rows are not those that were written.
     """
     from streamydb.backup.snapshots import read_manifest, require_whole
 

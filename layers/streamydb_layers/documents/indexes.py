@@ -83,9 +83,7 @@ class Index:
         """The key of a document in this index; None if it has none.
 
         Only documents that have all fields are in it, each with null, a boolean, a number or text.
-
-        Raises:
-            IndexValueTooLongError: values and id do not fit in a key.
+        Raises IndexValueTooLongError: values and id do not fit in a key.
         """
         if document is None:
             return None

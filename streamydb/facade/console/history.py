@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -14,38 +14,11 @@ from streamydb.facade.queries import HistoryQuery, point_of
 from streamydb.facade.reads import in_thread
 from streamydb.facade.request import Request
 
+if TYPE_CHECKING:
+    from streamydb.read_model.snapshot import Snapshot as StoredSnapshot
+    from streamydb.read_model.snapshot import Version
+
 _CHUNK: Final = 16
-
-
-class HistoryLine(Protocol):
-    """A line of a key's history."""
-
-    @property
-    def version(self) -> int:
-        """The seq of the transaction that wrote it."""
-
-    @property
-    def ts_ms(self) -> int:
-        """Its commit timestamp."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The value, canonical JSON; None: it was deleted."""
-
-    @property
-    def txn_id(self) -> str:
-        """The id of the transaction that wrote it."""
-
-    @property
-    def expires_ms(self) -> int | None:
-        """The commit time (ms) from which on the key is absent; None: it has no end."""
-
-
-class KeepsHistory(Protocol):
-    """A snapshot that knows more than the last version of a key."""
-
-    def history(self, key: str, limit: int = 100) -> Sequence[HistoryLine]:
-        """Return versions of a key, newest first."""
 
 
 async def get_history(request: Request, query: HistoryQuery) -> Answer:
@@ -65,13 +38,13 @@ async def get_history(request: Request, query: HistoryQuery) -> Answer:
 
 def _versions(
     model: ReadModel, key: str, at: int, limit: int, bytes_max: int
-) -> tuple[list[HistoryLine], bool]:
+) -> tuple[list[Version], bool]:
     """Versions up to seq `at`, newest first, and whether there are more.
 
     They are read a few at a time, so that large values do not fill the memory before they count;
     what is behind a seq never changes, so that each part may have a snapshot of its own.
     """
-    versions: list[HistoryLine] = []
+    versions: list[Version] = []
     size = 0
     while True:
         size_wanted = min(_CHUNK, limit + 1 - len(versions))
@@ -86,19 +59,19 @@ def _versions(
         at = chunk[-1].version - 1
 
 
-def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[HistoryLine]:
+def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[Version]:
     if at < model.oldest():
         return ()
     try:
         with model.snapshot(at) as snapshot:
-            return cast("KeepsHistory", snapshot).history(key, limit=limit)
+            return cast("StoredSnapshot", snapshot).history(key, limit=limit)
     except StreamyError:
         if at < model.oldest():  # it was collected meanwhile
             return ()
         raise
 
 
-def _shown(version: HistoryLine) -> dict[str, Any]:
+def _shown(version: Version) -> dict[str, Any]:
     ends = {} if version.expires_ms is None else {"expires_ms": version.expires_ms}
     return {
         "version": version.version,

@@ -98,7 +98,7 @@ class ExplainedKey(msgspec.Struct, kw_only=True):
 
 
 class CheckOutcome(msgspec.Struct, kw_only=True):
-    """A check; ``wanted``: its comparators; ``holds``: None if it was not reached or not told.
+    """A check; ``holds``: None if it was not reached or not told.
 
     Of a range, ``key`` is a prefix that all its keys have, and ``wanted`` tells the range, too.
     """
