@@ -21,10 +21,10 @@ from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.local.shard_files import LmdbValues
+from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = ["EXECUTE", "FORMAT", "PARSE", "STAGES", "STEP", "InMemory", "Times"]
 

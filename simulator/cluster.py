@@ -39,12 +39,12 @@ from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import NOT_YET, Emitted
 from streamydb.key_processor.value_store import ValueStore
+from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["Checkpoint", "Cluster", "WrittenRecord"]

@@ -17,8 +17,8 @@ from streamydb.key_processor.locking import core as locking
 from streamydb.key_processor.locking.expiry import Sweep
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.ranges import RangeScanner
+from streamydb.parser import compile as compiling
 from streamydb.records import expiry, updates
-from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import enforce, execution, interpreter
 from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.plain_calls import PlainCalls

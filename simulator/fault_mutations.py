@@ -9,7 +9,7 @@ from unittest import mock
 
 from simulator import cluster, faults
 from streamydb.key_processor.locking import executor
-from streamydb.txn_processor import compile as compiling
+from streamydb.parser import compile as compiling
 from streamydb.txn_processor import core
 
 __all__ = [

@@ -21,10 +21,10 @@ from streamydb.key_processor import core as shard
 from streamydb.key_processor import feedback, fitter, grants, idwindow, role, values
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
+from streamydb.parser import compile as compiling
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
 from streamydb.sorter import log_end, planner
-from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import constrained, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamydb.columns.scans import Scan
 from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
+from streamydb.parser import compile as compiling
 from streamydb.sorter import planner
-from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import enforce, interpreter, ranges
 from streamydb.txn_processor.granted_ranges import GrantedRanges
 

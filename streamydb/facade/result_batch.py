@@ -16,6 +16,7 @@ import numpy as np
 from streamydb.columns import characters as c
 from streamydb.columns.addresses import SPARE_BYTES, start_of
 from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.json_tokens import text_end
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
 from streamydb.facade.commit_columns import PARTITION_BITS, CommitColumns, extent
@@ -26,7 +27,6 @@ from streamydb.read_model.recognise import behind, counted
 from streamydb.read_model.rows import Ints, compare
 from streamydb.records import Result, decode_result, is_strange_result
 from streamydb.records.formats import FORMAT, later_format
-from streamydb.txn_processor.tokens import text_end
 
 __all__ = [
     "Commits", "ResultBatch", "batch_of", "count_in", "newest_in", "place_of", "position_of",

@@ -36,6 +36,7 @@ from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.state import Emitted
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.local.trimming import trim_when_idle
+from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
 from streamydb.pipeline.exchange import Exchange, Given, task_number
@@ -48,7 +49,6 @@ from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
-from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = [
     "BLOCK_SCHEMA",

@@ -20,6 +20,7 @@ from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
 from streamydb.columns.table import Ragged
 from streamydb.columns.timeline import Timeline
+from streamydb.parser.fault import reported, status_of
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
@@ -30,7 +31,6 @@ from streamydb.txn_processor.comparisons import Value, failed_entry
 from streamydb.txn_processor.constrained import Rules
 from streamydb.txn_processor.decompiler import transaction_of
 from streamydb.txn_processor.expiry import Ending
-from streamydb.txn_processor.fault import reported, status_of
 from streamydb.txn_processor.granted_ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.kernel import (
     BY_KERNEL,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
+from streamydb.columns.json_tokens import parse_ints
 from streamydb.columns.program import NOT_A_DUPLICATE
 from streamydb.columns.table import Array, Ragged, starts_of
 from streamydb.columns.timeline import Timeline
@@ -28,7 +29,6 @@ from streamydb.txn_processor.kernel import (
     Program,
     Values,
 )
-from streamydb.txn_processor.tokens import parse_ints
 
 __all__ = ["DIGITS_MAX", "Run", "prepared"]
 

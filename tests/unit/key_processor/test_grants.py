@@ -28,10 +28,10 @@ from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.repeats import RepeatedResults
 from streamydb.key_processor.values import ShardValues, ValuesState
+from streamydb.parser import builder
+from streamydb.parser.core import parse_transactions
 from streamydb.sorter import planner
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
-from streamydb.txn_processor import builder
-from streamydb.txn_processor.parser import parse_transactions
 from tests.support.opened import opened
 
 Grants = list[PartGrant]

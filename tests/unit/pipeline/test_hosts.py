@@ -23,6 +23,7 @@ from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import arrow_batches, hosts, spool
 from streamydb.pipeline.exchange import Exchange
 from streamydb.pipeline.routes import tokens
@@ -33,7 +34,6 @@ from streamydb.sorter import planner
 from streamydb.txn_processor import core, outputs
 from streamydb.txn_processor.execution import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
-from streamydb.txn_processor.parser import parse_transactions
 from tests.support.opened import opened
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)

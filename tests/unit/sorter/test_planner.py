@@ -21,6 +21,8 @@ from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
 from streamydb.columns.record_rows import CompiledRecords, RecordKeys, RecordRanges, TimedRecords
 from streamydb.columns.table import ChildRows, Ragged, starts_of
+from streamydb.parser.compile import compile_records
+from streamydb.parser.core import parse_transactions
 from streamydb.sorter import planner
 from streamydb.sorter.planner import (
     LEAST_WEIGHT,
@@ -30,8 +32,6 @@ from streamydb.sorter.planner import (
     plan_transactions,
 )
 from streamydb.sorter.ranges import links_of
-from streamydb.txn_processor.compile import compile_records
-from streamydb.txn_processor.parser import parse_transactions
 from tests.support.opened import opened, timed, to_plan
 
 

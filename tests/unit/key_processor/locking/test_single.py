@@ -24,10 +24,10 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryVa
 from streamydb.key_processor.state import load
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.records.rulings import NO_RULINGS, Rulings, UnruledFaults
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 from streamydb.verify.oracle.core import Oracle
 from tests.support.seeds import seeds
 
