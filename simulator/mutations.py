@@ -22,9 +22,10 @@ from streamydb.key_processor import feedback, fitter, grants, idwindow, role, va
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.parser import compile as compiling
+from streamydb.planner import conflicts
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
-from streamydb.sorter import log_end, planner
+from streamydb.sorter import log_end
 from streamydb.txn_processor import constrained, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
 
@@ -103,7 +104,7 @@ def _trust_the_arrival() -> Any:
 
 def _ignore_read_write_conflicts() -> Any:
     """Planner: transactions are spread without looking at their keys."""
-    original = planner.plan_transactions
+    original = conflicts.plan_transactions
 
     def plan(released: Any, earlier: Any, procs: int) -> Any:
         found = original(released, earlier, procs)

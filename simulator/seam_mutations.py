@@ -21,9 +21,9 @@ from streamydb.columns.table import Ragged
 from streamydb.key_processor import core as shard
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import executor
+from streamydb.planner.plan import Plan
 from streamydb.sorter import core as sorter
 from streamydb.sorter import selection
-from streamydb.sorter.planner import Plan
 from streamydb.txn_processor import core, feedback
 from streamydb.txn_processor.run import Run
 

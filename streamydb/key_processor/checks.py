@@ -20,8 +20,9 @@ from streamydb.columns.table import Ragged, Texts
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
-from streamydb.sorter.checks import require_order, require_plan
-from streamydb.sorter.planner import Plan
+from streamydb.planner.checks import require_plan
+from streamydb.planner.plan import Plan
+from streamydb.sorter.checks import require_order
 
 __all__ = ["addressed", "applied", "fed", "granted", "indexed", "ordered", "planned", "written"]
 

@@ -31,8 +31,8 @@ from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
+from streamydb.planner.plan import Plan
 from streamydb.records.expiry import EXPIRY_ID, removal_number
-from streamydb.sorter.planner import Plan
 
 __all__ = ["Removals", "may_end", "may_write", "removed", "with_removed", "written_keys"]
 

@@ -20,9 +20,10 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import next_pace
 from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
+from streamydb.planner.last_plan import Planned
+from streamydb.planner.plan import Plan
 from streamydb.records.begins import VALUES_BOUNDED, Begins
-from streamydb.sorter.last_plan import Planned
-from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 
 __all__ = ["PlanFitter"]
 

@@ -25,8 +25,8 @@ from streamydb.key_processor.id_rows import HomeIds, IdUse, RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.values import ShardValues
-from streamydb.key_processor.weights import affordable
-from streamydb.sorter.planner import Plan
+from streamydb.planner.plan import Plan
+from streamydb.planner.weights import affordable
 
 __all__ = ["Granter", "PartGrant", "in_blocks"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamydb.sorter.last_plan import LastPlan
+from streamydb.planner.last_plan import LastPlan
 from streamydb.sorter.last_records import LastRecords
 
 __all__ = ["LAST_PLAN", "LAST_RECORDS", "forget"]

@@ -30,8 +30,9 @@ from streamydb.key_processor.repeats import RepeatedResults
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.parser import builder
 from streamydb.parser.core import parse_transactions
-from streamydb.sorter import planner
-from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
+from streamydb.planner import conflicts
+from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
+from streamydb.planner.plan import Plan
 from tests.support.opened import opened
 
 Grants = list[PartGrant]
@@ -91,7 +92,7 @@ class Shards:
 @pytest.fixture(autouse=True)
 def all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small plans use all partitions."""
-    monkeypatch.setattr(planner, "LEAST_WEIGHT", 1)
+    monkeypatch.setattr(conflicts, "LEAST_WEIGHT", 1)
 
 
 def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owners() -> None:

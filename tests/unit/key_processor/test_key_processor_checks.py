@@ -19,7 +19,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
-from streamydb.sorter.planner import Plan
+from streamydb.planner.plan import Plan
 from tests.support.seams import Damage, must_fire
 
 

@@ -10,8 +10,6 @@ shard plans alike.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,10 +22,11 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.private import FACTOR
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.table import Bytes, starts_of
-from streamydb.sorter import checks
-from streamydb.sorter.ranges import PlanRanges, links_of, ranges_of
+from streamydb.planner import checks
+from streamydb.planner.plan import Plan
+from streamydb.planner.ranges import links_of, ranges_of
 
-__all__ = ["LEAST_WEIGHT", "Plan", "earlier_with_same_id", "plan_transactions"]
+__all__ = ["LEAST_WEIGHT", "earlier_with_same_id", "plan_transactions"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -42,34 +41,6 @@ _PYTHON_WEIGHT: Final = 100
 """Of a transaction that Python executes, beside its keys. So few of them are spread, too."""
 
 _NO_LINKS: Final = np.empty((0, 2), np.int64)
-
-
-@dataclass(slots=True)
-class Plan:
-    """A plan over n transactions with k keys in all and s distinct keys (slots).
-
-    ``slot``: the slot of each key occurrence, (k,). ``first``: an occurrence of each slot, (s,).
-    ``proc``: the executing partition of each transaction, (n,). ``groups``: how many conflict
-    groups; ``largest``: transactions in the largest. ``ranges``: that transactions name, if any do.
-    """
-
-    slot: Ints
-    first: Ints
-    proc: Ints
-    groups: int
-    largest: int
-    ranges: PlanRanges | None = None
-
-    def procs(self) -> list[int]:
-        """The executing partitions that have something to do."""
-        members: list[int] = np.flatnonzero(np.bincount(self.proc)).tolist()
-        return members
-
-    def layout(self, feedback_bytes_max: int) -> str:
-        """A hash of who executes which transaction, and of how the feedback is cut."""
-        digest = hashlib.blake2b(self.proc.astype(np.uint8).tobytes(), digest_size=8)
-        digest.update(b"%d" % feedback_bytes_max)
-        return digest.hexdigest()
 
 
 @leaf

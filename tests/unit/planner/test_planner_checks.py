@@ -1,0 +1,43 @@
+"""Each invariant of the planner fires when what it is about is damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.planner import checks
+from streamydb.planner.plan import Plan
+from tests.support.seams import Damage, must_fire
+
+
+def slot_of_another(_: TimedRecords, plan: Plan, *__: Any) -> None:
+    plan.slot[[0, -1]] = plan.slot[[-1, 0]]
+    if len(plan.first) < 2:
+        raise IndexError
+
+
+def no_such_slot(_: TimedRecords, plan: Plan, *__: Any) -> None:
+    plan.slot[0] = len(plan.first)
+
+
+def no_such_partition(_: TimedRecords, plan: Plan, procs: int) -> None:
+    plan.proc[0] = procs
+
+
+def unplanned(_records: TimedRecords, plan: Plan, *_: Any) -> None:
+    plan.proc = plan.proc[1:]
+
+
+@pytest.mark.parametrize(
+    ("damage", "fact"),
+    [
+        (slot_of_another, "one slot"),
+        (no_such_slot, "one slot"),
+        (no_such_partition, "partitions are"),
+        (unplanned, "all its records"),
+    ],
+)
+def test_a_damaged_plan_stops_the_batch(damage: Damage, fact: str) -> None:
+    must_fire(checks.planned, damage, f"planner .*{fact}")
