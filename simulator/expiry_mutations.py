@@ -12,7 +12,7 @@ from simulator.value_mutations import together
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import core as planning
 from streamydb.key_processor.expiry import Removals
-from streamydb.key_processor.grants import Granter
+from streamydb.key_processor.grants import OwnSlots
 from streamydb.key_processor.locking import core as locking
 from streamydb.key_processor.locking.expiry import Sweep
 from streamydb.key_processor.locking.locks import LockTable
@@ -95,12 +95,12 @@ def remove_too_late() -> Any:
 
 def untold_removals() -> Any:
     """Expiry: nobody tells of what ends and is not touched."""
-    return mock.patch.object(Removals, "told", return_value=())
+    return mock.patch.object(Removals, "_of_turn", return_value=())
 
 
 def tell_it_twice() -> Any:
     """Expiry: a shard tells of what the plan may write, too."""
-    return mock.patch.object(Granter, "written", return_value=set())
+    return mock.patch.object(OwnSlots, "written", return_value=set())
 
 
 def keep_what_is_over() -> Any:

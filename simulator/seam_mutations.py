@@ -18,7 +18,7 @@ from streamydb.columns import invariants
 from streamydb.columns.lock_messages import Locks
 from streamydb.columns.messages import Feedback, Grant
 from streamydb.columns.table import Ragged
-from streamydb.key_processor import core as shard
+from streamydb.key_processor import grants
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.locking import executor
 from streamydb.planner.plan import Plan
@@ -78,7 +78,7 @@ def _feedback_elsewhere() -> Any:
 def _lost_grants() -> Any:
     """A transaction is missing from a grant."""
     return _arriving(
-        shard, "Grant", lambda grant: {"txns": grant.txns.part(0, len(grant.txns) - 1)}
+        grants, "Grant", lambda grant: {"txns": grant.txns.part(0, len(grant.txns) - 1)}
     )
 
 
@@ -90,7 +90,7 @@ def _swapped_grants() -> Any:
         order[:2] = order[:2][::-1]
         return {"txns": grant.txns.take(order)}
 
-    return _arriving(shard, "Grant", damage)
+    return _arriving(grants, "Grant", damage)
 
 
 def _values_ahead() -> Any:
@@ -100,7 +100,7 @@ def _values_ahead() -> Any:
         grant.slots.version[grant.slots.tag > 0] += 1_000_000
         return {}
 
-    return _arriving(shard, "Grant", damage)
+    return _arriving(grants, "Grant", damage)
 
 
 def _plans_differ() -> Any:

@@ -1,6 +1,4 @@
-"""Checks of what the planner hands on, for itself and for the key processor; see
-`columns.invariants`.
-"""
+"""Checks of what the planner hands on; see `columns.invariants`."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.table import Bytes
 from streamydb.planner.plan import Plan
 
-__all__ = ["planned", "require_plan"]
+__all__ = ["planned"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -66,27 +64,19 @@ def _wrong_plan(slot: Ints, first: Ints, proc: Ints, procs: int) -> tuple[int, i
 _PLAN_FACTS: Final = ("each key has one slot", "partitions are those that there are")
 
 
-def planned(records: TimedRecords, plan: Plan, procs: int) -> Plan:
-    """Hand on a plan, after it was checked; who is handed it looks for conflicts."""
-    _require_slots(_PLANNED, records, plan, procs)
-    return plan
-
-
-def _require_slots(seam: Seam, records: TimedRecords, plan: Plan, procs: int) -> None:
-    """Require that each key has one slot, and each transaction a partition."""
+def planned(records: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> None:
+    """Require a plan of these records of which no two partitions share a key that one of them
+    writes, or an id.
+    """
     n, keys = len(records), records.keys.rows
-    fits = len(plan.proc) == n and len(plan.slot) == len(keys)
-    seam.require(fits, "a plan is of all its records", records=n, planned=len(plan.proc))
-    found = _wrong_plan(plan.slot, plan.first, plan.proc, procs)
-    seam.require_none(found, _PLAN_FACTS, records=n, partitions=procs)
-
-
-def require_plan(seam: Seam, records: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> None:
-    """Require a plan of which no two partitions share a key that one of them writes, or an id."""
-    _require_slots(seam, records, plan, procs)
+    complete = len(plan.proc) == n and len(plan.slot) == len(keys)
+    _PLANNED.require(complete, "a plan is of all its records", records=n, planned=len(plan.proc))
+    wrong = _wrong_plan(plan.slot, plan.first, plan.proc, procs)
+    _PLANNED.require_none(wrong, _PLAN_FACTS, records=n, partitions=procs)
     if procs == 1:
         return
-    counts, keys = records.keys
     touched = plan.slot, keys.write
-    at = _conflict(counts, touched, plan.proc, earlier, len(plan.first))
-    seam.require(at < 0, "no two partitions share a key that one of them writes, or an id", row=at)
+    at = _conflict(records.keys.counts, touched, plan.proc, earlier, len(plan.first))
+    _PLANNED.require(
+        at < 0, "no two partitions share a key that one of them writes, or an id", row=at
+    )

@@ -22,7 +22,6 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.private import FACTOR
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.table import Bytes, starts_of
-from streamydb.planner import checks
 from streamydb.planner.plan import Plan
 from streamydb.planner.ranges import links_of, ranges_of
 
@@ -163,7 +162,7 @@ def plan_transactions(released: TimedRecords, earlier: Ints, procs: int) -> Plan
     n = len(counts)
     ranges = ranges_of(released, slot, first)
     if procs == 1:
-        return checks.planned(released, Plan(slot, first, np.zeros(n, np.int64), 1, n, ranges), 1)
+        return Plan(slot, first, np.zeros(n, np.int64), 1, n, ranges)
     key_starts = starts_of(counts)
     links = _NO_LINKS
     if ranges is not None:
@@ -173,5 +172,4 @@ def plan_transactions(released: TimedRecords, earlier: Ints, procs: int) -> Plan
     each = counts + np.where(released.kind == p.GENERIC, _PYTHON_WEIGHT, 1)
     weight = np.bincount(group, weights=each, minlength=groups).astype(np.int64)
     proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs, LEAST_WEIGHT)
-    plan = Plan(slot, first, proc[group], groups, int(members.max(initial=0)), ranges)
-    return checks.planned(released, plan, procs)
+    return Plan(slot, first, proc[group], groups, int(members.max(initial=0)), ranges)

@@ -14,8 +14,7 @@ import numpy as np
 
 from streamydb.columns.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.value_rows import Verdicts
-from streamydb.key_processor.deadlines import untimely
-from streamydb.key_processor.id_rows import HomeIds, IdUse
+from streamydb.key_processor.id_rows import HomeIds, IdUse, untimely
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.txn_processor.result import plain_result
 
