@@ -34,7 +34,7 @@ from streamydb.columns.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SIN
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idtable import IdTables
-from streamydb.key_processor.locking.core import Gatherer, SingleShard
+from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import NOT_YET, Emitted
@@ -46,6 +46,7 @@ from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, Unru
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.gathering.core import Gatherer
 from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["Checkpoint", "Cluster", "WrittenRecord"]

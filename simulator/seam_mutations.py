@@ -20,11 +20,11 @@ from streamydb.columns.messages import Feedback, Grant
 from streamydb.columns.table import Ragged
 from streamydb.key_processor import grants
 from streamydb.key_processor.locking import core as single
-from streamydb.key_processor.locking import executor
 from streamydb.planner.plan import Plan
 from streamydb.sorter import core as sorter
 from streamydb.sorter import selection
 from streamydb.txn_processor import core, feedback
+from streamydb.txn_processor.gathering import core as gathering
 from streamydb.txn_processor.run import Run
 
 __all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
@@ -178,7 +178,7 @@ def _seqs_lost() -> Any:
 
 def _released_elsewhere() -> Any:
     """Values are released for keys of another shard."""
-    return _arriving(executor, "ReleasedLocks", lambda _: {"shard": 0})
+    return _arriving(gathering, "ReleasedLocks", lambda _: {"shard": 0})
 
 
 class SeamMutation(NamedTuple):
@@ -191,7 +191,7 @@ class SeamMutation(NamedTuple):
 
 _FEEDBACK = "key_processor is handed the feedback of a plan"
 _GRANTS = "txn_processor is handed grants"
-_SINGLE = "key_processor/locking is handed payloads and grants"
+_SINGLE = "txn_processor/gathering is handed payloads and grants"
 _RELEASED = "key_processor/locking is handed released locks"
 SEAM_MUTATIONS: Final[Mapping[str, SeamMutation]] = {
     "key-twice": SeamMutation(_key_twice, "planner", f"{_FEEDBACK}.*each key is there once"),

@@ -21,13 +21,13 @@ from streamydb.key_processor import (
     withdrawals,
 )
 from streamydb.key_processor.locking import core as single
-from streamydb.key_processor.locking import execution as alone
-from streamydb.key_processor.locking import executor
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
 from streamydb.planner import core as planning
 from streamydb.records import begins
 from streamydb.txn_processor import execution, outcome
+from streamydb.txn_processor.gathering import core as gathering
+from streamydb.txn_processor.gathering import execution as alone
 
 __all__ = [
     "announce_all_turns",
@@ -131,11 +131,11 @@ def grant_everything() -> Any:
 
 def make_anything() -> Any:
     """Large values: a plan, or what is complete, makes as many bytes as it likes."""
-    executed = executor.Gatherer._executed  # noqa: SLF001 - as above
+    executed = gathering.Gatherer._executed  # noqa: SLF001 - as above
     return together(
         mock.patch.object(outcome.Most, "fits", return_value=0),
         mock.patch.object(
-            executor.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
+            gathering.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
         ),
     )
 

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 import streamydb
@@ -49,8 +50,53 @@ def test_an_import_from_above_is_found(tmp_path: Path) -> None:
     assert "1 broken" in done.stdout
 
 
+CIRCLES = {
+    ("cli.doctor", "cli.status"),
+    ("client.awaiting.client", "client.awaiting.views"),
+    ("client.blocking.client", "client.blocking.views"),
+    ("facade.console", "facade.console.parts", "facade.console.pipelines", "facade.request"),
+    (
+        "procedures.call_flow", "procedures.follow_ups", "procedures.modules", "procedures.quick",
+        "procedures.view",
+    ),
+    ("procedures.machine", "procedures.methods", "procedures.namespaces"),
+}  # fmt: skip
+"""Files that import each other; no new ones."""
+
+
+def circles(graph: grimp.ImportGraph) -> set[tuple[str, ...]]:
+    """The strongly connected components of a graph of modules that have several members."""
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    reached: dict[str, set[str]] = {}
+    for module in imported:
+        seen, left = set[str](), [module]
+        while left:
+            new = imported[left.pop()] - seen
+            seen |= new
+            left += new
+        reached[module] = seen
+    return {
+        tuple(sorted(other for other in reached[module] if module in reached[other]))
+        for module in imported
+        if module in reached[module]
+    }
+
+
+def test_no_files_import_each_other() -> None:
+    found = circles(grimp.build_graph("streamydb", cache_dir=None))
+    short = {tuple(name.removeprefix("streamydb.") for name in circle) for circle in found}
+    assert short <= CIRCLES, short - CIRCLES
+
+
+def test_a_circle_is_found() -> None:
+    graph = grimp.ImportGraph()
+    for importer, imported in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")):
+        graph.add_import(importer=importer, imported=imported)
+    assert circles(graph) == {("a", "b", "c")}
+
+
 PUBLIC = (
-    "client", "client.forks", "errors", "limits", "procedures", "procedures.folder", "sql",
+    "client", "client.forks", "errors", "limits", "procedures", "local.module_folder", "sql",
     "sql.child",
 )  # fmt: skip
 """What layers may import; docs/layers.md lists the same."""

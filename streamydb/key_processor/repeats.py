@@ -16,12 +16,12 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.known_results import copy_of, plain_result
 from streamydb.columns.messages import KnownResults, RecordTexts
 from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.txn_processor.result import copy_of, plain_result
 
 __all__ = ["RepeatedResults"]
 
@@ -91,7 +91,7 @@ class RepeatedResults:
         if kept is not None:
             return kept
         use = self._ids.use(original)
-        return plain_result(id_, original, use.ts_ms, use.partition, use.offset)
+        return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))
 
     def _sizes(self, originals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Bytes of the result of each original, about."""

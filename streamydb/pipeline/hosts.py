@@ -31,7 +31,7 @@ from streamydb.columns.readers import (
 )
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.locking.core import Gatherer, SingleShard
+from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import Emitted
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
@@ -48,6 +48,7 @@ from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.gathering.core import Gatherer
 from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
 
 __all__ = [

@@ -114,7 +114,7 @@ def _planned(records: TimedRecords, procs: int) -> Planned:
 
 
 class Pace(NamedTuple):
-    """How many records a shard releases at most, since a plan was cut; 0: as many as there may be.
+    """The number of records that a shard releases at most, since a plan was cut; 0: any number.
 
     What was cut off lies in blobs, and is read again each time; so no more is asked for than twice
     of what was planned, until it is planned whole again.

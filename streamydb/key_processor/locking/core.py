@@ -10,7 +10,7 @@ Shards and gatherers each have a blob store of their own, durable with the batch
 come in any order, feedback late, twice, and in any order between shards; feedback of a step that
 was not committed is ignored. ``config.grouping`` is "single". When all is at rest,
 ``load(SingleMeta, shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
-(`key_processor.locking.gatherer.GatherState` in blob "gather") has nothing waiting, and the values
+(`GatherState` in blob "gather") has nothing waiting, and the values
 are in ``meta.values`` as in planner mode.
 
 Protocol. Every shard sorts all records and numbers them alike. It enqueues each transaction for
@@ -52,7 +52,6 @@ from streamydb.key_processor.id_rows import HomeIds
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
 from streamydb.key_processor.locking.inbox import Inbox
 from streamydb.key_processor.locking.locks import LockTable
@@ -79,7 +78,7 @@ from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
-__all__ = ["Gatherer", "SingleShard"]
+__all__ = ["SingleShard"]
 
 
 @dataclass(slots=True)

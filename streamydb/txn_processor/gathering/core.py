@@ -11,15 +11,15 @@ from streamydb.columns.readers import ToGatherer
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.execution import Finished, execute_gathered
-from streamydb.key_processor.locking.gatherer import TransactionGatherer
 from streamydb.key_processor.locking.messages import is_packed
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import passed_on
+from streamydb.txn_processor.gathering import checks
+from streamydb.txn_processor.gathering.execution import Finished, execute_gathered
+from streamydb.txn_processor.gathering.gathered import TransactionGatherer
 
 __all__ = ["Gatherer"]
 
