@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
@@ -34,7 +33,7 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan
 from streamydb.records.expiry import EXPIRY_ID, removal_number
 
-__all__ = ["Removals", "may_end", "may_write", "removed", "with_removed", "written_keys"]
+__all__ = ["Removals", "may_write", "removed", "with_removed", "written_keys"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -45,11 +44,6 @@ _REMOVAL_BYTES: Final = 250
 """Of a change that tells of a removal, without key and value."""
 _KEPT_BYTES: Final = 48
 """Of a key that is kept, in memory, without its text."""
-
-
-def may_end(released: TimedRecords) -> bool:
-    """Return True if one of the records may say when a key ends."""
-    return int(released.keys.rows.write.max(initial=0)) >= p.ENDING
 
 
 def may_write(released: TimedRecords, plan: Plan) -> npt.NDArray[np.bool_]:

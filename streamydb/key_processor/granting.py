@@ -8,11 +8,12 @@ from typing import Final
 import numpy as np
 
 from streamydb import limits
+from streamydb.columns import program as p
 from streamydb.columns.plans import OpenPlan, PlanShape
 from streamydb.columns.readers import ToExecutor
-from streamydb.columns.record_rows import ReleasedRecords
+from streamydb.columns.record_rows import ReleasedRecords, TimedRecords
 from streamydb.columns.timeline import Timeline
-from streamydb.key_processor.expiry import Removals, may_end
+from streamydb.key_processor.expiry import Removals
 from streamydb.key_processor.grants import Granter, GrantHeader
 from streamydb.key_processor.known_outputs import KnownOutputs, partition_of
 from streamydb.key_processor.state import Emitted, ShardState
@@ -46,7 +47,7 @@ class PlanGranter:
         first = int(released.partition[0]), int(released.offset[0])
         bounded = self.begins.holds(VALUES_BOUNDED, *first)
         slots = self.granter.read(released, planned, bounded=bounded)
-        timeline = Timeline.of(released) if meta.expires or may_end(released) else None
+        timeline = Timeline.of(released) if meta.expires or _may_end(released) else None
         turn_bytes_max = shape.turn_bytes_max(shards)
         if timeline is not None and meta.expires:
             bytes_max = _ANY_BYTES if silent else max(turn_bytes_max, limits.BLOCK_BYTES_MAX)
@@ -70,3 +71,8 @@ class PlanGranter:
         for part in grants.parts:
             emitted += (meta.emit(part.proc, grant) for grant in header.messages(part))
         return emitted
+
+
+def _may_end(released: TimedRecords) -> bool:
+    """Return True if one of the records may say when a key ends."""
+    return int(released.keys.rows.write.max(initial=0)) >= p.ENDING

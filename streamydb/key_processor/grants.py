@@ -133,8 +133,10 @@ class Granter:
         duplicates = find_duplicates(released, at_home, planned.earlier, self.ids)
         txns = _transactions(released, plan, at_home, duplicates)
         rows = _slot_rows(released, plan, slots, ends=timeline is not None)
-        here = OwnValues(self.values, slots.owned, timeline)
-        ranges = range_grants(released, plan, here, bytes_max // self.shards)
+        ranges = RangeGrants({}, 0)
+        if plan.ranges is not None:
+            here = OwnValues(self.values, slots.owned, timeline)
+            ranges = range_grants(released, plan, here, bytes_max // self.shards)
         parts = _divided(released, plan, at_home, (txns, rows), ranges)
         if timeline is None and plan.ranges is None and len(parts) > 1:
             parts = [part for part in parts if len(part.txns) or len(part.slots)]

@@ -47,7 +47,7 @@ class KnownOutputs:
         if silent:
             plan.deltas = self._removals.count()
             return []
-        rows, turns = self._repeats.first(repeated, bytes_max)
+        rows, turns = self._repeats.first(repeated, bytes_max) if len(repeated) else (None, 1)
         plan.turns = max(turns, self._removals.turns)
         if plan.turns > 1:
             plan.procs.append(partition_of(self._shard))

@@ -160,7 +160,7 @@ def plan_transactions(released: TimedRecords, earlier: Ints, procs: int) -> Plan
     counts, keys = released.keys
     slot, first = intern(keys.hash, keys.key)
     n = len(counts)
-    ranges = ranges_of(released, slot, first)
+    ranges = None if released.ranges is None else ranges_of(released, slot, first)
     if procs == 1:
         return Plan(slot, first, np.zeros(n, np.int64), 1, n, ranges)
     key_starts = starts_of(counts)

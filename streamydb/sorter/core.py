@@ -26,9 +26,8 @@ from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.sorter import checks
 from streamydb.sorter.declarations import declares, reading_constraints
-from streamydb.sorter.joins import joins_of
 from streamydb.sorter.selection import alone, by_partition, first_in_order, first_position, fitting
-from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState
+from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState, joins_of
 
 __all__ = ["Candidates", "KeyedEventTimeSorter"]
 

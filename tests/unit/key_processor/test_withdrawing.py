@@ -17,7 +17,7 @@ from streamydb.key_processor.withdrawals import Withdrawals
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.planner.core import Pace
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome as Executed
 from streamydb.txn_processor.outcome import Most
 

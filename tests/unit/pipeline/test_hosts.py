@@ -32,7 +32,7 @@ from streamydb.planner import conflicts
 from streamydb.procedures.modules import NO_MODULES
 from streamydb.records.rulings import NO_RULINGS, Fault, UnruledFaults
 from streamydb.txn_processor import core, outputs
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from tests.support.opened import opened
 

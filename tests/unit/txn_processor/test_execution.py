@@ -25,7 +25,7 @@ from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.parser.compile import compile_records
 from streamydb.txn_processor import kernel, run
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.feedback import feedback_chunks
 from streamydb.txn_processor.outcome import ExecutionOutcome
 
