@@ -243,7 +243,7 @@ def execute_grants(
     n, at, spent, plan_size = len(txns), 0, 0, 0
     made = np.zeros(n, np.int64)
     careful = range(n) if over else run.ruled.keys() | weighed
-    plain = PlainCalls(run, modules, rulings.begins, ending, rules.slot, careful)
+    plain = PlainCalls(run, modules, ending, rules.slot, careful)
     calls = Calls(modules, rules.slot, shown.see, rulings.begins)
     while at < n and not plan_size:
         if program.route[at] == BY_PYTHON:

@@ -18,7 +18,7 @@ from streamydb.parser.fault import reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, joined
 from streamydb.procedures.modules import Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import EXPIRY_IN_CALLS, VALUES_BOUNDED, WORK_CHARGED, Begins
+from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import STOPPING, Fault, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -250,13 +250,7 @@ def _context(
     """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
     at = int(run.txns.partition[i]), int(run.txns.offset[i])
     return interpreter.ExecutionContext(
-        given.modules,
-        place,
-        ruled,
-        given.see,
-        given.begins.ranges_anywhere(*at),
-        given.begins.holds(EXPIRY_IN_CALLS, *at),
-        given.begins.holds(WORK_CHARGED, *at),
+        given.modules, place, ruled, given.see, given.begins.ranges_anywhere(*at)
     )
 
 

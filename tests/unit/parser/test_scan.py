@@ -19,8 +19,6 @@ from streamydb.parser import compile as compiler
 from streamydb.parser import scan as scanner
 from streamydb.parser.call_reader import CALL_KEYS_MAX
 from streamydb.parser.scan import Scanned, scan
-from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, Begins
-from streamydb.records.rulings import Rulings
 
 ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
 TOKENS = (
@@ -32,18 +30,11 @@ TOKENS = (
 NUMBERS = (1, -5, 0, 2**63 - 1, -(2**63), 10**18, 10**17, "v", "é", 1.5, None, True, [1])
 
 
-BEGINS = Begins({**EVERYWHERE.places, EXPIRY_IN_CALLS: {1: 50}})
-
-
 def compiled(values: list[bytes | None]) -> CompiledRecords:
-    """Compiled as records of two partitions; in one of them a rule begins later."""
+    """Compiled as records of two partitions."""
     n = len(values)
     return compiler.compile_records(
-        np.arange(n, dtype=np.int32) % 2,
-        np.arange(n),
-        np.arange(n),
-        values,
-        rulings=Rulings((), BEGINS),
+        np.arange(n, dtype=np.int32) % 2, np.arange(n), np.arange(n), values
     )
 
 
