@@ -24,11 +24,11 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.value_store import ValueStore
+from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.pipeline.warmup import warm_up
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 Make: TypeAlias = Callable[[int], dict[str, Any]]
 BATCH = 5_000

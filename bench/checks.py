@@ -22,6 +22,7 @@ from bench.in_memory import InMemory
 from bench.workload import BALANCE, Bank, funding
 from streamydb.key_processor import checks as key_checks
 from streamydb.pipeline.warmup import warm_up
+from streamydb.planner import checks as planner_checks
 from streamydb.sorter import checks as sorter_checks
 from streamydb.txn_processor import checks as txn_checks
 
@@ -29,7 +30,7 @@ ACCOUNTS: Final = 100_000
 CASES: Final = ((1, 100_000, 12), (1, 75, 400), (2, 100_000, 12), (2, 75, 400))
 """Shards, transfers a batch, batches."""
 
-_ROOMS: Final = (sorter_checks, key_checks, txn_checks)
+_ROOMS: Final = (sorter_checks, planner_checks, key_checks, txn_checks)
 _CALLED: Final = {(txn_checks, "fed"): "require_chunk"}
 
 

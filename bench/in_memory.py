@@ -17,14 +17,14 @@ from streamydb.columns.plans import Life
 from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
-from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.local.shard_files import LmdbValues
+from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = ["EXECUTE", "FORMAT", "PARSE", "STAGES", "STEP", "InMemory", "Times"]
 
@@ -54,6 +54,7 @@ class InMemory:
         self._feedback: list[list[bytes]] = [[] for _ in range(shards)]
         self._results: list[Ragged] = []
         self._folder = folder
+        self._cache = ProcessCache()
         self.offset = 0
 
     def close(self) -> None:
@@ -69,9 +70,11 @@ class InMemory:
         grants: list[list[bytes]] = [[] for _ in blocks]
         for shard, (state, own) in enumerate(zip(self._states, blocks, strict=True)):
             if shard < cores():  # a process of its own begins with it; later ones share these
-                last.forget()
+                self._cache.forget()
             with _task(times, STEP):
-                shard_room = KeyTransactionProcessor(self.config, shard, *state, Life(_DATABASE))
+                shard_room = KeyTransactionProcessor(
+                    self.config, shard, *state, Life(_DATABASE), cache=self._cache
+                )
                 for emitted in shard_room.step(TO_SHARD.each(own)):
                     grants[emitted.proc].append(emitted.message.block())
         self._feedback, self._results = [[] for _ in blocks], []

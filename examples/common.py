@@ -8,7 +8,7 @@ from pathlib import Path
 import streamydb
 from streamydb.client import Client
 from streamydb.local.folder import DatabaseFolder
-from streamydb.procedures.folder import publish
+from streamydb.local.module_folder import publish
 
 MODULES = Path(__file__).with_name("modules")
 

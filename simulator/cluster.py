@@ -32,19 +32,21 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.protocol import Message
 from streamydb.columns.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
 from streamydb.columns.shards import ShardConfig
-from streamydb.key_processor import fitter, last
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idtable import IdTables
-from streamydb.key_processor.locking.core import Gatherer, SingleShard
+from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
+from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import NOT_YET, Emitted
 from streamydb.key_processor.value_store import ValueStore
+from streamydb.parser.core import Routed, parse_feedback, parse_transactions
+from streamydb.planner import core as planning
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
+from streamydb.txn_processor.gathering.core import Gatherer
 from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["Checkpoint", "Cluster", "WrittenRecord"]
@@ -150,6 +152,7 @@ class Cluster:
         self.limit_plans(rng.choice(_PLAN_LIMITS))
         self._dice = random.Random(f"lives of {config.incarnation}")  # noqa: S311 - repeatable
         self._other_release = False
+        self._cache = ProcessCache()
         self.nodes = _nodes(config)
         self.feedback: list[list[bytes]] = [[] for _ in range(config.shards)]
         self.written: list[WrittenRecord] = [] if written is None else written
@@ -279,7 +282,7 @@ class Cluster:
             shape = msgspec.structs.replace(shape, values_bytes_max=bound)
         self.life = Life(f"{dice.getrandbits(64):016x}", shape, self.log.begins)
         self._other_release = dice.random() < 0.3
-        last.forget()  # workers of the release before are gone, with the plans that they kept
+        self._cache.forget()  # workers of the release before are gone
 
     def take_rulings(self) -> None:
         """Take in all that was ruled, as a query does that is started."""
@@ -289,7 +292,7 @@ class Cluster:
         """The planner of the release that runs."""
         if not self._other_release:
             return nullcontext()
-        return mock.patch.object(fitter, "plan_transactions", packed_otherwise)
+        return mock.patch.object(planning, "plan_transactions", packed_otherwise)
 
     def _rule(self, faults: list[Fault]) -> None:
         """Act as the driver does when our own code has failed; it may die before each step."""
@@ -370,7 +373,7 @@ class Cluster:
         for done, number in enumerate(rng.sample(range(len(self.nodes)), len(self.nodes))):
             node, blobs = self.nodes[number], copies[number][0]
             if not done or (batch.number + number) % 2:  # by another process
-                last.forget()
+                self._cache.forget()
             steps = self._steps(number, blobs, inputs[number])
             with self._release():
                 for emitted in node.late.take(*steps, node.caches):
@@ -407,13 +410,13 @@ class Cluster:
 
     def _steps(self, number: int, blobs: MemoryBlobs, blocks: list[bytes]) -> tuple[Step, Step]:
         """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""
-        life, config, before = self.life, self.config, dict(blobs.blobs)
+        life, config, cache, before = self.life, self.config, self._cache, dict(blobs.blobs)
 
         def on(own: MemoryBlobs, values: ValueStore, tables: IdTables) -> list[Emitted[Message]]:
             rest = config, number, own, values, tables, life
             if self.single:
-                return [*SingleShard(*rest).step(TO_SINGLE_SHARD.each(blocks))]
-            return [*KeyTransactionProcessor(*rest).step(TO_SHARD.each(blocks))]
+                return [*SingleShard(*rest, cache=cache).step(TO_SINGLE_SHARD.each(blocks))]
+            return [*KeyTransactionProcessor(*rest, cache=cache).step(TO_SHARD.each(blocks))]
 
         return partial(on, blobs), lambda *caches: on(MemoryBlobs(before), *caches)
 

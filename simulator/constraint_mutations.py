@@ -6,10 +6,10 @@ from typing import Any
 from unittest import mock
 
 from streamydb import records
+from streamydb.parser import compile as compiling
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
 from streamydb.sorter import declarations
-from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = [

@@ -10,11 +10,11 @@ import numpy as np
 from streamydb.columns import program as p
 from streamydb.columns.digest import StateDigest, item_lanes, teller_of
 from streamydb.columns.hashing import shard_of
+from streamydb.columns.json_tokens import parse_ints
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.columns.value_rows import WrittenValues
 from streamydb.records.expiry import end_of, ending
-from streamydb.txn_processor.tokens import parse_ints
 from streamydb.verify.oracle.outputs import OutputRecord
 
 __all__ = ["state_digest", "wrong_digests"]

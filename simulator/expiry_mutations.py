@@ -10,13 +10,13 @@ import numpy as np
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import core as planning
 from streamydb.key_processor.expiry import Removals
-from streamydb.key_processor.grants import Granter
+from streamydb.key_processor.grants import OwnSlots
 from streamydb.key_processor.locking import core as locking
 from streamydb.key_processor.locking.expiry import Sweep
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.ranges import RangeScanner
+from streamydb.parser import compile as compiling
 from streamydb.records import expiry, updates
-from streamydb.txn_processor import compile as compiling
 from streamydb.txn_processor import enforce, execution
 from streamydb.txn_processor.expiry import Ending
 
@@ -55,12 +55,12 @@ def remove_too_late() -> Any:
 
 def untold_removals() -> Any:
     """Expiry: nobody tells of what ends and is not touched."""
-    return mock.patch.object(Removals, "told", return_value=())
+    return mock.patch.object(Removals, "_of_turn", return_value=())
 
 
 def tell_it_twice() -> Any:
     """Expiry: a shard tells of what the plan may write, too."""
-    return mock.patch.object(Granter, "written", return_value=set())
+    return mock.patch.object(OwnSlots, "written", return_value=set())
 
 
 def keep_what_is_over() -> Any:

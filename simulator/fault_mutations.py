@@ -8,9 +8,9 @@ from typing import Any
 from unittest import mock
 
 from simulator import cluster, faults
-from streamydb.key_processor.locking import executor
-from streamydb.txn_processor import compile as compiling
+from streamydb.parser import compile as compiling
 from streamydb.txn_processor import core
+from streamydb.txn_processor.gathering import core as gathering
 
 __all__ = [
     "believe_the_exception",
@@ -29,7 +29,7 @@ def believe_the_exception() -> Iterator[None]:
         del executed
 
     with ExitStack() as stack:
-        for place in (compiling, core, executor):
+        for place in (compiling, core, gathering):
             stack.enter_context(mock.patch.object(place, "require_ruled", require))
         yield
 

@@ -17,10 +17,11 @@ from unittest import mock
 
 from streamydb import records
 from streamydb.columns.record_rows import TimedRecords
+from streamydb.planner.conflicts import Ints, plan_transactions
+from streamydb.planner.plan import Plan
 from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling_records import Fence, RulingRecord, encode_ruling
 from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
-from streamydb.sorter.planner import Ints, Plan, plan_transactions
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.plain_calls import PlainCalls
 

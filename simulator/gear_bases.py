@@ -16,8 +16,9 @@ from streamydb.key_processor.base import Base, decode_base
 from streamydb.key_processor.idtable import probe
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import FileIdTables, LmdbValues
+from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.realtime.core import OpenBase
-from streamydb.sorter.log_end import LogEnd, mark_of
+from streamydb.sorter.log_end import LogEnd
 
 __all__ = ["copied_base"]
 

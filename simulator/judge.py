@@ -16,12 +16,12 @@ from simulator.procedures import MODULES
 from simulator.workflows import Divergence, OutputIdentity, check_flows
 from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
-from streamydb.key_processor.locking.gatherer import GatherState
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.state import ShardState, load
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.records import Expiring, end_of
 from streamydb.txn_processor import outputs as o
+from streamydb.txn_processor.gathering.gathered import GatherState
 from streamydb.verify.oracle.outputs import OutputRecord, Topic
 from streamydb.verify.oracle.replay import replay
 

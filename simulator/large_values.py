@@ -25,10 +25,11 @@ from streamydb.columns.lock_messages import Granted, Locks
 from streamydb.columns.messages import Grant, KnownResults
 from streamydb.columns.plans import FIRST_SHAPE, PlanShape
 from streamydb.columns.protocol import Message
-from streamydb.key_processor import values, weights
+from streamydb.key_processor import values
 from streamydb.key_processor.locking.messages import is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
+from streamydb.planner import weights
 from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.txn_processor import outputs as o
 

@@ -18,13 +18,15 @@ from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.columns import plans
 from streamydb.key_processor import core as shard
-from streamydb.key_processor import feedback, fitter, grants, idwindow, role, values
+from streamydb.key_processor import duplicates, feedback, idwindow, state, values
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.history import StepHistory
+from streamydb.parser import compile as compiling
+from streamydb.planner import conflicts
+from streamydb.planner import core as planning
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
-from streamydb.sorter import log_end, planner
-from streamydb.txn_processor import compile as compiling
+from streamydb.sorter import log_end
 from streamydb.txn_processor import constrained, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
 
@@ -41,14 +43,14 @@ def _plan_on_incomplete_feedback() -> Any:
 def _plan_while_open() -> Any:
     """Lock: the next plan is made though the last one is in flight."""
 
-    def complete(self: Any) -> Iterator[Any]:
+    def apply(self: Any) -> Any:
         if self._meta.open is not None and not self._feedback.is_complete(self._meta.open):
             self._meta.open, self._meta.tokens, self._meta.feedback = None, {}, []
-            return
-        yield from original(self)
+            return []
+        return original(self)
 
-    original = shard.KeyTransactionProcessor._complete  # noqa: SLF001 - the point
-    return mock.patch.object(shard.KeyTransactionProcessor, "_complete", complete)
+    original = shard.KeyTransactionProcessor._apply  # noqa: SLF001 - the point
+    return mock.patch.object(shard.KeyTransactionProcessor, "_apply", apply)
 
 
 def _feedback_of_any_attempt() -> Any:
@@ -68,8 +70,9 @@ def _limits_at_once() -> Any:
     begun = shard.KeyTransactionProcessor.__init__
     begun_single = core.SingleShard.__init__
 
-    def of_the_start(self: Any, *rest: Any) -> None:
-        (begun if isinstance(self, shard.KeyTransactionProcessor) else begun_single)(self, *rest)
+    def of_the_start(self: Any, *rest: Any, **more: Any) -> None:
+        planned = isinstance(self, shard.KeyTransactionProcessor)
+        (begun if planned else begun_single)(self, *rest, **more)
         self._meta.shape = rest[-1].shape
 
     return together(
@@ -103,20 +106,20 @@ def _trust_the_arrival() -> Any:
 
 def _ignore_read_write_conflicts() -> Any:
     """Planner: transactions are spread without looking at their keys."""
-    original = planner.plan_transactions
+    original = conflicts.plan_transactions
 
     def plan(released: Any, earlier: Any, procs: int) -> Any:
         found = original(released, earlier, procs)
         found.proc = np.arange(len(found.proc)) % procs
         return found
 
-    return mock.patch.object(fitter, "plan_transactions", plan)
+    return mock.patch.object(planning, "plan_transactions", plan)
 
 
 def _forget_ids_of_the_plan() -> Any:
     """Dedupe: two records with one id in one plan both execute."""
     return mock.patch.object(
-        fitter, "earlier_with_same_id", lambda ids, _valid: np.full(len(ids), -1)
+        planning, "earlier_with_same_id", lambda ids, _valid: np.full(len(ids), -1)
     )
 
 
@@ -302,8 +305,8 @@ def _constraints_of_the_plan() -> Any:
 
 def _run_ahead_in_silence() -> Any:
     """Standby: one that follows executes more than is known to have been written."""
-    release = mock.patch.object(role.ShardRole, "may_release", lambda _self, _seq, limit: limit)
-    silent = mock.patch.object(role.ShardRole, "is_silent", lambda self, _: not self.leads)
+    release = mock.patch.object(state.ShardRole, "may_release", lambda _self, _seq, limit: limit)
+    silent = mock.patch.object(state.ShardRole, "is_silent", lambda self, _: not self.leads)
     return together(release, silent)
 
 
@@ -313,7 +316,7 @@ def _mix_silent_and_loud() -> Any:
     def release(self: Any, seq: int, limit: int) -> int:
         return limit if self.leads or seq < self.covered else 0
 
-    return mock.patch.object(role.ShardRole, "may_release", release)
+    return mock.patch.object(state.ShardRole, "may_release", release)
 
 
 def _believe_the_log() -> Any:
@@ -352,7 +355,7 @@ def _execute_too_late() -> Any:
         return np.zeros(len(deadlines), np.uint8)
 
     return together(
-        mock.patch.object(grants, "untimely", untimely),
+        mock.patch.object(duplicates, "untimely", untimely),
         mock.patch.object(repetitions, "untimely", untimely),
     )
 

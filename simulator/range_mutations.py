@@ -10,8 +10,8 @@ import numpy as np
 
 from streamydb.columns.scans import Scan
 from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
-from streamydb.sorter import planner
-from streamydb.txn_processor import compile as compiling
+from streamydb.parser import compile as compiling
+from streamydb.planner import conflicts
 from streamydb.txn_processor import enforce, interpreter, ranges
 from streamydb.txn_processor.granted_ranges import GrantedRanges
 
@@ -24,7 +24,7 @@ __all__ = [
 
 def plan_without_ranges() -> Any:
     """Ranges: the planner ignores them."""
-    return mock.patch.object(planner, "links_of", return_value=np.empty((0, 2), np.int64))
+    return mock.patch.object(conflicts, "links_of", return_value=np.empty((0, 2), np.int64))
 
 
 def miss_a_key() -> Any:

@@ -26,8 +26,8 @@ from simulator.workload import Deadlines, Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import idwindow
 from streamydb.local.collector import no_collection
+from streamydb.planner import conflicts
 from streamydb.records.begins import Begins
-from streamydb.sorter import planner
 from streamydb.txn_processor import outputs
 
 __all__ = ["Divergence", "SeedOutcome", "run_seed", "settle"]
@@ -147,7 +147,7 @@ def _limits(workload: Workload, seed: int, span_ms: int) -> Iterator[None]:
     dice = random.Random(f"limits {seed}")  # noqa: S311 - to be repeatable
     large, ranges = workload.large, workload.ranges
     small = small_limits() if large and large.rate else nullcontext()
-    least = mock.patch.object(planner, "LEAST_WEIGHT", dice.choice(_LEAST_WEIGHTS))
+    least = mock.patch.object(conflicts, "LEAST_WEIGHT", dice.choice(_LEAST_WEIGHTS))
     rows = mock.patch.object(outputs, "_TASK_ROWS", dice.choice(_TASK_ROWS))
     with small, few_keys(ranges.most if ranges else 0), spans, least, rows:
         yield

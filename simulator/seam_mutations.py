@@ -18,13 +18,13 @@ from streamydb.columns import invariants
 from streamydb.columns.lock_messages import Locks
 from streamydb.columns.messages import Feedback, Grant
 from streamydb.columns.table import Ragged
-from streamydb.key_processor import core as shard
+from streamydb.key_processor import grants
 from streamydb.key_processor.locking import core as single
-from streamydb.key_processor.locking import executor
+from streamydb.planner.plan import Plan
 from streamydb.sorter import core as sorter
 from streamydb.sorter import selection
-from streamydb.sorter.planner import Plan
 from streamydb.txn_processor import core, feedback
+from streamydb.txn_processor.gathering import core as gathering
 from streamydb.txn_processor.run import Run
 
 __all__ = ["SEAM_MUTATIONS", "SeamMutation", "silenced"]
@@ -78,7 +78,7 @@ def _feedback_elsewhere() -> Any:
 def _lost_grants() -> Any:
     """A transaction is missing from a grant."""
     return _arriving(
-        shard, "Grant", lambda grant: {"txns": grant.txns.part(0, len(grant.txns) - 1)}
+        grants, "Grant", lambda grant: {"txns": grant.txns.part(0, len(grant.txns) - 1)}
     )
 
 
@@ -90,7 +90,7 @@ def _swapped_grants() -> Any:
         order[:2] = order[:2][::-1]
         return {"txns": grant.txns.take(order)}
 
-    return _arriving(shard, "Grant", damage)
+    return _arriving(grants, "Grant", damage)
 
 
 def _values_ahead() -> Any:
@@ -100,7 +100,7 @@ def _values_ahead() -> Any:
         grant.slots.version[grant.slots.tag > 0] += 1_000_000
         return {}
 
-    return _arriving(shard, "Grant", damage)
+    return _arriving(grants, "Grant", damage)
 
 
 def _plans_differ() -> Any:
@@ -178,7 +178,7 @@ def _seqs_lost() -> Any:
 
 def _released_elsewhere() -> Any:
     """Values are released for keys of another shard."""
-    return _arriving(executor, "ReleasedLocks", lambda _: {"shard": 0})
+    return _arriving(gathering, "ReleasedLocks", lambda _: {"shard": 0})
 
 
 class SeamMutation(NamedTuple):
@@ -191,7 +191,7 @@ class SeamMutation(NamedTuple):
 
 _FEEDBACK = "key_processor is handed the feedback of a plan"
 _GRANTS = "txn_processor is handed grants"
-_SINGLE = "key_processor/locking is handed payloads and grants"
+_SINGLE = "txn_processor/gathering is handed payloads and grants"
 _RELEASED = "key_processor/locking is handed released locks"
 SEAM_MUTATIONS: Final[Mapping[str, SeamMutation]] = {
     "key-twice": SeamMutation(_key_twice, "planner", f"{_FEEDBACK}.*each key is there once"),

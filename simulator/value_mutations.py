@@ -9,17 +9,26 @@ from unittest import mock
 
 import msgspec
 
-from streamydb.columns.encoding import unpack
 from streamydb.columns.messages import Feedback, Token
-from streamydb.key_processor import core, feedback, grants, repeats, values
-from streamydb.key_processor.id_rows import UsedIds
+from streamydb.key_processor import (
+    core,
+    feedback,
+    grants,
+    known_outputs,
+    progress,
+    repeats,
+    values,
+    withdrawals,
+)
 from streamydb.key_processor.locking import core as single
-from streamydb.key_processor.locking import execution as alone
-from streamydb.key_processor.locking import executor
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
+from streamydb.planner import core as planning
 from streamydb.records import begins
+from streamydb.txn_processor import core as executing
 from streamydb.txn_processor import execution, outcome
+from streamydb.txn_processor.gathering import core as gathering
+from streamydb.txn_processor.gathering import execution as alone
 
 __all__ = [
     "announce_all_turns",
@@ -77,33 +86,40 @@ def read_the_cache_blindly() -> Any:
 
 def uncut_plans() -> Any:
     """Large values: plans take whatever their values are."""
-    return mock.patch.object(grants, "affordable", lambda released, *_: len(released))
+    return mock.patch.object(planning, "affordable", lambda released, *_: len(released))
 
 
 def cut_otherwise() -> Any:
     """Large values: each shard cuts plans by a bound of its own."""
-    original = grants.Granter.weigh
+    made, original = core.KeyTransactionProcessor.__init__, planning.Planner.plan
 
-    def weigh(self: Any, released: Any, plan: Any, bound: int, sizes: Any) -> Any:
-        return original(self, released, plan, bound // (1 + self.shard), sizes)
+    def make(self: Any, *rest: Any, **more: Any) -> None:
+        made(self, *rest, **more)
+        self._planner.shard = self._shard
 
-    return mock.patch.object(grants.Granter, "weigh", weigh)
+    def plan(self: Any, candidates: Any, sizes: Any, bytes_max: int) -> Any:
+        return original(self, candidates, sizes, bytes_max // (1 + self.shard))
+
+    return together(
+        mock.patch.object(core.KeyTransactionProcessor, "__init__", make),
+        mock.patch.object(planning.Planner, "plan", plan),
+    )
 
 
 def meet_anything() -> Any:
     """Large values: a transaction may meet as many bytes as it likes."""
     alone_too = mock.patch.object(alone, "_met", return_value=0)
-    within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
-    among = mock.patch.object(execution, "_meets_too_much", return_value=False)
+    within = mock.patch.object(grants.Granter, "_is_too_much", return_value=False)
+    among = mock.patch.object(executing, "meets_too_much", return_value=False)
     return together(alone_too, within, among)
 
 
 def bounded_from_the_start() -> Any:
     """Large values: nobody asks where the bound on what a transaction meets begins."""
-    among, executed = execution._meets_too_much, alone._executed  # noqa: SLF001 - as above
+    among, executed = execution.meets_too_much, alone._executed  # noqa: SLF001 - as above
     return together(
         mock.patch.object(
-            execution, "_meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
+            executing, "meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
         ),
         mock.patch.object(alone, "_executed", lambda *a: executed(*[*a[:-1], begins.EVERYWHERE])),
     )
@@ -116,26 +132,25 @@ def grant_everything() -> Any:
 
 def make_anything() -> Any:
     """Large values: a plan, or what is complete, makes as many bytes as it likes."""
-    executed = executor.Gatherer._executed  # noqa: SLF001 - as above
+    executed = gathering.Gatherer._executed  # noqa: SLF001 - as above
     return together(
         mock.patch.object(outcome.Most, "fits", return_value=0),
         mock.patch.object(
-            executor.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
+            gathering.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
         ),
     )
 
 
 def remember_what_is_withdrawn() -> Any:
     """Large values: the ids of a plan that is withdrawn count as used."""
-    original = core.KeyTransactionProcessor._stands  # noqa: SLF001 - as above
+    original = withdrawals.Withdrawals.stands
 
     def stands(self: Any, plan: Any) -> bool:
         if self._meta.fits:
-            ids = UsedIds.unflatten(unpack(self._blobs.get("plan/ids"))[1])
-            self._ids.remember(ids, plan.after + 1, plan.seq, plan.ts)
+            self._ids.remember(self._kept.ids(), plan.after + 1, plan.seq, plan.ts)
         return bool(original(self, plan))
 
-    return mock.patch.object(core.KeyTransactionProcessor, "_stands", stands)
+    return mock.patch.object(withdrawals.Withdrawals, "stands", stands)
 
 
 def repeats_at_once() -> Any:
@@ -150,22 +165,22 @@ def repeats_at_once() -> Any:
 
 def repeats_untold() -> Any:
     """Large values: nobody waits for a shard that is still telling repeated results."""
-    original = feedback.PlanFeedback.collect
+    original = feedback.PlanFeedback.add
 
-    def collect(self: Any, told: Feedback | Token) -> None:
+    def add(self: Any, told: Feedback | Token) -> None:
         original(self, msgspec.structs.replace(told, more=()))
 
-    return mock.patch.object(feedback.PlanFeedback, "collect", collect)
+    return mock.patch.object(feedback.PlanFeedback, "add", add)
 
 
 def announce_all_turns() -> Any:
     """Progress: a plan is announced though a shard is still telling repeated results."""
-    return mock.patch.object(core, "NOT_YET", "")
+    return mock.patch.object(known_outputs, "NOT_YET", "")
 
 
 def announce_what_is_withdrawn() -> Any:
     """Progress: a plan is announced though it may be withdrawn."""
-    return mock.patch.object(core.KeyTransactionProcessor, "_may_change", return_value=False)
+    return mock.patch.object(progress.Progress, "_may_change", return_value=False)
 
 
 def sizes_untold() -> Any:

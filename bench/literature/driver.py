@@ -17,7 +17,7 @@ from bench.literature.judging import Base, Invariant, Judge, invariant
 from bench.throughput import Rate, drain
 from bench.workload import Workload
 from streamydb.cli.phases import Phases
-from streamydb.procedures.folder import FolderModules, load_file, publish
+from streamydb.local.module_folder import FolderModules, load_file, publish
 from streamydb.verify.check import CheckOptions, CheckProgress, check
 
 __all__ = [

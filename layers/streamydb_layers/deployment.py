@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from streamydb.procedures.folder import load_file, publish
+from streamydb.local.module_folder import load_file, publish
 from streamydb_layers.steps import Flow, commit_deploy, read
 
 FOLDER: Final = Path(__file__).parent / "procedures"

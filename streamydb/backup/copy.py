@@ -27,8 +27,8 @@ from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import write_whole
+from streamydb.local.module_folder import FolderModules
 from streamydb.local.scratch import scratch
-from streamydb.procedures.folder import FolderModules
 from streamydb.procedures.modules import Modules
 
 __all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "take"]

@@ -21,7 +21,7 @@ from streamydb.backup.replay import EVERYTHING
 from streamydb.backup.restore import committed_until, shown, times_of
 from streamydb.backup.state import About, State
 from streamydb.kafka.reader import Span
-from streamydb.procedures.folder import FolderModules
+from streamydb.local.module_folder import FolderModules
 from streamydb.records.rulings import Rulings
 
 __all__ = ["LiveLog", "live", "moment_at", "seq_until"]

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from streamydb.backup.envelope import unwrap, wrap
 from streamydb.backup.errors import BackupError
 from streamydb.columns.table import Bytes, ColumnTable, Ragged
+from streamydb.parser.last_reads import mark_of
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
-from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
 
 __all__ = [

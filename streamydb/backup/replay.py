@@ -29,15 +29,15 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.local.file_lock import write_whole
 from streamydb.local.shard_files import LmdbValues
+from streamydb.parser.compile import compile_records
+from streamydb.parser.core import messages_for
+from streamydb.parser.last_reads import last_reads
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter
-from streamydb.sorter.log_end import last_reads
 from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import messages_for
 
 __all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "StateAfter", "replay"]
 

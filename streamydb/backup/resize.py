@@ -20,7 +20,7 @@ from streamydb.backup.start import START
 from streamydb.backup.state import About, State
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import lock_at_once
-from streamydb.procedures.folder import FolderModules
+from streamydb.local.module_folder import FolderModules
 
 __all__ = ["divide", "put_aside", "standing_still"]
 

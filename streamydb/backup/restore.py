@@ -42,7 +42,7 @@ from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.topic_plans import LOADING, STAMPS
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.procedures.folder import FolderModules
+from streamydb.local.module_folder import FolderModules
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter

@@ -70,7 +70,7 @@ def run_check(
     """Check a database, with progress on standard error."""
     from streamydb.cli.past import of_this_log
     from streamydb.cli.phases import Phases
-    from streamydb.procedures.folder import FolderModules
+    from streamydb.local.module_folder import FolderModules
     from streamydb.verify.check import CheckOptions
     from streamydb.verify.check import check as compare
 

@@ -23,7 +23,7 @@ def live_history(target: Target) -> History:
     """
     from streamydb.backup.kafka import BackupLog
     from streamydb.cli.backup_options import subject_of
-    from streamydb.procedures.folder import FolderModules
+    from streamydb.local.module_folder import FolderModules
     from streamydb.verify.whatif import History
 
     subject = subject_of(target)
@@ -59,7 +59,7 @@ def of_this_log(target: Target, folder: Path) -> BackupFolder:
 def backup_history(target: Target, folder: Path) -> History:
     """The log as a backup has it; Kafka is not asked."""
     from streamydb.backup import BackupFolder
-    from streamydb.procedures.folder import FolderModules
+    from streamydb.local.module_folder import FolderModules
     from streamydb.verify.whatif import History
 
     backup = BackupFolder(folder)

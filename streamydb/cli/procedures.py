@@ -70,7 +70,7 @@ def _checked(files: list[Path]) -> tuple[list[Module], dict[str, list[str]]]:
         Failure: a file cannot be read, or its name is no module's.
     """
     from streamydb.errors import ConfigurationError
-    from streamydb.procedures.folder import load_file
+    from streamydb.local.module_folder import load_file
     from streamydb.procedures.modules import ModuleRefused
 
     modules: list[Module] = []
@@ -100,7 +100,7 @@ def _show_checked(modules: list[Module], refused: dict[str, list[str]], *, json:
 def _deploy(target: Target, file: Path, timeout_s: float, *, json: bool) -> None:
     """Put a file into the folder, then the record into the log, and wait for its result."""
     from streamydb.cli.calls import call, meaning
-    from streamydb.procedures.folder import publish
+    from streamydb.local.module_folder import publish
 
     module = publish(file, target.procedures)
     result = call(target, {"deploy": module.record}, timeout_s)
@@ -116,8 +116,8 @@ def _deploy(target: Target, file: Path, timeout_s: float, *, json: bool) -> None
 def _list(target: Target, timeout_s: float, *, json: bool) -> None:
     """The versions in the folder, and which of them the log's end runs."""
     from streamydb.cli.calls import read
+    from streamydb.local.module_folder import published
     from streamydb.procedures.core import version_of
-    from streamydb.procedures.folder import published
     from streamydb.records import module_key
 
     found = published(target.procedures)

@@ -38,10 +38,10 @@ from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
 from streamydb.client.session import Session
 from streamydb.client.transactions import Committed, ReadItem, prepare
 from streamydb.errors import ValueRejected
+from streamydb.local.module_folder import load_file
 from streamydb.procedures import Workflow, key_function
 from streamydb.procedures.core import declared_keys, run, version_of
 from streamydb.procedures.declare import Abort, DeclaredKeys, declared, range_of
-from streamydb.procedures.folder import load_file
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Stamp
 from streamydb.records.ranges import Bounds, Range

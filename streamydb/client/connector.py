@@ -17,7 +17,7 @@ from streamydb.client.errors import ClientConfigurationError, ClientError
 from streamydb.client.requests import Consistency
 from streamydb.client.session import Options, Session
 from streamydb.errors import ConfigurationError, install
-from streamydb.procedures.folder import FolderModules
+from streamydb.local.module_folder import FolderModules
 
 if TYPE_CHECKING:
     from streamydb.client.awaiting.transports import AsyncTransport

@@ -81,7 +81,7 @@ class HomeRows(ColumnTable, frozen=True):
 
     ``code``: of a rejected record the index in REJECT_CODES. ``deadline``: ms, 0: none.
     ``payload``: hash of the payload without the deadline. ``id``; ``raw``: the record, if Python
-    executes it, or what `txn_processor.fault` keeps of a refused one; else empty. ``steps``: that
+    executes it, or what `parser.fault` keeps of a refused one; else empty. ``steps``: that
     it was compiled to.
     """
 

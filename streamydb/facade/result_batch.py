@@ -17,6 +17,7 @@ from streamydb.columns import characters as c
 from streamydb.columns.addresses import SPARE_BYTES, start_of
 from streamydb.columns.hashing import hash_bytes, hash_ragged
 from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.json_tokens import text_end
 from streamydb.columns.private import SEED
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
@@ -27,7 +28,6 @@ from streamydb.read_model.recognise import behind, counted
 from streamydb.read_model.rows import Ints, compare
 from streamydb.records import Result, decode_result, is_strange_result
 from streamydb.records.formats import FORMAT, later_format
-from streamydb.txn_processor.tokens import text_end
 
 PARTITION_BITS: Final = 16
 """A place in the log is ``offset << PARTITION_BITS | partition``."""

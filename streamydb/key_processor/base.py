@@ -20,15 +20,14 @@ from streamydb.columns.blobs import Blob
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
-from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.role import ShardRole
-from streamydb.key_processor.state import ShardState
-from streamydb.key_processor.values import ValuesState
+from streamydb.key_processor.idwindow import IdWindow, IdWindowState
+from streamydb.key_processor.state import ShardRole, ShardState
+from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.gears import database_obstacle
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = ["FORMAT", "Base", "base_of", "decode_base", "has_base"]
+__all__ = ["FORMAT", "Base", "base_of", "decode_base", "describe", "has_base"]
 
 FORMAT: Final = 1
 
@@ -88,6 +87,14 @@ def base_of(state: ShardState, plan: OpenPlan, id_tables: Sequence[str]) -> byte
         expires=state.expires,
     )
     return msgspec.msgpack.encode(Base(base, list(id_tables), read=read))
+
+
+def describe(meta: ShardState, plan: OpenPlan, values: ShardValues, ids: IdWindow) -> None:
+    """Note beside the values what the real-time gear needs to begin with them, behind a plan."""
+    tables = ids.shared_tables(plan.seq) if has_base(meta.config) else None
+    base = None if tables is None else base_of(meta, plan, tables)
+    if base is not None:
+        values.describe(base)
 
 
 def _in_file(values: ValuesState) -> ValuesState:

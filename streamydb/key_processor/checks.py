@@ -20,10 +20,9 @@ from streamydb.columns.table import Ragged, Texts
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
-from streamydb.sorter.checks import require_order, require_plan
-from streamydb.sorter.planner import Plan
+from streamydb.sorter.checks import require_order
 
-__all__ = ["addressed", "applied", "fed", "granted", "indexed", "ordered", "planned", "written"]
+__all__ = ["addressed", "applied", "fed", "granted", "indexed", "ordered", "written"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,7 +32,6 @@ _MANY: Final = -2
 _BLOCK = Seam("key_processor", HANDED_IN, "a block of feedback")
 _FEEDBACK = Seam("key_processor", HANDED_IN, "the feedback of a plan")
 _ORDER = Seam("key_processor", HANDED_IN, "an order")
-_PLAN = Seam("key_processor", HANDED_IN, "a plan")
 _GRANT = Seam("key_processor", HANDED_ON, "a grant")
 _STATE = Seam("key_processor", HANDED_ON, "an index of blobs")
 
@@ -99,11 +97,6 @@ def written(keys: Ragged, order: FileOrder) -> None:
 def ordered(released: TimedRecords, before: tuple[int, int]) -> None:
     """Require an order that goes on after ``before`` (seq, ms)."""
     require_order(_ORDER, released, before[1])
-
-
-def planned(released: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> None:
-    """Require a plan of these records."""
-    require_plan(_PLAN, released, plan, earlier, procs)
 
 
 def granted(plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRows) -> None:

@@ -17,7 +17,8 @@ from streamydb.columns.digest import (
     outcome_sums,
     total,
 )
-from streamydb.columns.messages import DigestRecords
+from streamydb.columns.messages import DigestRecords, Feedback
+from streamydb.columns.plans import OpenPlan
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
@@ -60,6 +61,18 @@ class ShardDigests:
         digest.
         """
         self.state = self._begun(self.state.interval, resolved)
+
+    def end_plan(
+        self, plan: OpenPlan, parts: Iterable[Feedback], verdicts: Verdicts, incarnation: str
+    ) -> DigestRecords | None:
+        """Fold in the feedback of a plan; return the digests of the intervals that it has ended."""
+        deltas = [*(part.deltas for part in parts), plan.deltas]
+        known = [part for part in deltas if part is not None]
+        if len(known) < len(deltas):
+            self.restart(plan.seq)  # an earlier release executed this plan
+            return None
+        self.add_plan(known, verdicts)
+        return self.over(plan.seq, incarnation, plan.digest_times(self.state.interval))
 
     def add_plan(
         self, deltas: Iterable[Sequence[tuple[int, int, int]]], verdicts: Verdicts

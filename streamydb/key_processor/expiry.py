@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
@@ -31,10 +30,10 @@ from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
+from streamydb.planner.plan import Plan
 from streamydb.records.expiry import EXPIRY_ID, removal_number
-from streamydb.sorter.planner import Plan
 
-__all__ = ["Removals", "may_end", "may_write", "removed", "with_removed", "written_keys"]
+__all__ = ["Removals", "may_write", "removed", "with_removed", "written_keys"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -45,11 +44,6 @@ _REMOVAL_BYTES: Final = 250
 """Of a change that tells of a removal, without key and value."""
 _KEPT_BYTES: Final = 48
 """Of a key that is kept, in memory, without its text."""
-
-
-def may_end(released: TimedRecords) -> bool:
-    """Return True if one of the records may say when a key ends."""
-    return int(released.keys.rows.write.max(initial=0)) >= p.ENDING
 
 
 def may_write(released: TimedRecords, plan: Plan) -> npt.NDArray[np.bool_]:
@@ -73,7 +67,7 @@ class Removals:
     results do (`key_processor.repeats`).
 
     Attributes:
-        deltas: by how much those that were told in this step change the digest: (interval, low,
+        deltas: by how much those that were taken in this step change the digest: (interval, low,
             high).
     """
 
@@ -98,9 +92,9 @@ class Removals:
         """By how much the removals change the digest: (interval, low, high)."""
         return [(place, *sums) for place, sums in sorted(self._sums.items())]
 
-    def begin(self, timeline: Timeline, skip: set[bytes], bound: int) -> int:
-        """Begin to tell the removals of a plan, but none of ``skip``, in turns; each has at most
-        ``bound`` bytes, about, or one removal. Return how many keys have ended, all in all.
+    def begin(self, timeline: Timeline, skip: set[bytes], bytes_max: int) -> int:
+        """Find the removals of a plan, but none of ``skip``, and divide them into turns; each has
+        at most ``bytes_max`` bytes, about, or one removal. Return how many keys have ended in all.
         """
         cuts, size, last = [], 0, b""
         ended = _Ended(self._blobs)
@@ -111,7 +105,7 @@ class Removals:
                 if key in skip:
                     continue
                 needed = own + len(key) + _REMOVAL_BYTES
-                if size and size + needed > bound:
+                if size and size + needed > bytes_max:
                     cuts.append(last)
                     size = 0
                 size, last = size + needed, first_name(end) + key
@@ -146,8 +140,17 @@ class Removals:
         if data is not None and turn == self.turns - 1:
             self._blobs.delete(_BLOB)
 
-    def told(self, turn: int) -> Iterator[KeyRemovals]:
-        """Yield the removals of a turn; none if there is no such turn."""
+    def take(self, turn: int) -> list[KeyRemovals]:
+        """Return the removals of a turn, if there is one, and add them to `deltas`."""
+        return [*self._of_turn(turn)]
+
+    def count(self) -> list[tuple[int, int, int]]:
+        """Return by how much all removals change the digest; nothing is told of them."""
+        for _ in self._of_turn(0):
+            pass  # one block after the other: they may be more than memory should hold
+        return self.deltas
+
+    def _of_turn(self, turn: int) -> Iterator[KeyRemovals]:
         turns = self._turns
         if turns is None or turn >= self.turns:
             return

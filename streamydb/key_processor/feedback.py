@@ -2,67 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.messages import Feedback, Token
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.protocol import BlockReader
-from streamydb.columns.sizes import Sizes
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
+from streamydb.key_processor.sizes import ShardSizes
 from streamydb.key_processor.state import ShardState
 
-__all__ = ["PlanFeedback"]
+__all__ = ["CompleteFeedback", "PlanFeedback", "refuse_to_wait"]
 
 _KEPT: Final = BlockReader(Feedback)
 
+_WAITS_MAX: Final = 50
+"""Micro-batches; normally all feedback of a plan comes in the next one."""
+
+
+class CompleteFeedback(NamedTuple):
+    """All feedback of a plan for one shard.
+
+    ``parts``: by partition and chunk. ``writes``: the last value of each written key that lives
+    here. ``verdicts``: the results that this shard cannot make up.
+    """
+
+    parts: list[Feedback]
+    writes: WrittenValues
+    verdicts: Verdicts
+
 
 class PlanFeedback:
-    """The feedback that has come for one shard; its tokens in the state are every shard's."""
+    """The feedback that has come for one shard; the tokens in its state are those of all shards."""
 
-    def __init__(self, meta: ShardState, blobs: BlobStore, shard: int, sizes: Sizes | None) -> None:
-        """Note tokens in ``meta``, and what they tell of sizes; keep blocks in ``blobs``."""
+    def __init__(self, meta: ShardState, blobs: BlobStore, shard: int, sizes: ShardSizes) -> None:
+        """Note tokens in ``meta``, and in ``sizes`` what they say of them; blocks in ``blobs``."""
         self._meta = meta
         self._blobs = blobs
         self._shard = shard
         self._sizes = sizes
         self._fresh: list[Feedback] = []
 
-    def collect(self, told: Feedback | Token) -> None:
+    def collect(self, messages: Iterable[Feedback | Token]) -> None:
+        """Take in the feedback and the tokens of one micro-batch.
+
+        Raises:
+            InvariantViolation: none has come for so long that no more will come; or as `add`.
+        """
+        meta = self._meta
+        before = len(meta.tokens)
+        for message in messages:
+            self.add(message)
+        waits = meta.open is not None and len(meta.tokens) == before
+        meta.waits = meta.waits + 1 if waits else 0
+        refuse_to_wait(meta.waits, meta.applied())
+
+    def add(self, message: Feedback | Token) -> None:
         """Note feedback of the plan in flight, or a token of it, and count what is of no use.
 
         That is a repetition, or belongs to an attempt that was given up, perhaps long ago.
 
         Raises:
-            InvariantViolation: one life made two plans of one number.
+            InvariantViolation: one start of the query made two plans of one number.
 
         """
-        meta, found = self._meta, told.plan
-        wanted = None if meta.open is None else meta.open.name()
-        if wanted is None or found[:2] != wanted[:2]:
+        meta, plan, name = self._meta, self._meta.open, message.plan
+        if plan is None or name[:2] != plan.name()[:2]:
             meta.ignored += 1
             return
-        if found != wanted:
-            raise InvariantViolation(f"feedback is of {found}, but the plan in flight is {wanted}")
-        if meta.open is not None:
-            checks.addressed(told, meta.open, self._shard, meta.config.shards)
-        name = f"{told.shard}/{told.proc}/{told.chunk}"
-        if name in meta.tokens:
+        if name != plan.name():
+            what = f"feedback is of {name}, but the plan in flight is {plan.name()}"
+            raise InvariantViolation(what)
+        checks.addressed(message, plan, self._shard, meta.config.shards)
+        token = f"{message.shard}/{message.proc}/{message.chunk}"
+        if token in meta.tokens:
             meta.ignored += 1
             return
-        meta.tokens[name] = told.chunks
-        if meta.open is not None:
-            meta.open.procs = sorted({*meta.open.procs, *told.more})
-        meta.made = max(meta.made, told.made or 0)
-        meta.ends = meta.ends or told.ends
-        if told.fits:
-            meta.fits = min(meta.fits or told.fits, told.fits)
-        if self._sizes is not None:
-            self._sizes.hear(told.sizes)
-        if isinstance(told, Feedback) and told.shard == self._shard:
-            self._fresh.append(told)
+        meta.tokens[token] = message.chunks
+        plan.procs = sorted({*plan.procs, *message.more})
+        meta.made = max(meta.made, message.made or 0)
+        meta.ends = meta.ends or message.ends
+        if message.fits:
+            meta.fits = min(meta.fits or message.fits, message.fits)
+        self._sizes.hear(message.sizes)
+        if isinstance(message, Feedback) and message.shard == self._shard:
+            self._fresh.append(message)
 
     def is_complete(self, plan: OpenPlan) -> bool:
         """Tell whether every chunk for every shard from every partition of the plan has come."""
@@ -78,23 +106,47 @@ class PlanFeedback:
 
     def keep(self) -> None:
         """Keep the feedback of this batch until the rest has come."""
-        for told in self._fresh:
-            name = f"feedback/{told.proc}/{told.chunk}"
+        for part in self._fresh:
+            name = f"feedback/{part.proc}/{part.chunk}"
             self._meta.feedback.append(name)
-            self._blobs.put(name, told.block())
+            self._blobs.put(name, part.block())
         self._fresh = []
 
-    def take(self) -> list[Feedback]:
-        """All feedback, by partition and chunk; the plan is in flight no more."""
+    def take(self) -> CompleteFeedback:
+        """Return all feedback of the plan in flight, which is in flight no more."""
         meta = self._meta
-        kept = [self._kept(name) for name in meta.feedback]
+        parts = [*(self._kept(name) for name in meta.feedback), *self._fresh]
         for name in meta.feedback:
             self._blobs.delete(name)
         meta.open, meta.tokens, meta.feedback = None, {}, []
-        return sorted([*kept, *self._fresh], key=attrgetter("proc", "chunk"))
+        parts.sort(key=attrgetter("proc", "chunk"))
+        return CompleteFeedback(
+            parts,
+            WrittenValues.concat([WrittenValues.none(), *(part.writes for part in parts)]),
+            Verdicts.concat([Verdicts.none(), *(part.verdicts for part in parts)]),
+        )
 
     def _kept(self, name: str) -> Feedback:
         block = self._blobs.get(name)
         if block is None:
             raise InvariantViolation(f"the feedback block {name} is missing from the state")
         return _KEPT.read(block)
+
+
+def refuse_to_wait(waits: int, seq: int) -> None:
+    """Refuse to wait for ever: what was executed in a batch is in the feedback when it has ended.
+
+    Args:
+        waits: micro-batches in a row in which none came though some is missing.
+        seq: the last one whose feedback is there.
+
+    Raises:
+        InvariantViolation: it will not come any more.
+
+    """
+    if waits > _WAITS_MAX:
+        raise InvariantViolation(
+            f"the feedback of what comes after seq {seq} has not come in {_WAITS_MAX} "
+            "micro-batches: it was lost, say with a broker's power. The log has everything; run "
+            "`streamydb rebuild` (docs/operations.md, 'A damaged checkpoint')"
+        )

@@ -1,9 +1,9 @@
-"""The grants of a shard to an executing partition: payloads of transactions, and values of keys."""
+"""The grants of a shard to executing partitions: payloads of transactions, and values of keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,23 +12,25 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
 from streamydb.columns.jit import leaf
-from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.record_rows import HomeRows, ReleasedRecords, TimedRecords
+from streamydb.columns.messages import Grant
+from streamydb.columns.plans import OpenPlan, PlanShape
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.sizes import SYSTEM, only_system
 from streamydb.columns.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import ValueRows
-from streamydb.errors import InvariantViolation
-from streamydb.key_processor.deadlines import untimely
+from streamydb.key_processor import checks
+from streamydb.key_processor.duplicates import Duplicates, find_duplicates
 from streamydb.key_processor.expiry import may_write, written_keys
-from streamydb.key_processor.id_rows import HomeIds, IdUse, RepeatedIds, UsedIds
+from streamydb.key_processor.id_rows import RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.values import ShardValues
-from streamydb.key_processor.weights import affordable
-from streamydb.sorter.planner import Plan
+from streamydb.key_processor.withdrawals import makes_max
+from streamydb.planner.core import PlannedRecords
+from streamydb.planner.plan import Plan
 
-__all__ = ["Granter", "PartGrant", "in_blocks"]
+__all__ = ["GrantHeader", "Granter", "Grants", "OwnSlots", "PartGrant", "in_blocks"]
 
 _ROW_BYTES: Final = 8
 """Of a key, a step or a slot beside its texts: few, so that most plans are one block."""
@@ -37,246 +39,220 @@ Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
 
 
-@dataclass(slots=True)
-class _Duplicates:
-    """For each transaction at home here: which kind of duplicate it is, and of which seq."""
+class OwnSlots(NamedTuple):
+    """The slots of a plan whose keys live here, those keys, and their values.
 
-    kind: npt.NDArray[np.uint8]
-    of: Ints
-
-
-class _Found(NamedTuple):
-    """The slots of a plan whose keys live here, those keys, and their values."""
+    ``omitted``: the plan is one transaction whose values are too many bytes, so they are absent,
+    but for the database's own. ``bounded``: a transaction may meet `TRANSACTION_VALUES_BYTES_MAX`
+    bytes of values only.
+    """
 
     owned: Ints
     keys: Ragged
     values: ValueRows
+    omitted: bool
+    bounded: bool
+
+    def written(self, released: ReleasedRecords, plan: Plan) -> set[bytes]:
+        """Return the keys that the plan may write, so that it is known to whom executes it when
+        they end; those whose values are omitted are not among them.
+        """
+        keys = written_keys(released, plan, self.owned)
+        return {key for key in keys if key[0] == SYSTEM} if self.omitted else keys
 
 
 class PartGrant(NamedTuple):
-    """All that a shard grants to partition ``proc``, but ranges."""
+    """All that a shard grants to partition ``proc``; ``ranges``: None if it has none."""
 
     proc: int
     txns: GrantedTransactions
     slots: SlotRows
+    ranges: RangeRows | None
 
 
-@dataclass(slots=True)
-class Granter:
-    """Makes the grants of one shard for one plan.
+class Grants(NamedTuple):
+    """All that a shard grants of a plan.
 
-    ``bounded``: its first transaction may meet `TRANSACTION_VALUES_BYTES_MAX` bytes of values only.
+    ``used``: the ids to remember. ``repeats``: the transactions that repeat one of an earlier plan.
+    ``left_out``: see `Grant`.
     """
+
+    parts: list[PartGrant]
+    used: UsedIds
+    repeats: RepeatedIds
+    left_out: int | None
+
+
+@dataclass(slots=True, frozen=True)
+class Granter:
+    """Makes the grants of one shard."""
 
     shard: int
     shards: int
     values: ShardValues
     ids: IdWindow
-    bounded: bool = True
-    over: bool = False
-    used: UsedIds = field(default_factory=UsedIds.none)
-    repeats: RepeatedIds = field(default_factory=RepeatedIds.none)
-    _found: _Found | None = None
 
-    def weigh(self, released: TimedRecords, plan: Plan, bound: int, sizes: Ints | None) -> int:
-        """Return how many of the first records may be one plan: all of them, or fewer, but at least
-        one.
-
-        Reads the values that live here if it is all. A transaction that is alone in its plan may
-        turn out to meet too many bytes (`TRANSACTION_VALUES_BYTES_MAX`): then ``over`` is set, and
-        the values are not read.
-
-        Args:
-            released: the records, in order.
-            plan: what they would be.
-            bound: bytes of the values that a plan may touch.
-            sizes: of the slots' values, as all shards know them; None: only this shard has values.
-        """
-        keys = released.keys.rows
+    def read(
+        self, released: ReleasedRecords, planned: PlannedRecords, *, bounded: bool
+    ) -> OwnSlots:
+        """Return the slots of a plan that live here; ``bounded``: see `OwnSlots`."""
+        plan, keys = planned.plan, released.keys.rows
         owned = np.flatnonzero(keys.hash[plan.first] % np.uint64(self.shards) == self.shard)
         texts = keys.key.take(plan.first[owned])
-        if len(released) == 1:
-            self._found = _Found(owned, texts, self._of_one(texts, int(released.ts_ms[0])))
-            return 1
-        if sizes is not None:
-            most = affordable(released, plan, sizes, bound)
-            if most < len(released):
-                return most
-        found = self.values.read_within(texts, bound if sizes is None else None)
-        if sizes is None:
-            values = self.values
-            exact = values.sizes(texts) if found is None else values.sizes_of(found)
-            most = affordable(released, plan, exact, bound)
-            if most < len(released):
-                return most
-        self._found = _Found(owned, texts, found or self.values.read(texts))
-        return len(released)
+        if len(released) == 1 and bounded and self._is_too_much(texts, int(released.ts_ms[0])):
+            system = only_system(texts, lambda rows: self.values.read(texts.take(rows)))
+            return OwnSlots(owned, texts, system, omitted=True, bounded=True)
+        values = self.values.read(texts) if planned.values is None else planned.values
+        return OwnSlots(owned, texts, values, omitted=False, bounded=bounded)
 
-    def written(self, released: TimedRecords, plan: Plan) -> set[bytes]:
-        """Return the keys that live here and that the plan may write, so that it is known to whom
-        executes it when they end; those without their values are not among them.
-        """
-        owned = np.empty(0, np.int64) if self._found is None else self._found.owned
-        found = written_keys(released, plan, owned)
-        return {key for key in found if key[0] == SYSTEM} if self.over else found
+    def _is_too_much(self, keys: Ragged, ts_ms: int) -> bool:
+        """Return True if values that have not ended have more bytes than a transaction may meet."""
+        bytes_max = limits.TRANSACTION_VALUES_BYTES_MAX
+        if len(keys) <= bytes_max // limits.VALUE_BYTES_MAX:
+            return False
+        sizes = self.values.sizes(keys)
+        ended = {key for due in self.values.due(ts_ms) for _, key in due}
+        if ended:
+            sizes[[key in ended for key in keys.tolist()]] = 0
+        return int(sizes.sum()) > bytes_max
 
-    def _of_one(self, texts: Ragged, ts_ms: int) -> ValueRows:
-        """Return the values for a transaction that is alone in its plan, unless they are surely too
-        large.
-        """
-        most = limits.TRANSACTION_VALUES_BYTES_MAX
-        few = len(texts) <= most // limits.VALUE_BYTES_MAX
-        if few or not self.bounded or self._met(texts, ts_ms) <= most:
-            return self.values.read(texts)
-        self.over = True
-        return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))
-
-    def _met(self, texts: Ragged, ts_ms: int) -> int:
-        """Return how many bytes the values of keys have at least that have not ended."""
-        sizes = self.values.sizes(texts)
-        over = {key for due in self.values.due(ts_ms) for _, key in due}
-        if over:
-            sizes[[key in over for key in texts.tolist()]] = 0
-        return int(sizes.sum())
-
-    def grants(
-        self, released: ReleasedRecords, plan: Plan, earlier: Ints, *, ends: bool = False
-    ) -> list[PartGrant]:
+    def grant(
+        self,
+        released: ReleasedRecords,
+        planned: PlannedRecords,
+        slots: OwnSlots,
+        timeline: Timeline | None,
+        bytes_max: int,
+    ) -> Grants:
         """Return what every partition gets to which this shard grants something.
 
-        The plan has been weighed, and may be one. The ids to remember are then in ``used``, and the
-        transactions that repeat one of an earlier plan in ``repeats``. ``ends``: keys may end in
-        the plan, so it is told which of them it may write.
+        ``timeline``: of the plan, if keys may end in it. ``bytes_max``: of ranges, about.
         """
-        counts, _ = released.keys
+        plan = planned.plan
         at_home = np.flatnonzero(released.home.counts == 1)
-        txns = self._transactions(released, plan, earlier, at_home)
-        if self._found is None:
-            raise InvariantViolation("a plan is granted before it was weighed")
-        owned, texts, found = self._found
-        covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
-        written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
-        slots = SlotRows(
-            found.tag, found.number, found.version, owned, covered, written, found.text, texts
+        duplicates = find_duplicates(released, at_home, planned.earlier, self.ids)
+        txns = _transactions(released, plan, at_home, duplicates)
+        rows = _slot_rows(released, plan, slots, ends=timeline is not None)
+        ranges = RangeGrants({}, 0)
+        if plan.ranges is not None:
+            here = OwnValues(self.values, slots.owned, timeline)
+            ranges = range_grants(released, plan, here, bytes_max // self.shards)
+        parts = _divided(released, plan, at_home, (txns, rows), ranges)
+        if timeline is None and plan.ranges is None and len(parts) > 1:
+            parts = [part for part in parts if len(part.txns) or len(part.slots)]
+        left_out = None if plan.ranges is None else ranges.left_out
+        return Grants(parts, duplicates.used, duplicates.repeats, left_out)
+
+
+def _divided(
+    released: ReleasedRecords,
+    plan: Plan,
+    at_home: Ints,
+    whole: tuple[GrantedTransactions, SlotRows],
+    ranges: RangeGrants,
+) -> list[PartGrant]:
+    """Divide transactions and slots among the partitions of a plan."""
+    txns, slots = whole
+    procs = plan.procs()
+    if len(procs) == 1:
+        return [PartGrant(procs[0], txns, slots, ranges.by_proc.get(procs[0]))]
+    slots_of = _slots_by_proc(plan, released.keys.counts, slots.slot, procs)
+    home_proc = plan.proc[at_home]
+    return [
+        PartGrant(
+            proc,
+            txns.take(np.flatnonzero(home_proc == proc)),
+            slots.take(slots_of[proc]),
+            ranges.by_proc.get(proc),
         )
-        procs = plan.procs()
-        if len(procs) == 1:
-            return [PartGrant(procs[0], txns, slots)]
-        wanted = _slots_by_proc(plan, counts, owned, procs)
-        home_proc = plan.proc[at_home]
-        grants = []
-        for proc in procs:
-            part = txns.take(np.flatnonzero(home_proc == proc))
-            values = slots.take(wanted[proc])
-            if len(part) or len(values) or plan.ranges is not None or ends:
-                grants.append(PartGrant(proc, part, values))
-        return grants
+        for proc in procs
+    ]
 
-    def ranges(
-        self, released: ReleasedRecords, plan: Plan, bound: int, timeline: Timeline | None = None
-    ) -> RangeGrants:
-        """Return the ranges of the plan as they are here; at most ``bound`` bytes, about.
 
-        ``timeline``: of the plan, where keys may end.
-        """
-        owned = np.empty(0, np.int64) if self._found is None else self._found.owned
-        here = OwnValues(self.values, owned, timeline)
-        return range_grants(released, plan, here, bound // self.shards)
+def _slot_rows(released: ReleasedRecords, plan: Plan, slots: OwnSlots, *, ends: bool) -> SlotRows:
+    """Return the slots as they are granted; ``ends``: say which of them the plan may write."""
+    owned, values = slots.owned, slots.values
+    covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
+    written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
+    return SlotRows(
+        values.tag, values.number, values.version, owned, covered, written, values.text, slots.keys
+    )
 
-    def _transactions(
-        self, released: ReleasedRecords, plan: Plan, earlier: Ints, at_home: Ints
-    ) -> GrantedTransactions:
-        """Return the payloads that live here, with positions, slots of all keys, and duplicates
-        marked.
-        """
-        home = released.home.rows
-        base = _Places(
-            released.seq,
-            released.ts_ms,
-            released.partition,
-            released.offset,
-            released.kind,
-            ChildRows(released.keys.counts, GrantedKeys(plan.slot)),
-        )
-        base = base if len(at_home) == len(released) else base.take(at_home)
-        duplicates = self._duplicates(released, home, at_home, earlier)
-        return GrantedTransactions(
-            base.seq,
-            base.ts_ms,
-            base.partition,
-            base.offset,
-            base.kind,
-            home.code,
-            duplicates.kind,
-            duplicates.of,
-            home.id,
-            home.raw,
-            base.keys,
-            home.steps,
-        )
 
-    def _duplicates(
-        self, released: ReleasedRecords, home: HomeRows, at_home: Ints, earlier: Ints
-    ) -> _Duplicates:
-        """Find the transactions whose id was used before, and note the ids of the others."""
-        own = HomeIds(
-            released.seq[at_home],
-            released.ts_ms[at_home],
-            released.partition[at_home],
-            released.offset[at_home],
-            released.kind[at_home],
-            released.id0[at_home],
-            released.id1[at_home],
-            home.payload,
-            home.deadline,
-        )
-        seqs, valid = own.seq, own.valid()
-        refused = untimely(own.deadline, own.ts_ms)
-        id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
-        before = int(released.seq[0]) - 1
-        last = self.ids.last_use(id0, id1, before)
-        found = _Duplicates(np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.int64))
-        hit = np.flatnonzero(valid & self.ids.suspects(last, seqs))
-        suspects = np.union1d(hit, _repeated(earlier, at_home))
-        if len(suspects):
-            self._resolve(suspects, own, refused, last, found)
-        fresh = valid & (found.kind == NOT_A_DUPLICATE)
-        found.kind[fresh] = refused[fresh]
-        self.used = own.used(np.flatnonzero(valid & (found.kind == NOT_A_DUPLICATE)))
-        again = np.flatnonzero(found.kind == WINDOW_DUPLICATE)
-        self.repeats = own.repeats(again, found.of, home.id)
-        return found
+def _transactions(
+    released: ReleasedRecords, plan: Plan, at_home: Ints, duplicates: Duplicates
+) -> GrantedTransactions:
+    """Return the payloads that live here, with places, slots of keys, and duplicates marked."""
+    home = released.home.rows
+    base = _Places(
+        released.seq,
+        released.ts_ms,
+        released.partition,
+        released.offset,
+        released.kind,
+        ChildRows(released.keys.counts, GrantedKeys(plan.slot)),
+    )
+    base = base if len(at_home) == len(released) else base.take(at_home)
+    return GrantedTransactions(
+        base.seq,
+        base.ts_ms,
+        base.partition,
+        base.offset,
+        base.kind,
+        home.code,
+        duplicates.kind,
+        duplicates.of,
+        home.id,
+        home.raw,
+        base.keys,
+        home.steps,
+    )
 
-    def _resolve(
-        self,
-        suspects: Ints,
-        ids: HomeIds,
-        refused: npt.NDArray[np.uint8],
-        last: Ints,
-        found: _Duplicates,
-    ) -> None:
-        """Decide in seq order which suspects are duplicates, and of which transaction."""
-        in_plan: dict[tuple[int, int], IdUse] = {}
-        for i in suspects.tolist():
-            key = (int(ids.id0[i]), int(ids.id1[i]))
-            own = ids.use(i)
-            use = in_plan.get(key)
-            inside = use is not None
-            if use is None:
-                use = self.ids.repeated(int(last[i]), own.seq, own.ts_ms)
-            elif not self.ids.remembers((use.seq, use.deadline), own.seq, own.ts_ms):
-                use = None
-            if use is None:
-                if refused[i] == NOT_A_DUPLICATE:
-                    in_plan[key] = own
-                continue
-            found.of[i] = use.seq
-            if use.payload != own.payload:
-                found.kind[i] = REUSED
-            elif inside:
-                found.kind[i] = PLAN_DUPLICATE
-            else:
-                found.kind[i] = WINDOW_DUPLICATE
+
+@dataclass(slots=True, frozen=True)
+class GrantHeader:
+    """The facts of a plan that all its grants of one shard have in their headers.
+
+    ``alone``: the plan is one transaction. ``more``: one more partition whose feedback belongs to
+    the plan. ``members``: how many transactions each partition executes.
+    """
+
+    shard: int
+    plan: OpenPlan
+    shape: PlanShape
+    slots: OwnSlots
+    timeline: Timeline | None
+    left_out: int | None
+    silent: bool
+    alone: bool
+    more: int | None
+    members: list[int]
+
+    def messages(self, part: PartGrant) -> Iterator[Grant]:
+        """Yield what a partition is granted, in blocks."""
+        times = b"" if self.timeline is None else self.timeline.packed()
+        blocks = in_blocks(part.txns, part.slots, part.ranges)
+        for chunk, (txns, slots, ranges) in enumerate(blocks):
+            checks.granted(self.plan, chunk, txns, slots)
+            yield Grant(
+                plan=self.plan.name(),
+                shard=self.shard,
+                silent=self.silent,
+                feedback_bytes_max=self.shape.feedback_bytes_max,
+                alone=self.alone,
+                over=self.slots.omitted,
+                bounded=self.slots.bounded,
+                makes_max=makes_max(self.plan, self.shape),
+                times=times if chunk == 0 or self.alone else b"",
+                more=self.more,
+                left_out=self.left_out,
+                proc=part.proc,
+                members=self.members[part.proc],
+                chunk=chunk,
+                txns=txns,
+                slots=slots,
+                ranges=ranges,
+            )
 
 
 class _Places(ColumnTable, frozen=True):
@@ -315,14 +291,6 @@ def _cut(sizes: Ints) -> list[tuple[int, int]]:
     if int(sizes.sum()) <= limits.BLOCK_BYTES_MAX:
         return [(0, len(sizes))]
     return chunk_bounds(sizes, limits.BLOCK_BYTES_MAX, len(sizes))
-
-
-def _repeated(earlier: Ints, at_home: Ints) -> Ints:
-    """Positions among ``at_home`` of transactions whose id occurs more than once in the plan."""
-    later = np.flatnonzero(earlier >= 0)
-    if not len(later):
-        return later
-    return np.flatnonzero(np.isin(at_home, np.concatenate([later, earlier[later]])))
 
 
 @leaf

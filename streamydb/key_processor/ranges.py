@@ -24,8 +24,8 @@ from streamydb.columns.table import ChildRows, Ragged, chunk_bounds, starts_of
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
+from streamydb.planner.plan import Plan
 from streamydb.records.ranges import Bounds
-from streamydb.sorter.planner import Plan
 
 __all__ = [
     "EitherKeys", "FoundRange", "OwnValues", "RangeGrants", "RangeScanner", "blocks_of",

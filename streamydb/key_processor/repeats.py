@@ -2,9 +2,7 @@
 
 They are not executed: each has the result of its original. A short record can repeat a long result,
 hundreds of thousands of times in one plan, so these results travel in blocks of their own, and at
-most so many bytes in a micro-batch. When there are more, they take *turns*: the plan stays in
-flight until the last one. Then the shard counts as one more partition of the plan, and gives a
-chunk of feedback with each turn, so all shards wait for it.
+most so many bytes in a micro-batch. When there are more, they take turns (`known_outputs`).
 """
 
 from __future__ import annotations
@@ -18,25 +16,18 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.messages import Feedback, KnownResults, RecordTexts
-from streamydb.columns.plans import OpenPlan
+from streamydb.columns.known_results import copy_of, plain_result
+from streamydb.columns.messages import KnownResults, RecordTexts
 from streamydb.columns.table import Ragged, chunk_bounds
-from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.txn_processor.result import copy_of, plain_result
 
-__all__ = ["RepeatedResults", "partition_of", "turn_feedback"]
+__all__ = ["RepeatedResults"]
 
 _BLOB: Final = "plan/repeats"
 _REST_BYTES: Final = 400
 """Of a result, without what it tells of values: id, places, names."""
-
-
-def partition_of(shard: int) -> int:
-    """The number of a shard among the partitions of a plan."""
-    return limits.SHARDS_MAX + shard
 
 
 class RepeatedResults:
@@ -100,7 +91,7 @@ class RepeatedResults:
         if kept is not None:
             return kept
         use = self._ids.use(original)
-        return plain_result(id_, original, use.ts_ms, use.partition, use.offset)
+        return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))
 
     def _sizes(self, originals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Bytes of the result of each original, about."""
@@ -111,21 +102,3 @@ class RepeatedResults:
 
 def _told(ids: Ragged, results: list[bytes]) -> KnownResults:
     return KnownResults(RecordTexts(ids, Ragged.of(results)))
-
-
-def turn_feedback(
-    plan: OpenPlan, turn: int, incarnation: str, proc: int, shards: int
-) -> Iterator[Feedback]:
-    """Yield the feedback that tells every shard of a turn; ``proc``: see `partition_of`."""
-    for shard in range(shards):
-        yield Feedback(
-            plan=plan.name(),
-            incarnation=incarnation,
-            proc=proc,
-            shard=shard,
-            chunk=turn,
-            chunks=plan.turns,
-            deltas=[],
-            writes=WrittenValues.none(),
-            verdicts=Verdicts.none(),
-        )

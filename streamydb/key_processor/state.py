@@ -2,32 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
 
 from streamydb.columns.digest import DigestState
-from streamydb.columns.plans import OpenPlan, PlanShape
+from streamydb.columns.messages import Role
+from streamydb.columns.plans import FIRST_SHAPE, OpenPlan, PlanShape
 from streamydb.columns.protocol import Message
+from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig, mismatch, taken_over, unreadable
 from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
-from streamydb.key_processor.role import ShardRole
 from streamydb.key_processor.values import ValuesState
+from streamydb.planner.plan import Plan
 from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.state import SorterState
 
-__all__ = ["NOT_YET", "CommonState", "Emitted", "ShardState", "load", "load_or_begin"]
+__all__ = ["NOT_YET", "CommonState", "Emitted", "ShardRole", "ShardState", "load", "load_or_begin"]
 
 NOT_YET = "~"
 """Greater than any JSON object: outputs of the plan come in later micro-batches, too."""
 
 
 _State = TypeVar("_State", bound="CommonState")
+_Message = TypeVar("_Message", bound=Message)
 _Message_co = TypeVar("_Message_co", bound=Message, covariant=True)
+
+
+class ShardRole(msgspec.Struct):
+    """The role of the pipeline, lead or follow, that a shard was given last.
+
+    It comes through the pipeline's own feedback topic, so all shards learn of it in the same
+    micro-batch, and a batch that is repeated learns the same. Correctness does not depend on it,
+    because any two pipelines write the same bytes.
+
+    ``at``: the offset of that record. ``leads``: execute everything and write. ``covered``: up to
+    this seq all outputs have been written by some pipeline, so there is nothing to write.
+    """
+
+    at: int = -1
+    leads: bool = True
+    covered: int = 0
+
+    def hear(self, roles: Iterable[Role]) -> bool:
+        """Take over the newest of some roles; return True if there was one.
+
+        Then it has to be said anew what is resolved: whoever led before may have died between two
+        partitions, and the driver wants to know how far its shards are.
+        """
+        before = self.at
+        for role in roles:
+            self.covered = max(self.covered, role.covered)
+            if role.at > self.at:
+                self.at, self.leads = role.at, role.leads
+        return self.at > before
+
+    def may_release(self, seq: int, limit: int) -> int:
+        """Return how many records may be released after ``seq``, of at most ``limit``.
+
+        What is covered is released apart from the rest, so that a plan is silent as a whole or not
+        at all.
+        """
+        if seq < self.covered:
+            return min(limit, self.covered - seq)
+        return limit if self.leads else 0
+
+    def is_silent(self, seq: int) -> bool:
+        """Return True if what is released after ``seq`` has been written already."""
+        return seq < self.covered
 
 
 class CommonState(msgspec.Struct):
@@ -75,6 +121,45 @@ class ShardState(CommonState):
     def applied(self) -> int:
         """The last seq whose writes are in the values."""
         return self.seq if self.open is None else self.open.after
+
+    def open_plan(
+        self,
+        released: ReleasedRecords,
+        plan: Plan,
+        covered: dict[int, int],
+        life: str,
+        *,
+        kept: bool,
+    ) -> OpenPlan:
+        """Put the plan of some records in flight; the fields of the same names: see `OpenPlan`.
+
+        ``covered``: per partition of the log, the first offset that was not released.
+        """
+        shape, before = self.shape or FIRST_SHAPE, (self.seq, self.ts)
+        interval = self.config.digest_interval
+        self.seq, self.ts = self.seq + len(released), int(released.ts_ms[-1])
+        self.plan += 1
+        one_partition = self.config.partitions == 1 and not released.partition.any()
+        self.open = OpenPlan(
+            self.plan,
+            plan.procs(),
+            self.seq,
+            self.ts,
+            covered,
+            before[0],
+            life,
+            plan.layout(shape.feedback_bytes_max),
+            before[1],
+            kept,
+            times=released.ts_ms[-int(released.seq[0]) % interval :: interval].tolist(),
+            position=int(released.offset[-1]) + 1 if one_partition else -1,
+        )
+        self.fits, self.made, self.turn, self.ends = 0, 0, 0, False
+        return self.open
+
+    def emit(self, proc: int, message: _Message, resolves: str = "") -> Emitted[_Message]:
+        """Return a message of this shard for partition ``proc``; ``resolves``: see `Emitted`."""
+        return Emitted(proc, message, self.seq, self.ignored, resolves)
 
 
 @dataclass(slots=True, frozen=True)

@@ -23,8 +23,11 @@ from streamydb.columns.record_rows import ReleasedRecords, TimedRecords
 from streamydb.columns.table import Array
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.id_rows import UsedIds
+from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.state import ShardState
+from streamydb.sorter.core import KeyedEventTimeSorter
 
-__all__ = ["KeptPlan", "makes_max", "may_be_too_much", "next_pace"]
+__all__ = ["KeptPlan", "Withdrawals", "makes_max", "may_be_too_much"]
 
 _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
@@ -43,18 +46,44 @@ def makes_max(plan: OpenPlan, shape: PlanShape) -> int:
     return max(shape.values_bytes_max, 1) if plan.kept else 0
 
 
-def next_pace(pace: int, made: int, bound: int, most: int) -> int:
-    """Return how many records to release after a plan that fitted; 0: as many as there may be.
+class Withdrawals:
+    """Takes a plan back that has made too many bytes, within one step of a shard."""
 
-    Args:
-        pace: how many there might be; 0: no plan was cut.
-        made: bytes that a partition of the plan before has made, at most.
-        bound: bytes that one may make.
-        most: as many as a plan has at most.
-    """
-    if 2 * made > bound:
-        return pace
-    return 4 * pace if 4 * pace < most else 0
+    def __init__(
+        self, meta: ShardState, blobs: BlobStore, ids: IdWindow, sorter: KeyedEventTimeSorter
+    ) -> None:
+        """Keep in ``blobs`` what a withdrawal needs; ``ids`` and ``sorter``: of the shard."""
+        self._meta = meta
+        self._ids = ids
+        self._sorter = sorter
+        self._kept = KeptPlan(blobs)
+
+    def keep(self, plan: OpenPlan, released: ReleasedRecords, used: UsedIds) -> None:
+        """Keep the records and ids of a plan that is granted; remember the ids of one that surely
+        stands.
+        """
+        if plan.kept:
+            self._kept.keep(released, used)
+        elif plan.turns > 1:
+            self._kept.keep_ids(used)
+        else:
+            self._ids.remember(used, plan.after + 1, plan.seq, plan.ts)
+
+    def stands(self, plan: OpenPlan) -> bool:
+        """Settle a plan whose feedback is complete: return False if it is withdrawn.
+
+        Then the sorter has its records again. Otherwise its ids are remembered.
+        """
+        meta, kept = self._meta, self._kept
+        if not (plan.kept or plan.turns > 1):
+            return True
+        if meta.fits:
+            self._sorter.give_back(kept.records())
+            meta.seq, meta.ts, meta.pace = plan.after, plan.ts_before, meta.fits
+        else:
+            self._ids.remember(kept.ids(), plan.after + 1, plan.seq, plan.ts)
+        kept.forget()
+        return not meta.fits
 
 
 class KeptPlan:

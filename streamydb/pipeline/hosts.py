@@ -30,12 +30,13 @@ from streamydb.columns.readers import (
     ToGatherer,
 )
 from streamydb.columns.shards import ShardConfig
-from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.locking.core import Gatherer, SingleShard
+from streamydb.key_processor.locking.core import SingleShard
+from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import Emitted
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.local.trimming import trim_when_idle
+from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.pipeline import checks
 from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
 from streamydb.pipeline.exchange import Exchange, Given, task_number
@@ -47,8 +48,8 @@ from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.gathering.core import Gatherer
 from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
-from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
 __all__ = [
     "BLOCK_SCHEMA",
@@ -70,6 +71,9 @@ OUTPUT_SCHEMA: Final = f"{BLOCK_SCHEMA}, cpu_us BIGINT"
 RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
 
 _PART_BYTES: Final = 8 << 20
+
+_CACHE: Final = ProcessCache()
+"""Spark runs the tasks of several shards in this process, one after the other."""
 
 _END: Final = -1
 """The destination in the last row of a shard whose task goes on with what it has emitted.
@@ -258,20 +262,20 @@ class ShardStep:
                     resolves=emitted.resolves or None,
                 )
         if self._at_once:
-            last.forget()
+            _CACHE.forget()
             yield Row(token=token, dest=_END, seq=0, block=b"", ignored=0, resolves=None)
 
     def _steps(
         self,
         own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
         blocks: Iterable[bytes],
-    ) -> Iterator[Emitted[ToExecutor]] | Iterator[Emitted[ToGatherer]]:
+    ) -> list[Emitted[ToExecutor]] | list[Emitted[ToGatherer]]:
         """Return the step of the shard, which is made of its ``own`` things."""
         if self._config.grouping == "single":
-            single = SingleShard(*own)
+            single = SingleShard(*own, cache=_CACHE)
             single.require_log(self._ends)
             return single.step(TO_SINGLE_SHARD.each(blocks))
-        shard = KeyTransactionProcessor(*own)
+        shard = KeyTransactionProcessor(*own, cache=_CACHE)
         shard.require_log(self._ends)
         return shard.step(TO_SHARD.each(blocks))
 
@@ -301,7 +305,7 @@ class GatherStep:
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
         _Settling.begin()
-        last.forget()  # all shards have opened their records
+        _CACHE.forget()  # all shards have opened their records
         config = self._config
         number = tokens(config.shards).index(token)
         blobs, partitions = SparkBlobs(state), self._changes_partitions
@@ -336,7 +340,7 @@ class Executor:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this task, execute them, and give the records out."""
         _Settling.begin()
-        last.forget()  # all shards have planned
+        _CACHE.forget()  # all shards have planned
         read = self._spool.read
         blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
         spreads = self._config.shards

@@ -14,9 +14,10 @@ from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.positions import written
 from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError, TopicReader
+from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
 from streamydb.records.marker import decode_marker
-from streamydb.sorter.log_end import LogEnd, mark_of
+from streamydb.sorter.log_end import LogEnd
 from streamydb.sorter.state import PartitionState
 
 __all__ = ["log_ends", "require_rest", "require_same_history", "resume"]

@@ -30,13 +30,13 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import max_offsets
+from streamydb.local.module_folder import FolderModules
 from streamydb.pipeline import hosts
 from streamydb.pipeline.adaptive import SHUFFLE_PARTITIONS
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.session import on_one_machine, task_slots
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.pipeline.stateful import Stateful
-from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 

@@ -13,10 +13,10 @@ from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 __all__ = ["warm_up"]
 

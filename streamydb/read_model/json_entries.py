@@ -12,6 +12,7 @@ import numpy as np
 from streamydb.columns import characters as c
 from streamydb.columns.addresses import byte_at, copy_at, start_of
 from streamydb.columns.jit import brief, copy_bytes, leaf
+from streamydb.columns.json_writer import ESCAPED_BYTES, put_character, put_number
 from streamydb.columns.table import Bytes
 from streamydb.read_model.lookup import DAMAGED, NONE, find_row
 from streamydb.read_model.rows import (
@@ -26,7 +27,6 @@ from streamydb.read_model.rows import (
     value_of,
 )
 from streamydb.read_model.scanning import begun, filled
-from streamydb.txn_processor.json_writer import ESCAPED_BYTES, put_character, put_number
 
 __all__ = ["TOO_LARGE", "UNFINISHED", "named_as_json", "page_as_json", "rows_as_json"]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from streamydb.columns import characters as c
 from streamydb.columns.jit import leaf
+from streamydb.columns.json_tokens import short_name, word_of
 from streamydb.columns.table import Bytes
-from streamydb.txn_processor.tokens import short_name, word_of
 
 __all__ = ["value_end"]
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from streamydb.columns import characters as c
 from streamydb.columns.addresses import SPARE_BYTES, copy_at, start_of
 from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.json_tokens import integer, text_end
 from streamydb.columns.table import Bytes, Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head, value_of
-from streamydb.txn_processor.tokens import integer, text_end
 
 __all__ = ["UNRECOGNISED", "behind", "counted", "recognised"]
 

@@ -1,27 +1,14 @@
-"""Checks of what sorter and planner are handed, and hand on; see `columns.invariants`."""
+"""Checks of what the sorter is handed, and hands on; see `columns.invariants`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-import numpy as np
-import numpy.typing as npt
-
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, disorder
-from streamydb.columns.jit import kernel
 from streamydb.columns.record_rows import CompiledRecords, TimedRecords
-from streamydb.columns.table import Bytes
 
-if TYPE_CHECKING:
-    from streamydb.sorter.planner import Plan
-
-__all__ = ["planned", "received", "released", "require_order", "require_plan"]
-
-Ints = npt.NDArray[np.int64]
+__all__ = ["received", "released", "require_order"]
 
 _RECEIVED = Seam("sorter", HANDED_IN, "records")
 _RELEASED = Seam("sorter", HANDED_ON, "an order")
-_PLANNED = Seam("sorter", HANDED_ON, "a plan")
 
 
 def received(piece: CompiledRecords) -> None:
@@ -43,73 +30,3 @@ def require_order(seam: Seam, records: TimedRecords, after: int) -> None:
     seam.require(at < 0, "records are in the total order", row=at)
     first = int(records.ts_ms[0])
     seam.require(first >= after, "time never goes back", ts=first, before=after)
-
-
-@kernel
-def _conflict(counts: Ints, keys: tuple[Ints, Bytes], proc: Ints, earlier: Ints, slots: int) -> int:
-    """Return where a transaction shares a written key, or an id, with one of another partition.
-
-    Every writer puts down its partition, and everybody looks who was the last: no step depends on
-    whether a key was met before, which a processor could not foresee.
-    """
-    slot, write = keys
-    writer = np.full(slots, -1, np.int8)
-    end = 0
-    for i in range(len(proc)):
-        if earlier[i] >= 0 and proc[earlier[i]] != proc[i]:
-            return i
-        begin, end = end, end + counts[i]
-        for k in range(begin, end):
-            if write[k] != 0:
-                writer[slot[k]] = proc[i]
-    end = 0
-    for i in range(len(proc)):
-        begin, end = end, end + counts[i]
-        for k in range(begin, end):
-            if writer[slot[k]] >= 0 and writer[slot[k]] != proc[i]:
-                return i
-    return -1
-
-
-@kernel
-def _wrong_plan(slot: Ints, first: Ints, proc: Ints, procs: int) -> tuple[int, int]:
-    """Return where a key or a transaction has no place, or a slot begins with another key."""
-    for k in range(len(slot)):
-        if slot[k] < 0 or slot[k] >= len(first):
-            return 0, k
-    for s in range(len(first)):
-        if first[s] < 0 or first[s] >= len(slot) or slot[first[s]] != s:
-            return 0, s
-    for i in range(len(proc)):
-        if proc[i] < 0 or proc[i] >= procs:
-            return 1, i
-    return -1, -1
-
-
-_PLAN_FACTS: Final = ("each key has one slot", "partitions are those that there are")
-
-
-def planned(records: TimedRecords, plan: Plan, procs: int) -> Plan:
-    """Hand on a plan, after it was checked; who is handed it looks for conflicts."""
-    _require_slots(_PLANNED, records, plan, procs)
-    return plan
-
-
-def _require_slots(seam: Seam, records: TimedRecords, plan: Plan, procs: int) -> None:
-    """Require that each key has one slot, and each transaction a partition."""
-    n, keys = len(records), records.keys.rows
-    fits = len(plan.proc) == n and len(plan.slot) == len(keys)
-    seam.require(fits, "a plan is of all its records", records=n, planned=len(plan.proc))
-    found = _wrong_plan(plan.slot, plan.first, plan.proc, procs)
-    seam.require_none(found, _PLAN_FACTS, records=n, partitions=procs)
-
-
-def require_plan(seam: Seam, records: TimedRecords, plan: Plan, earlier: Ints, procs: int) -> None:
-    """Require a plan of which no two partitions share a key that one of them writes, or an id."""
-    _require_slots(seam, records, plan, procs)
-    if procs == 1:
-        return
-    counts, keys = records.keys
-    touched = plan.slot, keys.write
-    at = _conflict(counts, touched, plan.proc, earlier, len(plan.first))
-    seam.require(at < 0, "no two partitions share a key that one of them writes, or an id", row=at)

@@ -10,8 +10,8 @@ record is held back. So the order is a pure function of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,34 @@ from streamydb.errors import InvariantViolation
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.sorter import checks
 from streamydb.sorter.declarations import declares, reading_constraints
-from streamydb.sorter.joins import joins_of
 from streamydb.sorter.selection import alone, by_partition, first_in_order, first_position, fitting
-from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState
+from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState, joins_of
 
-__all__ = ["KeyedEventTimeSorter"]
+__all__ = ["Candidates", "KeyedEventTimeSorter"]
 
 _FOREVER: Final = 2**62
 _HELD_CHUNK_RECORDS: Final = 4096
 _HELD_CHUNK_BYTES: Final = 4 << 20
+
+
+class _Held(NamedTuple):
+    """The chunks that candidates lie in, with their tables; ``owner``: the chunk of each."""
+
+    chunks: list[tuple[HeldChunk, TimedRecords]]
+    owner: npt.NDArray[np.int64]
+
+
+class Candidates(NamedTuple):
+    """The next records of the total order, with their effective times; none is released yet.
+
+    ``limit``, ``bytes_max``: the bounds with which they were chosen. ``held``: where they lie;
+    None: they are all records of this micro-batch, and no other record waits.
+    """
+
+    records: TimedRecords
+    limit: int
+    bytes_max: int
+    held: _Held | None = None
 
 
 class KeyedEventTimeSorter:
@@ -157,50 +176,68 @@ class KeyedEventTimeSorter:
             covered[q] = min(covered[q], offset)
         return covered
 
-    def release(
-        self, limit: int, bytes_max: int = PLAN_BYTES_MAX, fits: Callable[[TimedRecords], int] = len
-    ) -> TimedRecords | None:
-        """Return the next records of the total order.
+    def peek(self, limit: int, bytes_max: int = PLAN_BYTES_MAX) -> Candidates | None:
+        """Return the next records of the total order, which may be released; None: there are none.
 
-        At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one. ``fits``:
-        how many of the first of some records may be released together; at least one.
+        At most ``limit``, and no more than ``bytes_max`` bytes if it is more than one.
         """
+        if limit <= 0:
+            return None
+        watermark = self.watermark()
+        if watermark == _FOREVER and not self.state.held:
+            fresh = alone(self._fresh)
+            if fresh is not None and fitting(fresh.size, bytes_max) == len(fresh) <= limit:
+                return Candidates(self._with_constraints(fresh), limit, bytes_max)
+        self._chunk_fresh()
+        return self._peek_held(limit, bytes_max)
+
+    def _peek_held(self, limit: int, bytes_max: int) -> Candidates | None:
+        """As `peek`, where all records lie in chunks."""
         watermark = self.watermark()
         joins, _ = joins_of(self.state)
-        if watermark == _FOREVER and not self.state.held:
-            ready = alone(self._fresh)
-            if ready is not None and fitting(ready.size, bytes_max) == len(ready) <= limit:
-                ready = self._with_constraints(ready)
-                if fits(ready) == len(ready):
-                    self._fresh = []
-                    return self._released(ready, watermark, limit)
-        self._chunk_fresh()
         chunks = self._candidates(watermark, limit, joins)
         if not chunks:
             return None
         tables = [self._load(chunk, joins) for chunk in chunks]
         merged = TimedRecords.concat(tables)
-        chosen = first_in_order(merged, watermark, limit)
-        chosen = chosen[: fitting(merged.size[chosen], bytes_max)]
-        found = self._with_constraints(merged.take(chosen))
-        if len(chosen) and (most := fits(found)) < len(chosen):
-            chosen, found = chosen[:most], found.take(np.arange(most))
-        owner = np.repeat(np.arange(len(chunks)), [len(t) for t in tables])
-        taken = np.bincount(owner[chosen], minlength=len(chunks)).tolist()
-        for chunk, table, count in zip(chunks, tables, taken, strict=True):
-            self._advance(chunk, table, count)
-        self.state.held = [c for c in self.state.held if c.start < c.count]
-        return self._released(found, watermark, limit) if len(chosen) else None
+        rows = first_in_order(merged, watermark, limit)
+        rows = rows[: fitting(merged.size[rows], bytes_max)]
+        owner = np.repeat(np.arange(len(chunks)), [len(table) for table in tables])[rows]
+        held = _Held(list(zip(chunks, tables, strict=True)), owner)
+        return Candidates(self._with_constraints(merged.take(rows)), limit, bytes_max, held)
+
+    def take(self, candidates: Candidates, count: int) -> TimedRecords:
+        """Release the first ``count`` of the candidates, which were the last that `peek` gave."""
+        records, held = candidates.records, candidates.held
+        if count < len(records):
+            records = records.take(np.arange(count))
+            if held is None:
+                self._chunk_fresh()
+                again = self._peek_held(candidates.limit, candidates.bytes_max)
+                held = None if again is None else again.held
+        if held is None:
+            self._fresh = []
+        else:
+            self._advance_all(held, count)
+        self.state.declares = self.state.declares or declares(records)
+        checks.released(records, self.watermark(), candidates.limit)
+        return records
+
+    def release(self, limit: int, bytes_max: int = PLAN_BYTES_MAX) -> TimedRecords | None:
+        """Release all that `peek` gives."""
+        candidates = self.peek(limit, bytes_max)
+        return None if candidates is None else self.take(candidates, len(candidates.records))
+
+    def _advance_all(self, held: _Held, count: int) -> None:
+        """Note that the first ``count`` of the held candidates have been released."""
+        counts = np.bincount(held.owner[:count], minlength=len(held.chunks)).tolist()
+        for (chunk, table), released in zip(held.chunks, counts, strict=True):
+            self._advance(chunk, table, released)
+        self.state.held = [chunk for chunk in self.state.held if chunk.start < chunk.count]
 
     def _with_constraints(self, records: TimedRecords) -> TimedRecords:
         """Return records that may be released; what follows a declaration reads the constraints."""
         return reading_constraints(records, all_of_them=bool(self.state.declares))
-
-    def _released(self, records: TimedRecords, watermark: int, limit: int) -> TimedRecords:
-        """Return what is released, and note a declaration in it."""
-        self.state.declares = self.state.declares or declares(records)
-        checks.released(records, watermark, limit)
-        return records
 
     def _advance(self, chunk: HeldChunk, table: TimedRecords, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been

@@ -28,7 +28,7 @@ from streamydb.kafka.appender import TopicAppender
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.local.launcher import LocalProcess, wait_until
-from streamydb.procedures.folder import FolderModules
+from streamydb.local.module_folder import FolderModules
 from streamydb.settings import Settings
 from streamydb.verify.check import CheckOptions, check
 from streamydb.verify.check.report import CheckReport

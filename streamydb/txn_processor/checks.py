@@ -1,4 +1,4 @@
-"""Checks of what parser and executing partitions are handed, and hand on: `columns.invariants`."""
+"""Checks of what executing partitions are handed, and hand on: `columns.invariants`."""
 
 from __future__ import annotations
 
@@ -13,26 +13,19 @@ from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.jit import kernel
 from streamydb.columns.plans import PlanName
-from streamydb.columns.record_rows import CompiledRecords
 
 if TYPE_CHECKING:
     from streamydb.txn_processor.feedback import FeedbackChunk
     from streamydb.txn_processor.outcome import ExecutionOutcome
 
-__all__ = ["executed", "fed", "granted", "one_plan", "parsed", "ranged", "require_chunk"]
+__all__ = ["executed", "fed", "granted", "one_plan", "ranged", "require_chunk"]
 
 Ints = npt.NDArray[np.int64]
 Grants = Sequence[tuple[int, GrantedTransactions, SlotRows]]
 
-_RECORDS = Seam("txn_processor", HANDED_ON, "records")
 _GRANTS = Seam("txn_processor", HANDED_IN, "grants")
 _OUTCOME = Seam("txn_processor", HANDED_ON, "an outcome")
 _FEEDBACK = Seam("txn_processor", HANDED_ON, "feedback")
-
-
-def parsed(table: CompiledRecords) -> None:
-    """Require that records were compiled as the sorter takes them."""
-    table.check(_RECORDS)
 
 
 def one_plan(names: Iterable[PlanName]) -> None:

@@ -1,17 +1,16 @@
-"""The TransactionProcessor: from what the shards grant to results, changes and feedback."""
+"""The TransactionProcessor: from the grants of the shards to results, changes and feedback."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final
 
 import numpy as np
 
-from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.digest import write_deltas
-from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
+from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.messages import (
     Deltas,
     DigestRecords,
@@ -22,24 +21,41 @@ from streamydb.columns.messages import (
     Notice,
     ResolvedRecord,
 )
-from streamydb.columns.plans import PlanName
 from streamydb.columns.readers import ToExecutor, ToGatherer
 from streamydb.columns.shards import ShardConfig
-from streamydb.columns.sizes import only_system, over_by, text_bytes
-from streamydb.columns.table import Array, Ragged
+from streamydb.columns.table import Ragged
 from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
+from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings, UnruledFaults, require_ruled
 from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.constrained import Rules
+from streamydb.txn_processor.execution import (
+    Calls,
+    conclude,
+    executed_in_time,
+    meets_too_much,
+    outcome_of,
+    refuse,
+    send_ruled,
+    size_by_bytes,
+    to_be_weighed,
+)
+from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.feedback import feedback_chunks
-from streamydb.txn_processor.granted_ranges import RangeParts
+from streamydb.txn_processor.granted_ranges import NO_PARTS, GrantedRanges, RangeParts
+from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
+from streamydb.txn_processor.part import PartGrants, PlanPart
+from streamydb.txn_processor.places import Places
+from streamydb.txn_processor.plain_calls import PlainCalls
+from streamydb.txn_processor.run import Kernel, prepared
 
-__all__ = ["TransactionProcessor", "passed_on"]
+__all__ = ["TransactionProcessor", "execute_grants", "passed_on"]
+
+_ANY_BYTES: Final = Most()
 
 
 class TransactionProcessor:
@@ -101,24 +117,22 @@ class TransactionProcessor:
             InvariantViolation: the same, on transactions that another pipeline has executed.
 
         """
-        parts: dict[_Part, _Grants] = {}
+        parts: dict[PlanPart, PartGrants] = {}
         for grant in messages:
             if not isinstance(grant, Grant):
                 yield from passed_on(grant, self._changes_partitions, self._spreads)
                 continue
-            found = parts.setdefault(_Part.of(grant), _Grants())
-            found.add(grant)
-            found.add_ranges(grant)
+            parts.setdefault(PlanPart.of(grant), PartGrants()).add(grant)
         checks.one_plan(part.plan for part in parts)
         unruled: list[Fault] = []
-        for part, found in sorted(parts.items(), key=_first):
+        for part, grants in sorted(parts.items(), key=itemgetter(0)):
             try:
-                yield from self._executed(part, found)
+                yield from self._executed(part, grants)
             except UnruledFaults as stop:  # of the other parts, too, before anybody rules
                 unruled += stop.faults
         require_ruled(unruled)
 
-    def _executed(self, part: _Part, found: _Grants) -> Iterator[o.Output]:
+    def _executed(self, part: PlanPart, found: PartGrants) -> Iterator[o.Output]:
         """Execute the partition's part of one plan."""
         grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
@@ -166,7 +180,7 @@ class TransactionProcessor:
             yield o.Told(told)
 
     def _withdrawn(
-        self, part: _Part, more: tuple[int, ...], made: int | None, fits: int
+        self, part: PlanPart, more: tuple[int, ...], made: int | None, fits: int
     ) -> Iterator[o.Told]:
         """Return the feedback of a partition that has stopped: its plan produces too much."""
         for shard in range(self._config.shards):
@@ -187,92 +201,71 @@ class TransactionProcessor:
             yield o.Told(told)
 
 
-class _Part(NamedTuple):
-    """The part of a plan that some grants are, and what they say of it."""
+def execute_grants(
+    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]],
+    modules: Modules = NO_MODULES,
+    rulings: Rulings = NO_RULINGS,
+    *,
+    over: bool = False,
+    most: Most = _ANY_BYTES,
+    ranges: RangeParts = NO_PARTS,
+    timeline: Timeline | None = None,
+) -> ExecutionOutcome:
+    """Execute the transactions of one partition of a plan, serially in seq order.
 
-    plan: PlanName
-    proc: int
-    silent: bool
-    feedback_bytes_max: int
-    makes_max: int
+    They run against *slots*, one for each key. Most run in the kernel, a stretch of them at a time;
+    calls of procedures run in Python, as long as they follow each other; the rest runs in Python
+    one by one.
 
-    @classmethod
-    def of(cls, grant: Grant) -> _Part:
-        """The part of which a grant is."""
-        return cls(grant.plan, grant.proc, grant.silent, grant.feedback_bytes_max, grant.makes_max)
+    Args:
+        parts: (shard, transactions, slots) from every shard.
+        modules: where the code of procedures is.
+        rulings: which transactions are aborted, whatever they would do.
+        over: there is one transaction, whose keys hold too many bytes; their values were not sent.
+        most: how much it may make; more, and execution stops.
+        ranges: those that the transactions name, as each shard holds them.
+        timeline: of the plan, where keys may end.
 
+    Raises:
+        InvariantViolation: a transaction's key was not granted by any shard.
+        ModuleMissing: the code that a transaction calls is not on this machine.
 
-@dataclass(slots=True)
-class _Grants:
-    """The grants of all shards to one partition: by shard and number, transactions and slots.
-
-    ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
-    kept, whoever sent them. ``ranges``: of each block. ``left_out``: the seq from which on ranges
-    did not fit into the plan; 0: all did. ``more``: partitions of the plan beside those that
-    execute. ``timeline``: where keys may end.
     """
-
-    parts: dict[tuple[int, int], tuple[GrantedTransactions, SlotRows]] = field(default_factory=dict)
-    ranges: list[RangeRows] = field(default_factory=list)
-    left_out: int = 0
-    timeline: Timeline | None = None
-    over: bool = False
-    met: int = 0
-    members: int = 0
-    more: set[int] = field(default_factory=set)
-
-    def add(self, grant: Grant) -> None:
-        """Take one."""
-        self.members = grant.members
-        if grant.more is not None:
-            self.more.add(grant.more)
-        self.parts[grant.shard, grant.chunk] = grant.txns, grant.slots
-        self.timeline = grant.timeline or self.timeline
-        now = 0 if self.timeline is None else int(self.timeline.ts[-1])
-        if grant.alone and grant.bounded:
-            self.met += text_bytes(grant.slots, now)
-            self.over |= grant.over or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
-        if self.over:
-            self.parts = {
-                at: (txns, _emptied(rows, now)) for at, (txns, rows) in self.parts.items()
-            }
-
-    def add_ranges(self, grant: Grant) -> None:
-        """Take the ranges of a grant, if it has some."""
-        left_out = grant.left_out or 0
-        self.left_out = min(self.left_out or left_out, left_out or self.left_out)
-        if grant.ranges is not None and len(grant.ranges):
-            self.ranges.append(grant.ranges)
-
-    def in_order(self) -> list[tuple[int, GrantedTransactions, SlotRows]]:
-        """(shard, transactions, slots), the same whatever order they came in."""
-        return [(shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=_first)]
-
-
-def _first(item: tuple[Any, Any]) -> Any:
-    return item[0]
-
-
-def _emptied(slots: SlotRows, now: int) -> SlotRows:
-    """Drop the values of all slots but those of the database's own keys,
-    and those that have ended.
-    """
-
-    def values(chosen: Array) -> ValueRows:
-        found = slots.take(chosen)
-        return ValueRows(found.tag, found.number, found.version, found.text)
-
-    left = only_system(slots.key, values, over_by(slots, now))
-    return SlotRows(
-        left.tag,
-        left.number,
-        left.version,
-        slots.slot,
-        slots.covered,
-        slots.written,
-        left.text,
-        slots.key,
-    )
+    run = prepared(parts, rulings, timeline)
+    txns, program = run.txns, run.program
+    refuse(run)
+    send_ruled(run)
+    shown, rules = GrantedRanges(run, ranges), Rules.of(run)
+    kernel = Kernel.of(run, shown.compiled())
+    rules.send(0)
+    ending = None if timeline is None else Ending.of(run, in_ranges=shown.end)
+    weighed = to_be_weighed(run, over=over)
+    n, at, spent, plan_size = len(txns), 0, 0, 0
+    made = np.zeros(n, np.int64)
+    careful = range(n) if over else run.ruled.keys() | weighed
+    plain = PlainCalls(run, modules, ending, rules.slot, careful)
+    calls = Calls(modules, rules.slot, shown.see, rulings.begins)
+    while at < n and not plan_size:
+        if program.route[at] == BY_PYTHON:
+            at, spent, plan_size = plain.executed(at, made, spent, most)
+        if not plan_size:
+            at = kernel.execute(at)
+        if at == n or plan_size:
+            break
+        too_much = over or meets_too_much(run, at, rulings.begins)
+        python = at in run.ruled or rules.concern(at) or (ending and ending.concerns(at))
+        if at in weighed and not (too_much or python):
+            weighed.remove(at)
+            program.route[at] = BY_KERNEL
+            continue
+        made[at] = executed_in_time(run, at, calls, ending, too_much=too_much)
+        spent += int(made[at])
+        plan_size = most.fits(spent, int(txns.seq[at]))
+        at += 1
+        rules.send(at)
+    plan_size = size_by_bytes(run, made, most) or plan_size or conclude(run, int(made.sum()), most)
+    places = Places(txns.places()) if ending is None else ending.places()
+    return outcome_of(run, places, int(made.sum()), plan_size)
 
 
 def passed_on(

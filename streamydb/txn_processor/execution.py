@@ -1,123 +1,52 @@
-"""Execute the part of a plan that one partition was given, and say what came of it.
+"""Execute transactions on Python objects, one by one, and conclude what the kernel has executed.
 
-Input: grant blocks, one from every shard (see `key_processor.grants`): the transactions from their
-home shards, the values from the shards that own the keys. Output: the outcome, from which the
-records and the feedback are made. Transactions run serially in seq order against *slots*, one for
-each key of the plan.
+`core` has the loop over the transactions of a partition; here are its steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb.columns import program as p
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
 from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
 from streamydb.columns.table import Ragged
-from streamydb.columns.timeline import Timeline
-from streamydb.procedures.follow_ups import joined
-from streamydb.procedures.modules import NO_MODULES, Modules
+from streamydb.parser.fault import reported, status_of
+from streamydb.procedures.follow_ups import NO_OUTPUTS, joined
+from streamydb.procedures.modules import Modules
 from streamydb.procedures.view import Stamp
 from streamydb.records.begins import VALUES_BOUNDED, Begins
-from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
+from streamydb.records.rulings import STOPPING, Fault, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
-from streamydb.txn_processor.constrained import Rules
 from streamydb.txn_processor.decompiler import transaction_of
 from streamydb.txn_processor.expiry import Ending
-from streamydb.txn_processor.fault import reported, status_of
-from streamydb.txn_processor.granted_ranges import NO_PARTS, GrantedRanges, RangeParts
-from streamydb.txn_processor.kernel import (
-    BY_KERNEL,
-    BY_NOBODY,
-    BY_PYTHON,
-    FAILS,
-    READS,
-    WRITES,
-    NewValues,
-    execute_steps,
-)
+from streamydb.txn_processor.kernel import BY_KERNEL, BY_NOBODY, BY_PYTHON, FAILS, READS, WRITES
 from streamydb.txn_processor.outcome import ExecutionOutcome, Most
 from streamydb.txn_processor.places import Places
-from streamydb.txn_processor.plain_calls import PlainCalls
 from streamydb.txn_processor.ranges import See
 from streamydb.txn_processor.result import originals, result_bytes, verdict_bytes
-from streamydb.txn_processor.run import DIGITS_MAX, Run, prepared
+from streamydb.txn_processor.run import DIGITS_MAX, Run
 
-__all__ = ["execute_grants"]
+__all__ = [
+    "Calls",
+    "conclude",
+    "executed_in_time",
+    "meets_too_much",
+    "outcome_of",
+    "refuse",
+    "send_ruled",
+    "size_by_bytes",
+    "to_be_weighed",
+]
 
-_ANY: Final = Most()
 Ints = npt.NDArray[np.int64]
 
 
-def execute_grants(
-    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]],
-    modules: Modules = NO_MODULES,
-    rulings: Rulings = NO_RULINGS,
-    *,
-    over: bool = False,
-    most: Most = _ANY,
-    ranges: RangeParts = NO_PARTS,
-    timeline: Timeline | None = None,
-) -> ExecutionOutcome:
-    """Execute the transactions of one partition of a plan.
-
-    Args:
-        parts: (shard, transactions, slots) from every shard.
-        modules: where the code of procedures is.
-        rulings: which transactions are aborted, whatever they would do.
-        over: there is one transaction, whose keys hold too many bytes; their values were not sent.
-        most: how much it may make; more, and execution stops.
-        ranges: those that the transactions name, as each shard holds them.
-        timeline: of the plan, where keys may end.
-
-    Raises:
-        InvariantViolation: a transaction's key was not granted by any shard.
-        ModuleMissing: the code that a transaction calls is not on this machine.
-
-    """
-    run = prepared(parts, rulings, timeline)
-    txns, program, notes = run.txns, run.program, run.notes
-    _special_rejections(run)
-    _send_ruled(run)
-    granted, rules = GrantedRanges(run, ranges), Rules.of(run)
-    table = granted.compiled()
-    rules.send(0)
-    ending = Ending.of(run, in_ranges=granted.end)
-    weighed = _to_be_weighed(run, over=over)
-    longest = int(np.diff(program.key_starts).max(initial=0))
-    new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
-    n, at, total, fits, made = len(txns), 0, 0, 0, np.zeros(len(txns), np.int64)
-    careful = range(n) if over else run.ruled.keys() | weighed
-    plain = PlainCalls(run, modules, ending, rules.slot, careful)
-    while at < n and not fits:
-        at, total, fits = plain.executed(at, made, total, most)
-        if not fits:
-            at = execute_steps(at, program, run.values, new, notes, table)
-        if at < n and not fits:
-            too_much = over or _meets_too_much(run, at, rulings.begins)
-            python = at in run.ruled or rules.concern(at) or (ending and ending.concerns(at))
-            if at in weighed and not (too_much or python):
-                weighed.remove(at)
-                program.route[at] = BY_KERNEL
-                continue
-            calls = _Calls(modules, rules.slot, granted.see, rulings.begins)
-            made[at] = _executed_in_time(run, at, calls, ending, too_much=too_much)
-            total += int(made[at])
-            fits = most.fits(total, int(txns.seq[at]))
-            at += 1
-            rules.send(at)
-    fits = _fitting(run, made, most) or fits or _concluded(run, int(made.sum()), most)
-    places = Places(txns.places()) if ending is None else ending.places()
-    return _outcome(run, places, int(made.sum()), fits)
-
-
-def _outcome(run: Run, places: Places, made: int, fits: int) -> ExecutionOutcome:
+def outcome_of(run: Run, places: Places, made: int, fits: int) -> ExecutionOutcome:
     """Return what a run has made: ``made`` bytes, of which transactions up to ``fits`` (0: all)."""
     notes, program = run.notes, run.program
     pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
@@ -134,13 +63,13 @@ def _outcome(run: Run, places: Places, made: int, fits: int) -> ExecutionOutcome
         run.special,
         run.internal,
         run.unruled,
-        joined(run.workflow),
+        joined(run.workflow) if run.workflow else NO_OUTPUTS,
         made,
         fits,
     )
 
 
-def _send_ruled(run: Run) -> None:
+def send_ruled(run: Run) -> None:
     """Send to Python what was ruled on."""
     txns, route = run.txns, run.program.route
     for row, fault in run.ruled.items():
@@ -151,8 +80,8 @@ def _send_ruled(run: Run) -> None:
             route[row] = BY_PYTHON
 
 
-def _special_rejections(run: Run) -> None:
-    """Finished results of records that are not executed, except those that repeat another one."""
+def refuse(run: Run) -> None:
+    """Make the results of records that are not executed, except those that repeat another one."""
     txns = run.txns
     for i in np.flatnonzero(run.program.route == BY_NOBODY).tolist():
         kind = int(txns.duplicate[i])
@@ -163,7 +92,7 @@ def _special_rejections(run: Run) -> None:
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def _fitting(run: Run, made: Ints, most: Most) -> int:
+def size_by_bytes(run: Run, made: Ints, most: Most) -> int:
     """Return how many of the plan's first records fit, by what each has ``made``; 0: all.
 
     To that is added what the kernel's aborts tell of values that Python has made, as the weight of
@@ -183,7 +112,7 @@ def _fitting(run: Run, made: Ints, most: Most) -> int:
     return 0
 
 
-def _concluded(run: Run, made: int, most: Most) -> int:
+def conclude(run: Run, made: int, most: Most) -> int:
     """Make the results of what the kernel aborted. Return how many of the plan's first records fit,
     with those that repeat a result that Python has made; 0: all.
     """
@@ -198,7 +127,7 @@ def _concluded(run: Run, made: int, most: Most) -> int:
     return 0
 
 
-def _to_be_weighed(run: Run, *, over: bool) -> set[int]:
+def to_be_weighed(run: Run, *, over: bool) -> set[int]:
     """The kernel's transactions with so many keys that their values may be too many bytes.
 
     They are routed to Python, and back when their turn comes, if they are not.
@@ -210,7 +139,7 @@ def _to_be_weighed(run: Run, *, over: bool) -> set[int]:
     return set(np.flatnonzero(chosen).tolist())
 
 
-def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
+def meets_too_much(run: Run, i: int, begins: Begins) -> bool:
     """Return True if the values of all keys of a transaction, at its instant, exceed the limit."""
     own = run.slots_of(i)
     most = limits.TRANSACTION_VALUES_BYTES_MAX
@@ -231,7 +160,7 @@ def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
     return total > most
 
 
-class _Calls(NamedTuple):
+class Calls(NamedTuple):
     """The code of procedures, the slot of the constraints, the ranges that are granted, and where
     rules begin.
     """
@@ -242,8 +171,8 @@ class _Calls(NamedTuple):
     begins: Begins
 
 
-def _executed_in_time(
-    run: Run, i: int, given: _Calls, ending: Ending | None, *, too_much: bool
+def executed_in_time(
+    run: Run, i: int, given: Calls, ending: Ending | None, *, too_much: bool
 ) -> int:
     """As `_execute_in_python`, with the removals of its keys that have ended."""
     run.now = int(run.txns.ts_ms[i])
@@ -255,7 +184,7 @@ def _executed_in_time(
     return made
 
 
-def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> int:
+def _execute_in_python(run: Run, i: int, given: Calls, *, too_much: bool) -> int:
     """Run one transaction on Python objects against the slots; how many bytes it makes.
 
     ``too_much``: its keys hold too many bytes.
@@ -316,7 +245,7 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
 
 
 def _context(
-    run: Run, i: int, given: _Calls, place: Stamp, *, ruled: bool
+    run: Run, i: int, given: Calls, place: Stamp, *, ruled: bool
 ) -> interpreter.ExecutionContext:
     """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
     at = int(run.txns.partition[i]), int(run.txns.offset[i])

@@ -20,9 +20,9 @@ from streamydb.columns.messages import Feedback, ValueSizes
 from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
 from streamydb.columns.table import Array, Bytes, Ragged, chunk_bounds
+from streamydb.parser.fault import opened
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import removal_number
-from streamydb.txn_processor.fault import opened
 from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.result import as_duplicate, originals

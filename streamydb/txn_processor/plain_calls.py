@@ -20,6 +20,7 @@ import numpy.typing as npt
 from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import program as p
+from streamydb.columns.known_results import Position
 from streamydb.errors import InvariantViolation
 from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called
@@ -37,7 +38,7 @@ from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.interpreter import Verdict
 from streamydb.txn_processor.kernel import BY_PYTHON
 from streamydb.txn_processor.outcome import Most
-from streamydb.txn_processor.result import Position, committed_call, encode_verdict
+from streamydb.txn_processor.result import committed_call, encode_verdict
 from streamydb.txn_processor.run import Run
 
 __all__ = ["PlainCalls"]

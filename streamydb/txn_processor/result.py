@@ -9,24 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns.grant_rows import PlanTransactions
+from streamydb.columns.known_results import Position, copy_of
 from streamydb.txn_processor.interpreter import Verdict
 
 __all__ = [
-    "Position",
     "as_duplicate",
     "committed_call",
-    "copy_of",
     "encode",
     "encode_verdict",
     "originals",
-    "plain_result",
     "result_bytes",
     "verdict_bytes",
 ]
-
-Position = tuple[int, int, int, int]
-"""Where a record lies: seq, effective time in ms, partition, offset."""
-
 
 _NOTHING = Verdict()
 
@@ -101,11 +95,6 @@ def encode_verdict(id_: bytes, position: Position, verdict: Verdict) -> bytes:
     return encode(id_, position, status, verdict.code, verdict)
 
 
-def plain_result(id_: bytes, seq: int, ts: int, part: int, off: int) -> bytes:
-    """The result of a transaction that committed and read nothing."""
-    return encode(id_, (seq, ts, part, off), "committed", None)
-
-
 def result_bytes(txns: PlanTransactions, i: int, status: str, code: str) -> bytes:
     """The result of transaction ``i``, which was not executed."""
     return encode(txns.id[i], _position(txns, i), status, code)
@@ -128,9 +117,3 @@ def as_duplicate(txns: PlanTransactions, i: int, original: bytes) -> bytes:
 def originals(txns: PlanTransactions, copies: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The positions of the transactions of one plan that those at ``copies`` repeat; shape (n,)."""
     return np.searchsorted(txns.seq, txns.original[copies])
-
-
-def copy_of(original: bytes, position: Position) -> bytes:
-    """The original's result with the position of its copy."""
-    copy = b',"duplicate":{"seq":%d,"ts_ms":%d,"partition":%d,"offset":%d}}' % position
-    return original[:-1] + copy

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
+from streamydb.columns.json_tokens import parse_ints
 from streamydb.columns.program import NOT_A_DUPLICATE
 from streamydb.columns.table import Array, Ragged, starts_of
 from streamydb.columns.timeline import Timeline
@@ -24,13 +25,15 @@ from streamydb.txn_processor.kernel import (
     BY_NOBODY,
     BY_PYTHON,
     WRITES,
+    NewValues,
     Notes,
     Program,
+    RangeTable,
     Values,
+    execute_steps,
 )
-from streamydb.txn_processor.tokens import parse_ints
 
-__all__ = ["DIGITS_MAX", "Run", "prepared"]
+__all__ = ["DIGITS_MAX", "Kernel", "Run", "prepared"]
 
 _FEW: Final = 16
 """So many slots are written one by one, before columns are worth their making."""
@@ -156,6 +159,26 @@ class Run:
         refs[kept] = len(self.pool) + len(self.extra) + np.arange(len(kept))
         self.extra += [bytes(values[i] or b"") for i in kept.tolist()]
         return tags, numbers, refs
+
+
+@dataclass(slots=True, frozen=True)
+class Kernel:
+    """The kernel of a run, with the room that it needs; see `kernel.execute_steps`."""
+
+    run: Run
+    ranges: RangeTable
+    new: NewValues
+
+    @classmethod
+    def of(cls, run: Run, ranges: RangeTable) -> Kernel:
+        """Make room for the most keys of a transaction; ``ranges``: those of compiled checks."""
+        size = int(np.diff(run.program.key_starts).max(initial=0)) + 1
+        return cls(run, ranges, NewValues(np.zeros(size, p.SLOT), np.full(size, -1, np.int64)))
+
+    def execute(self, at: int) -> int:
+        """Execute from transaction ``at`` on; return the first that is Python's."""
+        run = self.run
+        return execute_steps(at, run.program, run.values, self.new, run.notes, self.ranges)
 
 
 def prepared(

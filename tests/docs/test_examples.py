@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.procedures.folder import FolderModules
+from streamydb.local.module_folder import FolderModules
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.examples import FOLDER, NAMES, assert_prints_what_it_says, promised, run
 from tests.support.served import serving

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from streamydb.backup import BackupFolder, BackupManifest
 from streamydb.backup.pieces import Piece
 from streamydb.cli import app
-from streamydb.procedures.folder import file_name
+from streamydb.local.module_folder import file_name
 from streamydb.procedures.modules import compile_module
 
 PAGE = (Path(__file__).parents[2] / "docs" / "past.md").read_text("utf-8")

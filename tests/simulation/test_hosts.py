@@ -34,7 +34,7 @@ from streamydb.pipeline.exchange import Exchange, Given
 from streamydb.pipeline.routes import spark_hash, tokens
 from streamydb.pipeline.spool import Spool, SpoolError, SpoolWriter
 from streamydb.pipeline.stateful import Stateful
-from streamydb.sorter import planner
+from streamydb.planner import conflicts
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 
@@ -325,7 +325,9 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         few = mock.patch.object(values, "_LOADED_KEYS_MIN", dice.choice([1, 32]))
         slow = mock.patch.object(shard_files, "_SLOW_S", dice.choice([-1.0, 1e-5]))
         whole = mock.patch.object(hosts, "_FORMATTED_WHERE_EXECUTED", dice.choice([0, 3, 4_000]))
-        many = mock.patch.object(planner, "LEAST_WEIGHT", dice.choice([1, planner.LEAST_WEIGHT]))
+        many = mock.patch.object(
+            conflicts, "LEAST_WEIGHT", dice.choice([1, conflicts.LEAST_WEIGHT])
+        )
         with parts, runs, few, slow, whole, many:
             return run.run_seed(seed, RECORDS, large=0.0)
 

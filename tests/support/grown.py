@@ -21,7 +21,7 @@ from streamydb.constraints.locks import relocked
 from streamydb.kafka import connection
 from streamydb.kafka.foundation import Founding
 from streamydb.kafka.names import TopicNames
-from streamydb.procedures.folder import file_name
+from streamydb.local.module_folder import file_name
 from streamydb.procedures.modules import MemoryModules, compile_module, hash_of
 from streamydb.records import Result, decode_result
 from streamydb.records.begins import EVERYWHERE

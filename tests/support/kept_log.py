@@ -40,7 +40,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import DatabaseFolder
-from streamydb.procedures.folder import file_name
+from streamydb.local.module_folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import EVERYWHERE, NOWHERE
 from streamydb.records.control import Following, encode_message

@@ -15,9 +15,9 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
+from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 __all__ = ["CONFIG", "MicroBatches", "put"]
 

@@ -14,7 +14,7 @@ from streamydb.cli.calls import call
 from streamydb.cli.target import Target
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.streams import follow
-from streamydb.procedures.folder import publish
+from streamydb.local.module_folder import publish
 from streamydb.procedures.modules import Module
 from streamydb.records import Result
 from streamydb.testing.database import Database, wait_for

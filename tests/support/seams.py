@@ -16,15 +16,26 @@ from simulator import run_seed
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks as key_checks
 from streamydb.key_processor.locking import checks as locking_checks
+from streamydb.parser import checks as parser_checks
+from streamydb.planner import checks as planner_checks
 from streamydb.sorter import checks as sorter_checks
 from streamydb.txn_processor import checks as txn_checks
+from streamydb.txn_processor.gathering import checks as gathering_checks
 
 __all__ = ["Damage", "must_fire"]
 
 Damage = Callable[..., object]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
-_ROOMS = sorter_checks, key_checks, txn_checks, locking_checks
+_ROOMS = (
+    parser_checks,
+    sorter_checks,
+    planner_checks,
+    key_checks,
+    txn_checks,
+    locking_checks,
+    gathering_checks,
+)
 _SEEDS = {"planner": (2, 4, 6, 18), "single": (1, 3, 5, 7, 9)}
 _KEPT = 200
 

@@ -2,8 +2,8 @@
 
 A group is a connected component. Two transactions are joined if they touch a common key that
 somebody in the plan writes (by its name, or in a range), or if they have one id. A pipeline finds
-the same groups with `sorter.planner`. A plan that one partition executes is not divided; then all
-of it runs in order.
+the same groups with `planner.conflicts`. A plan that one partition executes is not divided; then
+all of it runs in order.
 
 The written keys are numbered in order, so that a range is a span of numbers and is never copied.
 So the work and the memory grow as the names in the plan, however wide its ranges are.

@@ -6,9 +6,9 @@ time, they are as cheap as the kernels are beside the planner's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -25,20 +25,15 @@ from streamydb.key_processor.locking.messages import (
     locked_name,
     unpacked,
 )
+from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.sorter.checks import require_order
 
-if TYPE_CHECKING:
-    from streamydb.key_processor.locking.execution import Finished
-    from streamydb.key_processor.locking.state import SingleMeta
-
-__all__ = ["addressed", "counted", "finished", "gathered", "ordered", "released", "sent"]
+__all__ = ["addressed", "counted", "ordered", "released", "require_messages", "sent"]
 
 _ORDER = Seam("key_processor/locking", HANDED_IN, "an order")
 _FEEDBACK = Seam("key_processor/locking", HANDED_IN, "released locks")
 _SENT = Seam("key_processor/locking", HANDED_ON, "payloads and grants")
 _COUNTS = Seam("key_processor/locking", HANDED_ON, "a state")
-_GATHERED = Seam("key_processor/locking", HANDED_IN, "payloads and grants")
-_FINISHED = Seam("key_processor/locking", HANDED_ON, "released locks")
 
 _RANGES_BYTES_MAX: Final = 4 * limits.RESULT_BYTES_MAX
 """What is found of ranges ends with the one with which a result is too large."""
@@ -77,15 +72,11 @@ def sent(payloads: Sequence[Payload], grants: Sequence[Granted], meta: SingleMet
     seqs = [payload.seq for payload in payloads]
     within = all(low < seq <= high for seq in (*seqs, *(grant.seq for grant in grants)))
     _SENT.require(within, "it is of unresolved transactions", after=low, last=high)
-    _require_messages(_SENT, payloads, grants)
+    require_messages(_SENT, payloads, grants)
 
 
-def gathered(payloads: Sequence[Payload], grants: Sequence[Granted]) -> None:
-    """Require the same of what has come."""
-    _require_messages(_GATHERED, payloads, grants)
-
-
-def _require_messages(seam: Seam, payloads: Sequence[Payload], grants: Sequence[Granted]) -> None:
+def require_messages(seam: Seam, payloads: Sequence[Payload], grants: Sequence[Granted]) -> None:
+    """Require that payloads and grants are in order, each once, with values from before."""
     ascends = all(one.seq < other.seq for one, other in pairwise(payloads))
     seam.require(ascends, "payloads are in order, each once", payloads=len(payloads))
     once = len({(grant.seq, grant.lock) for grant in grants}) == len(grants)
@@ -104,15 +95,3 @@ def counted(meta: SingleMeta) -> None:
     waiting = len(meta.unresolved)
     holds = meta.resolved + waiting == meta.seq
     _COUNTS.require(holds, "seqs add up", resolved=meta.resolved, waiting=waiting, seq=meta.seq)
-
-
-def finished(txns: Iterable[Finished]) -> None:
-    """Require that transactions are in order, and each gives a lock back once."""
-    last = 0
-    for txn in txns:
-        _FINISHED.require(txn.seq > last, "transactions are in order", seq=txn.seq, before=last)
-        last = txn.seq
-        rows = [row for rows in txn.releases.values() for row in rows]
-        once = len({row.lock for row in rows}) == len(rows)
-        own = all(row.seq == txn.seq for row in rows)
-        _FINISHED.require(once and own, "each lock comes back once", seq=txn.seq)

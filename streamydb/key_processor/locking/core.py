@@ -10,7 +10,7 @@ Shards and gatherers each have a blob store of their own, durable with the batch
 come in any order, feedback late, twice, and in any order between shards; feedback of a step that
 was not committed is ignored. ``config.grouping`` is "single". When all is at rest,
 ``load(SingleMeta, shard_blobs.get("meta")).unresolved`` is empty, the gatherers' index
-(`key_processor.locking.gatherer.GatherState` in blob "gather") has nothing waiting, and the values
+(`GatherState` in blob "gather") has nothing waiting, and the values
 are in ``meta.values`` as in planner mode.
 
 Protocol. Every shard sorts all records and numbers them alike. It enqueues each transaction for
@@ -47,12 +47,11 @@ from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
+from streamydb.key_processor.feedback import refuse_to_wait
 from streamydb.key_processor.id_rows import HomeIds
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.key_processor.last import LAST_RECORDS
 from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.executor import Gatherer
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
 from streamydb.key_processor.locking.inbox import Inbox
 from streamydb.key_processor.locking.locks import LockTable
@@ -70,16 +69,16 @@ from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import SingleMeta, Unresolved
 from streamydb.key_processor.locking.tables import canonical_values, writes_table
+from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import Emitted, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
-from streamydb.key_processor.waits import refuse_to_wait
 from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
-__all__ = ["Gatherer", "SingleShard"]
+__all__ = ["SingleShard"]
 
 
 @dataclass(slots=True)
@@ -101,13 +100,18 @@ class SingleShard:
         store: ValueStore,
         tables: IdTables,
         life: Life,
+        *,
+        cache: ProcessCache | None = None,
     ) -> None:
         """Load the state from ``blobs``, or begin a new database.
+
+        ``cache``: of the process, for its shards.
 
         Raises:
             ConfigurationError: the state was made with another configuration.
 
         """
+        self._cache = cache or ProcessCache()
         self._meta = load_or_begin(SingleMeta, blobs.get("meta"), config, life.shape)
         self._shard = shard
         self._blobs = blobs
@@ -136,8 +140,8 @@ class SingleShard:
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, messages: Iterable[ToSingleShard]) -> Iterator[Emitted[ToGatherer]]:
-        """Process what has come in one micro-batch; yields what the executing partitions get."""
+    def step(self, messages: Iterable[ToSingleShard]) -> list[Emitted[ToGatherer]]:
+        """Process the messages of one micro-batch; return what the executing partitions get."""
         meta = self._meta
         meta.history.begin(self._life.name)
         inbox = Inbox.of(messages, meta)
@@ -146,7 +150,7 @@ class SingleShard:
         came = inbox.parts or inbox.swept
         meta.waits = 0 if came or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
-        self._sorter.add(LAST_RECORDS.of(inbox.records, meta.config.shards))
+        self._sorter.add(self._cache.records.of(inbox.records, meta.config.shards))
         self._sorter.note_last(last for told in inbox.records for last in told.last)
         if meta.role.hear(inbox.roles):
             meta.shown = (0, {})
@@ -161,16 +165,19 @@ class SingleShard:
         self._grant()
         self._sorter.save()
         meta.behind = self._locks.behind
+        emitted: list[Emitted[ToGatherer]] = []
         for proc, box in sorted(self._out.items()):
             checks.sent(box.payloads, box.grants, meta)
-            for locks in self._locks_for(box):
-                yield Emitted(proc, locks, meta.seq, meta.ignored)
-        yield from self._sweep(sweep)
-        yield from self._digest()
-        yield from self._resolve()
+            emitted += (
+                Emitted(proc, locks, meta.seq, meta.ignored) for locks in self._locks_for(box)
+            )
+        emitted += self._sweep(sweep)
+        emitted += self._digest()
+        emitted += self._resolve()
         meta.digests = self._digests.state
         meta.shape = self._life.shape
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
+        return emitted
 
     def _sweep(self, sweep: Sweep) -> Iterator[Emitted[ToGatherer]]:
         """Tell what is removed, and, when that goes on, up to which seq everything is."""

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamydb.columns.known_results import plain_result
 from streamydb.columns.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.value_rows import Verdicts
-from streamydb.key_processor.deadlines import untimely
-from streamydb.key_processor.id_rows import HomeIds, IdUse
+from streamydb.key_processor.id_rows import HomeIds, IdUse, untimely
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.txn_processor.result import plain_result
 
 __all__ = ["FoundRepeats", "Repeats"]
 
@@ -88,4 +87,4 @@ class Repeats:
         if result is not None:
             return result
         use = self._ids.use(original)
-        return plain_result(id_, original, use.ts_ms, use.partition, use.offset)
+        return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))

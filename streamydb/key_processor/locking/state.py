@@ -8,8 +8,7 @@ from streamydb.columns.digest import DigestState
 from streamydb.columns.plans import PlanShape
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.key_processor.locking.locks import Lock, RangeLock
-from streamydb.key_processor.role import ShardRole
-from streamydb.key_processor.state import CommonState
+from streamydb.key_processor.state import CommonState, ShardRole
 
 __all__ = ["SingleMeta", "Unresolved"]
 

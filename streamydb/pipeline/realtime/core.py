@@ -34,14 +34,14 @@ from streamydb.key_processor.base import Base
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
 from streamydb.key_processor.state import ShardState
+from streamydb.parser.compile import compile_records
+from streamydb.parser.core import messages_for
+from streamydb.parser.last_reads import last_reads
 from streamydb.pipeline.realtime.overlay import OverlayValues, ValuesSnapshot
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import last_reads
-from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.outputs import CHANGES, Records, Told, formatted
-from streamydb.txn_processor.parser import messages_for
 
 __all__ = [
     "TAIL_BYTES_MAX", "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard",

@@ -26,6 +26,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.key_processor.base import Base
+from streamydb.local.module_folder import FolderModules
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime.confirmations import ResolvedGroups
@@ -39,7 +40,6 @@ from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.pipeline.standby.report import StandbyReport
-from streamydb.procedures.folder import FolderModules
 from streamydb.records.control import gear_of
 from streamydb.txn_processor import outputs as o
 

@@ -22,7 +22,7 @@ from streamydb.client.awaiting.views import AsyncView
 from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.session import Options, Session
-from streamydb.procedures.folder import FolderModules
+from streamydb.local.module_folder import FolderModules
 from streamydb.testing.memory import MemoryDatabase
 from streamydb_layers.errors import ClaimLostError, DuplicateIdError, MovedError
 from streamydb_layers.queue import AsyncQueue, Claim

@@ -12,7 +12,7 @@ import pytest
 
 from streamydb.client import AsyncView, CheckFailedError, View
 from streamydb.limits import VALUE_BYTES_MAX
-from streamydb.procedures.folder import published
+from streamydb.local.module_folder import published
 from streamydb.testing.clients import MemoryHost
 from streamydb_layers.drivers import drive
 from streamydb_layers.errors import (

@@ -34,9 +34,9 @@ from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.reader import Span
 from streamydb.key_processor.id_rows import DatedIds
+from streamydb.parser.last_reads import mark_of
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.records.control import Beat, Following, LeaderClaim, Message, gear_of
-from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
 

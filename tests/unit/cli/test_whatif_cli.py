@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app
-from streamydb.procedures.folder import file_name
+from streamydb.local.module_folder import file_name
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "0.2.0"
 RULE = '{"name": "small", "prefix": "", "type": "number", "max": 0}'

@@ -12,7 +12,7 @@ from streamydb.columns import interning
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
 from streamydb.columns.private import FACTOR, SEED
 from streamydb.columns.table import Ragged, Texts
-from streamydb.sorter import planner
+from streamydb.planner import conflicts
 
 MANY = 400
 PLACES = 1024
@@ -76,7 +76,7 @@ def looks_by_text(hashes: npt.NDArray[np.uint64], keys: Texts) -> int:
 def looks_for_ids(ids: npt.NDArray[np.uint64], factor: int) -> int:
     table, earlier = counting(-1, np.int32), np.full(MANY, 9, np.int64)
     with np.errstate(over="ignore"):
-        python(planner._enter)(ids, np.ones(MANY, np.bool_), np.uint64(factor), table, earlier)
+        python(conflicts._enter)(ids, np.ones(MANY, np.bool_), np.uint64(factor), table, earlier)
     assert set(earlier.tolist()) == {-1}
     return table.looks
 
@@ -131,5 +131,5 @@ def test_no_slot_depends_on_what_is_private() -> None:
         assert slot.tolist() == wanted
         assert first.tolist() == [texts.index(text) for text in numbers]
         by_hash.add(str(interning._by_hash(np.unique(public), np.uint64(private))[0].tolist()))
-        assert planner._earlier(public, every, np.uint64(private)).tolist() == earlier
+        assert conflicts._earlier(public, every, np.uint64(private)).tolist() == earlier
     assert len(by_hash) == 1

@@ -22,19 +22,20 @@ from streamydb.columns.program import (
 from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.table import Ragged
 from streamydb.columns.value_rows import Verdicts, WrittenValues
-from streamydb.errors import InvariantViolation
-from streamydb.key_processor.grants import Granter, PartGrant, in_blocks
+from streamydb.key_processor.grants import Granter, Grants, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.repeats import RepeatedResults
+from streamydb.key_processor.sizes import OwnSizes
 from streamydb.key_processor.values import ShardValues, ValuesState
-from streamydb.sorter import planner
-from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
-from streamydb.txn_processor import builder
-from streamydb.txn_processor.parser import parse_transactions
+from streamydb.parser import builder
+from streamydb.parser.core import parse_transactions
+from streamydb.planner import conflicts
+from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
+from streamydb.planner.core import PlannedRecords, Planner
+from streamydb.planner.last_plan import LastPlan
+from streamydb.planner.plan import Plan
 from tests.support.opened import opened
-
-Grants = list[PartGrant]
 
 
 def add(*keys: str, by: int = 1, **more: Any) -> dict[str, Any]:
@@ -71,27 +72,28 @@ class Shards:
         (table,) = opened([block])
         return table.timed(np.full(n, ts)).released(np.arange(self.seq + 1, self.seq + n + 1))
 
-    def granter(
+    def granted(
         self, transactions: list[dict[str, Any]], shard: int = 0, ts: int = 1_000
-    ) -> tuple[Granter, Grants]:
+    ) -> Grants:
         """What one shard grants for a plan of these transactions."""
         released = self.released(transactions, shard, ts)
         earlier = earlier_with_same_id(released.id0, released.kind != p.REJECTED)
         plan: Plan = plan_transactions(released, earlier, self.shards)
+        planned = PlannedRecords(plan, earlier, len(released))
         granter = Granter(shard, self.shards, self.values[shard], self.ids[shard])
-        assert granter.weigh(released, plan, 1 << 62, None) == len(released)
-        return granter, granter.grants(released, plan, earlier)
+        self.slots = granter.read(released, planned, bounded=True)
+        return granter.grant(released, planned, self.slots, None, 1 << 62)
 
-    def end(self, granter: Granter, count: int, ts: int = 1_000) -> None:
+    def end(self, grants: Grants, count: int, shard: int = 0, ts: int = 1_000) -> None:
         """The plan stands."""
-        self.ids[granter.shard].remember(granter.used, self.seq + 1, self.seq + count, ts)
+        self.ids[shard].remember(grants.used, self.seq + 1, self.seq + count, ts)
         self.seq += count
 
 
 @pytest.fixture(autouse=True)
 def all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small plans use all partitions."""
-    monkeypatch.setattr(planner, "LEAST_WEIGHT", 1)
+    monkeypatch.setattr(conflicts, "LEAST_WEIGHT", 1)
 
 
 def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owners() -> None:
@@ -102,8 +104,8 @@ def test_a_partition_gets_the_values_that_its_transactions_touch_from_their_owne
     seen: dict[int, list[str]] = {}
     homes = []
     for shard in range(3):
-        _, grants = db.granter(transactions, shard)
-        for proc, txns, slots in grants:
+        grants = db.granted(transactions, shard)
+        for proc, txns, slots, _ in grants.parts:
             keys = [key.decode() for key in slots.key.tolist()]
             assert slots.text.tolist() == [b'"%s"' % key.encode() for key in keys]
             assert set(slots.version.tolist()) <= {3}
@@ -119,27 +121,27 @@ def test_what_is_only_read_goes_to_every_partition_that_reads_it() -> None:
     db = Shards(3)
     db.hold({"read": b'"by all"'})
     transactions = [{**add(f"k{i}"), "reads": ["read"]} for i in range(9)]
-    grants = [grant for shard in range(3) for grant in db.granter(transactions, shard)[1]]
-    getting = [proc for proc, _, slots in grants if b"read" in slots.key.tolist()]
-    assert sorted(getting) == sorted({proc for proc, _, _ in grants}) == [0, 1, 2]
+    grants = [grant for shard in range(3) for grant in db.granted(transactions, shard).parts]
+    getting = [proc for proc, _, slots, _ in grants if b"read" in slots.key.tolist()]
+    assert sorted(getting) == sorted({proc for proc, *_ in grants}) == [0, 1, 2]
 
 
 def kinds(grants: Grants) -> list[tuple[int, int]]:
     """(kind of duplicate, of which seq) of each transaction of the only partition."""
-    ((_, txns, _),) = grants
+    ((_, txns, _, _),) = grants.parts
     pairs = zip(txns.duplicate.tolist(), txns.original.tolist(), strict=True)
     return list(pairs)
 
 
 def test_copies_within_a_plan_are_those_of_the_first() -> None:
     db = Shards()
-    granter, grants = db.granter([
+    grants = db.granted([
         add("k", id="a"), add("k", id="b"), add("k", id="a"), add("k", id="a", by=2),
         add("k", id="a"),
     ])  # fmt: skip
     fresh = (NOT_A_DUPLICATE, 0)
     assert kinds(grants) == [fresh, fresh, (PLAN_DUPLICATE, 1), (REUSED, 1), (PLAN_DUPLICATE, 1)]
-    assert granter.used.seq.tolist() == [1, 2]
+    assert grants.used.seq.tolist() == [1, 2]
 
 
 def test_all_shards_plan_alike_when_two_ids_share_the_half_of_a_hash_that_all_know(
@@ -152,22 +154,22 @@ def test_all_shards_plan_alike_when_two_ids_share_the_half_of_a_hash_that_all_kn
     monkeypatch.setattr(builder, "hash_ragged", hashed)
     db = Shards(3)
     transactions = [add("k", id="a"), add("l", id="b"), add("k", id="a")]
-    granted = [db.granter(transactions, shard)[1] for shard in range(3)]
-    assert len({proc for grants in granted for proc, _, _ in grants}) == 1
-    assert [sum(len(txns) for _, txns, _ in grants) for grants in granted] == [0, 3, 0]
+    granted = [db.granted(transactions, shard).parts for shard in range(3)]
+    assert len({proc for parts in granted for proc, *_ in parts}) == 1
+    assert [sum(len(txns) for _, txns, *_ in parts) for parts in granted] == [0, 3, 0]
     fresh = (NOT_A_DUPLICATE, 0)
-    assert kinds(granted[1]) == [fresh, fresh, (PLAN_DUPLICATE, 1)]
+    assert kinds(db.granted(transactions, 1)) == [fresh, fresh, (PLAN_DUPLICATE, 1)]
 
 
 def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:
     db = Shards(window=10)
     first = [add("k", id="a"), add("k", id="b")]
-    db.end(db.granter(first)[0], 2)
+    db.end(db.granted(first), 2)
     db.ids[0].conclude(Verdicts.of([(2, b'{"aborted":1}')]))
-    granter, grants = db.granter([*first, add("k", id="a", by=2), add("k", id="c")])
+    grants = db.granted([*first, add("k", id="a", by=2), add("k", id="c")])
     found = [(WINDOW_DUPLICATE, 1), (WINDOW_DUPLICATE, 2), (REUSED, 1), (NOT_A_DUPLICATE, 0)]
     assert kinds(grants) == found
-    (told,) = RepeatedResults(MemoryBlobs(), db.ids[0]).results(granter.repeats)
+    (told,) = RepeatedResults(MemoryBlobs(), db.ids[0]).results(grants.repeats)
     plain, kept = [json.loads(value) for value in told.records.value.tolist()]
     assert told.records.key.tolist() == [b"a", b"b"]
     copy = plain.pop("duplicate")
@@ -176,38 +178,28 @@ def test_copies_of_earlier_plans_come_with_the_result_of_the_original() -> None:
         "code": None, "source": {"partition": 0, "offset": 40},
     }  # fmt: skip
     assert (copy["seq"], kept["aborted"], kept["duplicate"]["seq"]) == (3, 1, 4)
-    db.end(granter, 4)
-    db.end(db.granter([add("k", id=f"other{i}") for i in range(5)])[0], 5)
-    _, grants = db.granter([add("k", id="a"), add("k", id="c")])
+    db.end(grants, 4)
+    db.end(db.granted([add("k", id=f"other{i}") for i in range(5)]), 5)
+    grants = db.granted([add("k", id="a"), add("k", id="c")])
     assert kinds(grants) == [(NOT_A_DUPLICATE, 0), (WINDOW_DUPLICATE, 6)]
 
 
 def test_what_comes_after_its_deadline_uses_no_id() -> None:
     db = Shards()
     late = add("k", id="a", deadline_ms=999)
-    granter, grants = db.granter([late, late, add("k", id="b", deadline_ms=1_000)])
+    grants = db.granted([late, late, add("k", id="b", deadline_ms=1_000)])
     assert kinds(grants) == [(TOO_LATE, 0), (TOO_LATE, 0), (NOT_A_DUPLICATE, 0)]
-    assert granter.used.dated().deadline.tolist() == [1_000]
-
-
-def test_a_plan_is_weighed_before_it_is_granted() -> None:
-    db = Shards()
-    released = db.released([add("k")], 0, 1_000)
-    earlier = np.full(1, -1)
-    granter = Granter(0, 1, db.values[0], db.ids[0])
-    with pytest.raises(InvariantViolation, match="before it was weighed"):
-        granter.grants(released, plan_transactions(released, earlier, 1), earlier)
+    assert grants.used.dated().deadline.tolist() == [1_000]
 
 
 def test_a_plan_ends_before_its_values_are_too_many_bytes() -> None:
     db = Shards()
     db.hold({f"k{i}": b"x" * 1_000 for i in range(9)})
     released = db.released([add(f"k{i}") for i in range(9)], 0, 1_000)
-    earlier = np.full(9, -1)
-    plan = plan_transactions(released, earlier, 1)
-    weights = [Granter(0, 1, db.values[0], db.ids[0]).weigh(released, plan, bound, None)
-               for bound in (9_000, 8_999, 3_000, 1)]  # fmt: skip
-    assert weights == [9, 8, 3, 1]
+    planner, sizes = Planner(1, LastPlan()), OwnSizes(db.values[0])
+    plans = [planner.plan(released, sizes, bytes_max) for bytes_max in (9_000, 8_999, 3_000, 1)]
+    assert [plan.size for plan in plans] == [9, 8, 3, 1]
+    assert [len(plan.plan.proc) for plan in plans] == [9, 8, 3, 1]
 
 
 def test_one_transaction_may_meet_so_many_bytes_and_no_more(
@@ -219,15 +211,15 @@ def test_one_transaction_may_meet_so_many_bytes_and_no_more(
     db.hold(dict.fromkeys(names, b"x" * 1_000))
     for most, over in ((9_000, False), (8_999, True)):
         monkeypatch.setattr(limits, "TRANSACTION_VALUES_BYTES_MAX", most)
-        granter, ((_, _, slots),) = db.granter([add(*names)])
-        assert (granter.over, len(slots.text.data)) == (over, 0 if over else 9_000)
+        ((_, _, slots, _),) = db.granted([add(*names)]).parts
+        assert (db.slots.omitted, len(slots.text.data)) == (over, 0 if over else 9_000)
         assert len(slots.key) == 9
 
 
 def test_a_large_grant_goes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     db = Shards()
     db.hold({f"k{i}": b"x" * 400 for i in range(10)})
-    ((_, txns, slots),) = db.granter([add(f"k{i}") for i in range(10)])[1]
+    ((_, txns, slots, _),) = db.granted([add(f"k{i}") for i in range(10)]).parts
     assert [(len(a), len(b)) for a, b, _ in in_blocks(txns, slots)] == [(10, 10)]
     monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 1_000)
     parts = list(in_blocks(txns, slots))
@@ -241,7 +233,7 @@ def test_a_grant_of_many_integers_goes_in_blocks(monkeypatch: pytest.MonkeyPatch
     """Keys, steps and slots count, too, where no value and no payload has a text."""
     db = Shards()
     grant = [add(*(f"k{i}/{n}" for n in range(4))) for i in range(30)]
-    ((_, txns, slots),) = db.granter(grant)[1]
+    ((_, txns, slots, _),) = db.granted(grant).parts
     monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 800)
     parts = [(own, values) for own, values, _ in in_blocks(txns, slots)]
     assert max(len(own) for own, _ in parts) <= 800 // (2 * 4 * 8)

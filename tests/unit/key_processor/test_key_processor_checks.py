@@ -19,7 +19,6 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor import checks
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
-from streamydb.sorter.planner import Plan
 from tests.support.seams import Damage, must_fire
 
 
@@ -107,17 +106,6 @@ def out_of_order(released: TimedRecords, *_rest: Any) -> None:
         column[1] = column[0]
 
 
-def torn_group(released: TimedRecords, plan: Plan, _earlier: Any, procs: int) -> None:
-    counts, keys = released.keys
-    owner = np.repeat(np.arange(len(counts)), counts)
-    written = plan.slot[keys.write > 0]
-    shared = np.flatnonzero(np.bincount(written) > 1)[0]
-    members = owner[plan.slot == shared]
-    if procs == 1 or len(np.unique(members)) < 2:
-        raise IndexError
-    plan.proc[members[-1]] = (plan.proc[members[0]] + 1) % procs
-
-
 def seq_of_another_plan(plan: OpenPlan, _: int, txns: GrantedTransactions, __: SlotRows) -> None:
     txns.seq[-1] = plan.seq + 1
 
@@ -181,7 +169,6 @@ def lost_key(
         (checks.fed, empty_verdict, "results are within"),
         (checks.ordered, back_in_time, "time never goes back"),
         (checks.ordered, out_of_order, "total order"),
-        (checks.planned, torn_group, "no two partitions share"),
         (checks.granted, seq_of_another_plan, "seqs are the plan's"),
         (checks.granted, seq_twice, "seqs are the plan's"),
         (checks.granted, offset_twice, "total order"),

@@ -18,9 +18,10 @@ from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import ShardState, load
-from streamydb.sorter.log_end import LogEnd, last_reads, mark_of
+from streamydb.parser.core import parse_transactions
+from streamydb.parser.last_reads import last_reads, mark_of
+from streamydb.sorter.log_end import LogEnd
 from streamydb.sorter.state import PartitionState
-from streamydb.txn_processor.parser import parse_transactions
 
 
 def test_the_highest_offset_of_each_partition_counts() -> None:

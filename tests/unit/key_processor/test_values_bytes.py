@@ -32,11 +32,11 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.local.shard_files import FileIdTables, LmdbValues
+from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.sorter.state import SorterState
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.format import format_results
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 
 KEYS, SIZE = 512, 262_144
 MEBIBYTE = 1 << 20

@@ -13,10 +13,11 @@ from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.shards import ShardConfig
-from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.withdrawals import next_pace
+from streamydb.key_processor.withdrawals import Withdrawals
+from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.planner.core import Pace
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome as Executed
 from streamydb.txn_processor.outcome import Most
 
@@ -43,7 +44,7 @@ class Watched:
         self.made: list[int] = []
         self.plans: list[int] = []
         self.withdrawn = 0
-        stands = KeyTransactionProcessor._stands
+        stands = Withdrawals.stands
 
         def executed(*args: Any, **named: Any) -> Executed:
             found = execute_grants(*args, **named)
@@ -51,13 +52,13 @@ class Watched:
             self.plans.append(len(found.txns))
             return found
 
-        def standing(shard: KeyTransactionProcessor, plan: Any) -> bool:
-            found = stands(shard, plan)
+        def standing(withdrawals: Withdrawals, plan: Any) -> bool:
+            found = stands(withdrawals, plan)
             self.withdrawn += not found
             return found
 
         monkeypatch.setattr("streamydb.txn_processor.core.execute_grants", executed)
-        monkeypatch.setattr(KeyTransactionProcessor, "_stands", standing)
+        monkeypatch.setattr(Withdrawals, "stands", standing)
 
 
 def ran(transactions: list[dict[str, Any]], shards: int, told: list[int] | None = None) -> Cluster:
@@ -153,10 +154,12 @@ def test_how_much_fits() -> None:
     assert most.fits(101, 15) == 5
     assert most.fits(101, 10) == 0, "at least one"
     assert Most(first=10).fits(1 << 60, 15) == 0
-    assert next_pace(0, 0, 100, 1000) == 0
-    assert next_pace(20, 51, 100, 1000) == 20
-    assert next_pace(20, 50, 100, 1000) == 80
-    assert next_pace(250, 0, 100, 1000) == 0
+    assert Pace(0, 0, 100).after(9, 9) == 0
+    assert Pace(20, 51, 100).after(9, 9) == 20
+    assert Pace(20, 50, 100).after(9, 9) == 80
+    assert Pace(PLAN_RECORDS_MAX // 4, 0, 100).after(9, 9) == 0
+    assert Pace(0, 0, 100).after(99, 90) == 180
+    assert Pace(0, 0, 100).after(99, 1) == 16
 
 
 def test_what_is_alone_may_make_what_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,17 +23,17 @@ from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import arrow_batches, hosts, spool
 from streamydb.pipeline.exchange import Exchange
 from streamydb.pipeline.routes import tokens
 from streamydb.pipeline.spool import Spool, SpoolError
+from streamydb.planner import conflicts
 from streamydb.procedures.modules import NO_MODULES
 from streamydb.records.rulings import NO_RULINGS, Fault, UnruledFaults
-from streamydb.sorter import planner
 from streamydb.txn_processor import core, outputs
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
-from streamydb.txn_processor.parser import parse_transactions
 from tests.support.opened import opened
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
@@ -42,7 +42,7 @@ CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
 @pytest.fixture(autouse=True)
 def all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small plans use all partitions."""
-    monkeypatch.setattr(planner, "LEAST_WEIGHT", 1)
+    monkeypatch.setattr(conflicts, "LEAST_WEIGHT", 1)
 
 
 def transactions(count: int, size: int = 5, seed: int = 0) -> list[bytes]:

@@ -12,6 +12,7 @@ from streamydb.columns.protocol import FORMAT
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.parser.core import parse_feedback
 from streamydb.pipeline import __main__ as command
 from streamydb.pipeline.__main__ import main, parse
 from streamydb.pipeline.launch import SparkLaunch, _what
@@ -19,7 +20,6 @@ from streamydb.pipeline.record import recorded_config, require_same_log
 from streamydb.pipeline.session import DRIVER_OPTIONS
 from streamydb.pipeline.small import SMALL_JAVA, SMALL_MAX_OFFSETS, SMALL_SPARK
 from streamydb.settings import Settings
-from streamydb.txn_processor.parser import parse_feedback
 
 
 def test_a_checkpoint_belongs_to_one_log(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
+from streamydb.parser.compile import compile_records
 from streamydb.pipeline import desk as ruling
 from streamydb.pipeline import restarts
 from streamydb.pipeline.desk import Desk, EarlierRulings
@@ -41,7 +42,6 @@ from streamydb.records.rulings import (
     ruling_of,
 )
 from streamydb.txn_processor import interpreter
-from streamydb.txn_processor.compile import compile_records
 
 FAULTS = [Fault(q, 3 * i, "KeyError 0", named=i % 2 == 0) for q in range(2) for i in range(50)]
 

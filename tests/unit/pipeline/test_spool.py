@@ -12,9 +12,9 @@ import pytest
 
 from streamydb.columns.encoding import Part, pack
 from streamydb.columns.shards import ShardConfig
+from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import spool
 from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
-from streamydb.txn_processor.parser import parse_transactions
 
 MAGIC = b"SDBF"
 

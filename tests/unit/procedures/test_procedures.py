@@ -17,11 +17,11 @@ from streamydb.errors import ModuleMissing
 from streamydb.facade.auth import Caller
 from streamydb.facade.payloads import authorise, parse
 from streamydb.facade.problems import ProblemError
+from streamydb.local.module_folder import FolderModules, load_file, publish, published
 from streamydb.procedures import Abort, key_function, procedure
 from streamydb.procedures.chance import Random
 from streamydb.procedures.core import declared_keys
 from streamydb.procedures.declare import DeclaredKeys
-from streamydb.procedures.folder import FolderModules, load_file, publish, published
 from streamydb.procedures.modules import MemoryModules, ModuleRefused, compile_module, hash_of
 from streamydb.records import Rejection, Transaction, decode, keys
 from streamydb.verify.oracle.core import Oracle

@@ -59,11 +59,12 @@ def test_from_the_first_declaration_on_what_writes_reads_the_key() -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_however_releases_are_cut(limit: int) -> None:
     """By a limit, and by what fits: a declaration that stays behind counts when it is released."""
-    for fits in (len, lambda records: min(len(records), 2)):
+    for count_max in (6, 2):
         one, found = sorter(), []
         feed(one, 0, 0, PUT, ADD, DECLARE, PUT, READ, ADD)
-        while (released := one.release(limit, fits=fits)) is not None:
-            found += touched(released)
+        while (candidates := one.peek(limit)) is not None:
+            count = min(len(candidates.records), count_max)
+            found += touched(one.take(candidates, count))
         assert found == [["k1"], ["k2", "k3"], [KEY], ["k1", KEY], ["k1"], ["k2", "k3", KEY]]
 
 

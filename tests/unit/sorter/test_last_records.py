@@ -10,9 +10,9 @@ import pytest
 from streamydb.columns.protocol import BlockReader
 from streamydb.columns.record_messages import LogRecords
 from streamydb.columns.record_rows import CompiledRecords
+from streamydb.parser.compile import compile_records
+from streamydb.parser.core import parse_transactions
 from streamydb.sorter.last_records import LastRecords
-from streamydb.txn_processor.compile import compile_records
-from streamydb.txn_processor.parser import parse_transactions
 
 SHARDS = 3
 

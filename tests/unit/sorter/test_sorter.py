@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from streamydb.columns.record_rows import CompiledRecords
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.memory import MemoryBlobs
+from streamydb.parser.compile import compile_records
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import SorterState
-from streamydb.txn_processor.compile import compile_records
 from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from tests.support.seeds import seeds

@@ -1,4 +1,4 @@
-"""Each invariant of the sorter and the planner fires when what it is about is damaged."""
+"""Each invariant of the sorter fires when what it is about is damaged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from streamydb.columns.record_rows import CompiledRecords, TimedRecords
 from streamydb.columns.table import ChildRows, Ragged
 from streamydb.sorter import checks
-from streamydb.sorter.planner import Plan
 from tests.support.seams import Damage, must_fire
 
 
@@ -62,24 +61,6 @@ def too_many(records: TimedRecords, watermark: int, _: int) -> tuple[Any, ...]:
     return records, watermark, len(records) - 1
 
 
-def slot_of_another(_: TimedRecords, plan: Plan, *__: Any) -> None:
-    plan.slot[[0, -1]] = plan.slot[[-1, 0]]
-    if len(plan.first) < 2:
-        raise IndexError
-
-
-def no_such_slot(_: TimedRecords, plan: Plan, *__: Any) -> None:
-    plan.slot[0] = len(plan.first)
-
-
-def no_such_partition(_: TimedRecords, plan: Plan, procs: int) -> None:
-    plan.proc[0] = procs
-
-
-def unplanned(_records: TimedRecords, plan: Plan, *_: Any) -> None:
-    plan.proc = plan.proc[1:]
-
-
 @pytest.mark.parametrize(
     ("check", "damage", "fact"),
     [
@@ -92,11 +73,7 @@ def unplanned(_records: TimedRecords, plan: Plan, *_: Any) -> None:
         (checks.released, twice, "total order"),
         (checks.released, at_the_watermark, "below the watermark"),
         (checks.released, too_many, "no more is released"),
-        (checks.planned, slot_of_another, "one slot"),
-        (checks.planned, no_such_slot, "one slot"),
-        (checks.planned, no_such_partition, "partitions are"),
-        (checks.planned, unplanned, "all its records"),
     ],
 )
-def test_a_damaged_order_or_plan_stops_the_batch(check: Any, damage: Damage, fact: str) -> None:
+def test_a_damaged_order_stops_the_batch(check: Any, damage: Damage, fact: str) -> None:
     must_fire(check, damage, f"sorter .*{fact}")

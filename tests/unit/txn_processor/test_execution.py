@@ -17,17 +17,17 @@ from streamydb.columns.grant_rows import (
     SlotRows,
 )
 from streamydb.columns.interning import intern
+from streamydb.columns.json_tokens import parse_ints
 from streamydb.columns.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.columns.table import ChildRows, Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
+from streamydb.parser.compile import compile_records
 from streamydb.txn_processor import kernel, run
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.compile import compile_records
-from streamydb.txn_processor.execution import execute_grants
+from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.feedback import feedback_chunks
 from streamydb.txn_processor.outcome import ExecutionOutcome
-from streamydb.txn_processor.tokens import parse_ints
 
 Grants = list[tuple[int, GrantedTransactions, SlotRows]]
 FIRST, VERSION = 7, 3

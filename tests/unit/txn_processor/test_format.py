@@ -11,12 +11,12 @@ import pytest
 
 from streamydb import records as r
 from streamydb.columns import program as p
+from streamydb.columns.json_writer import json_strings
 from streamydb.columns.output_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.columns.table import ChildRows, Ragged
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.records.change import ChangeOrigin, ChangeTransaction
 from streamydb.txn_processor.format import format_changes, format_results
-from streamydb.txn_processor.json_writer import json_strings
 
 TEXTS = ["", "a", 'say "hi"', "back\\slash", "\b\t\n\f\r", "\x00\x1f\x7f", "h\u00e9", "\U0001f600"]
 NUMBERS = [0, 7, 10, 99, -1, -10, INTEGER_MAX, INTEGER_MIN]

@@ -16,11 +16,11 @@ from streamydb.columns.readers import TO_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.procedures.modules import compile_module
 from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
 from streamydb.txn_processor.plain_calls import PlainCalls
 
 KEYS = [f"k{i}" for i in range(7)]

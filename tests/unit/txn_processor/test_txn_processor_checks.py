@@ -6,23 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from streamydb.columns.plans import PlanName
-from streamydb.columns.record_rows import CompiledRecords
-from streamydb.columns.table import ChildRows
 from streamydb.errors import InvariantViolation
 from streamydb.txn_processor import checks
 from tests.support.seams import Damage, must_fire
-
-
-def lost_payload(table: CompiledRecords) -> tuple[CompiledRecords]:
-    counts, homes = table.home
-    return (replace(table, home=ChildRows(counts, homes.part(1, len(homes)))),)
-
-
-def marker_without_number(table: CompiledRecords) -> None:
-    table.kind[0] = 3 - 3 * (table.kind[0] == 3)
 
 
 def missing_chunk(name: PlanName, parts: Any, chunks: Any, members: int) -> object:
@@ -115,8 +103,6 @@ def verdict_of_another_plan(name: PlanName, _outcome: Any, chunks: list[Any]) ->
 @pytest.mark.parametrize(
     ("check", "damage", "fact"),
     [
-        (checks.parsed, lost_payload, "add up"),
-        (checks.parsed, marker_without_number, "markers alone"),
         (checks.granted, missing_chunk, "every chunk"),
         (checks.granted, missing_shard, "each transaction is there once"),
         (checks.granted, slot_of_two_shards, "each slot is of one shard"),

@@ -16,18 +16,19 @@ from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.readers import TO_GATHERER, TO_SINGLE_SHARD
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking.core import Gatherer, SingleShard
-from streamydb.key_processor.locking.gatherer import GatherState
+from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import load
 from streamydb.key_processor.values import ShardValues
 from streamydb.limits import VALUE_BYTES_MAX
+from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.records.rulings import NO_RULINGS, Rulings, UnruledFaults
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.parser import parse_feedback, parse_transactions
+from streamydb.txn_processor.gathering.core import Gatherer
+from streamydb.txn_processor.gathering.gathered import GatherState
 from streamydb.verify.oracle.core import Oracle
 from tests.support.seeds import seeds
 

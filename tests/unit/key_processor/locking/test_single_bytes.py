@@ -11,8 +11,9 @@ import pytest
 from streamydb import limits
 from streamydb.columns.plans import PlanShape
 from streamydb.columns.readers import ToGatherer, ToSingleShard
-from streamydb.key_processor.locking.core import Gatherer, SingleShard
+from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.state import Emitted
+from streamydb.txn_processor.gathering.core import Gatherer
 from tests.unit.key_processor.locking.test_single import Single, txn
 
 BOUND, SIZE = 40_000, 5_000

@@ -15,6 +15,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
 from streamydb.key_processor.base import decode_base
 from streamydb.local.shard_files import LmdbValues
+from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.realtime.core import (
     NotForThisGear,
     OpenBase,
@@ -23,7 +24,7 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
-from streamydb.sorter.log_end import LogEnd, mark_of
+from streamydb.sorter.log_end import LogEnd
 from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
 

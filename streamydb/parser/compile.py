@@ -24,12 +24,12 @@ from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
 from streamydb.columns.record_rows import CompiledRecords, HomeRows, RecordMarkers
 from streamydb.columns.table import Array, Bytes, ChildRows, Ragged, starts_of
+from streamydb.parser.builder import Builder, DraftHome, DraftRecords, draft_home, draft_of
+from streamydb.parser.fault import keep, reported
+from streamydb.parser.scan import Scanned, scan
 from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
-from streamydb.txn_processor.builder import Builder, DraftHome, DraftRecords, draft_home, draft_of
-from streamydb.txn_processor.fault import keep, reported
-from streamydb.txn_processor.scan import Scanned, scan
 
 __all__ = ["compile_records"]
 

@@ -10,8 +10,6 @@ shard plans alike.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,10 +22,10 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.private import FACTOR
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.table import Bytes, starts_of
-from streamydb.sorter import checks
-from streamydb.sorter.ranges import PlanRanges, links_of, ranges_of
+from streamydb.planner.plan import Plan
+from streamydb.planner.ranges import links_of, ranges_of
 
-__all__ = ["LEAST_WEIGHT", "Plan", "earlier_with_same_id", "plan_transactions"]
+__all__ = ["LEAST_WEIGHT", "earlier_with_same_id", "plan_transactions"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -42,34 +40,6 @@ _PYTHON_WEIGHT: Final = 100
 """Of a transaction that Python executes, beside its keys. So few of them are spread, too."""
 
 _NO_LINKS: Final = np.empty((0, 2), np.int64)
-
-
-@dataclass(slots=True)
-class Plan:
-    """A plan over n transactions with k keys in all and s distinct keys (slots).
-
-    ``slot``: the slot of each key occurrence, (k,). ``first``: an occurrence of each slot, (s,).
-    ``proc``: the executing partition of each transaction, (n,). ``groups``: how many conflict
-    groups; ``largest``: transactions in the largest. ``ranges``: that transactions name, if any do.
-    """
-
-    slot: Ints
-    first: Ints
-    proc: Ints
-    groups: int
-    largest: int
-    ranges: PlanRanges | None = None
-
-    def procs(self) -> list[int]:
-        """The executing partitions that have something to do."""
-        members: list[int] = np.flatnonzero(np.bincount(self.proc)).tolist()
-        return members
-
-    def layout(self, feedback_bytes_max: int) -> str:
-        """A hash of who executes which transaction, and of how the feedback is cut."""
-        digest = hashlib.blake2b(self.proc.astype(np.uint8).tobytes(), digest_size=8)
-        digest.update(b"%d" % feedback_bytes_max)
-        return digest.hexdigest()
 
 
 @leaf
@@ -190,9 +160,9 @@ def plan_transactions(released: TimedRecords, earlier: Ints, procs: int) -> Plan
     counts, keys = released.keys
     slot, first = intern(keys.hash, keys.key)
     n = len(counts)
-    ranges = ranges_of(released, slot, first)
+    ranges = None if released.ranges is None else ranges_of(released, slot, first)
     if procs == 1:
-        return checks.planned(released, Plan(slot, first, np.zeros(n, np.int64), 1, n, ranges), 1)
+        return Plan(slot, first, np.zeros(n, np.int64), 1, n, ranges)
     key_starts = starts_of(counts)
     links = _NO_LINKS
     if ranges is not None:
@@ -202,5 +172,4 @@ def plan_transactions(released: TimedRecords, earlier: Ints, procs: int) -> Plan
     each = counts + np.where(released.kind == p.GENERIC, _PYTHON_WEIGHT, 1)
     weight = np.bincount(group, weights=each, minlength=groups).astype(np.int64)
     proc = _pack_groups(np.argsort(-weight, kind="stable"), weight, procs, LEAST_WEIGHT)
-    plan = Plan(slot, first, proc[group], groups, int(members.max(initial=0)), ranges)
-    return checks.planned(released, plan, procs)
+    return Plan(slot, first, proc[group], groups, int(members.max(initial=0)), ranges)

@@ -13,8 +13,8 @@ from streamydb.columns import program as p
 from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.record_rows import RecordKeys, RecordRanges, TimedRecords
 from streamydb.columns.table import Array, ChildRows, Ragged
-from streamydb.sorter.last_plan import LastPlan, Planned
-from streamydb.sorter.planner import earlier_with_same_id, plan_transactions
+from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
+from streamydb.planner.last_plan import LastPlan, Planned
 from tests.support.opened import to_plan
 
 

@@ -11,15 +11,15 @@ from streamydb.columns.readers import ToGatherer
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking import checks
-from streamydb.key_processor.locking.execution import Finished, execute_gathered
-from streamydb.key_processor.locking.gatherer import TransactionGatherer
 from streamydb.key_processor.locking.messages import is_packed
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings, require_ruled
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import passed_on
+from streamydb.txn_processor.gathering import checks
+from streamydb.txn_processor.gathering.execution import Finished, execute_gathered
+from streamydb.txn_processor.gathering.gathered import TransactionGatherer
 
 __all__ = ["Gatherer"]
 
@@ -49,19 +49,20 @@ class Gatherer:
         self._modules = modules
         self._rulings = rulings
 
-    def step(self, messages: Iterable[ToGatherer]) -> Iterator[o.Records]:
-        """Execute what is complete now; yields records, feedback last.
+    def step(self, messages: Iterable[ToGatherer]) -> list[o.Records]:
+        """Execute what is complete now; return records, feedback last.
 
         Raises:
             UnruledFaults, InvariantViolation: as `TransactionProcessor.step`.
 
         """
+        records: list[o.Records] = []
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
         for told in messages:
             if not isinstance(told, Locks):
-                for each in passed_on(told, self._changes_partitions):
-                    yield o.formatted(each, self._config.database)
+                known = passed_on(told, self._changes_partitions)
+                records += (o.formatted(each, self._config.database) for each in known)
                 continue
             stamps.add((told.life, told.step, told.feedback_bytes_max, told.values_bytes_max))
             checks.gathered(told.payloads, told.grants)
@@ -75,9 +76,10 @@ class Gatherer:
                 require_ruled(faults, executed=executed)
             checks.finished(finished)
             gatherer.save()
-            yield from _records([txn for txn in finished if not txn.silent])
+            records += _records([txn for txn in finished if not txn.silent])
             more = bool(gatherer.state.complete)
-            yield from self._feedback(finished, life, step, bytes_max, more=more)
+            records += self._feedback(finished, life, step, bytes_max, more=more)
+        return records
 
     def _executed(self, gatherer: TransactionGatherer, bytes_max: int) -> list[Finished]:
         """Execute what is complete, until it and its records have so many bytes; at least one.

@@ -18,20 +18,7 @@ import numpy.typing as npt
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.jit import copy_bytes, kernel, leaf
-from streamydb.columns.program_steps import ProgramSteps
-from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
-from streamydb.limits import ID_BYTES_MAX, TRANSACTION_BYTES_MAX
-from streamydb.records.names import MODULES_PREFIX
-from streamydb.txn_processor.call_reader import (
-    CALL_KEYS,
-    CALL_KEYS_MAX,
-    CALL_READS,
-    CALL_SPAN,
-    CALL_TAKES,
-    read_call,
-    read_keys,
-)
-from streamydb.txn_processor.tokens import (
+from streamydb.columns.json_tokens import (
     after,
     blank,
     cut,
@@ -41,7 +28,19 @@ from streamydb.txn_processor.tokens import (
     text_end,
     word_of,
 )
-from streamydb.txn_processor.update_reader import (
+from streamydb.columns.program_steps import ProgramSteps
+from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
+from streamydb.limits import ID_BYTES_MAX, TRANSACTION_BYTES_MAX
+from streamydb.parser.call_reader import (
+    CALL_KEYS,
+    CALL_KEYS_MAX,
+    CALL_READS,
+    CALL_SPAN,
+    CALL_TAKES,
+    read_call,
+    read_keys,
+)
+from streamydb.parser.update_reader import (
     KEY_END,
     KEY_START,
     OPERAND_END,
@@ -50,6 +49,7 @@ from streamydb.txn_processor.update_reader import (
     UPDATES_MAX,
     read_updates,
 )
+from streamydb.records.names import MODULES_PREFIX
 
 __all__ = ["Scanned", "scan"]
 

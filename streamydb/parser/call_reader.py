@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from streamydb.columns import characters as c
 from streamydb.columns.jit import leaf
+from streamydb.columns.json_tokens import after, blank, integer, short_name, text_end, word_of
 from streamydb.columns.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, PROCEDURE_NAME_CHARACTERS_MAX
 from streamydb.records.names import RESERVED
-from streamydb.txn_processor.tokens import after, blank, integer, short_name, text_end, word_of
 
 __all__ = ["CALL_KEYS", "CALL_KEYS_MAX", "CALL_READS", "CALL_SPAN", "CALL_TAKES", "read_call",
            "read_keys"]  # fmt: skip

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.jit import leaf
+from streamydb.columns.json_tokens import after, blank, integer, short_name, text_end, word_of
 from streamydb.columns.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.names import RESERVED
-from streamydb.txn_processor.tokens import after, blank, integer, short_name, text_end, word_of
 
 __all__ = [
     "KEY_END",

@@ -15,10 +15,10 @@ from simulator.workload import Deadlines, Workload
 from streamydb.columns.record_rows import CompiledRecords
 from streamydb.columns.table import Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
-from streamydb.txn_processor import compile as compiler
-from streamydb.txn_processor import scan as scanner
-from streamydb.txn_processor.call_reader import CALL_KEYS_MAX
-from streamydb.txn_processor.scan import Scanned, scan
+from streamydb.parser import compile as compiler
+from streamydb.parser import scan as scanner
+from streamydb.parser.call_reader import CALL_KEYS_MAX
+from streamydb.parser.scan import Scanned, scan
 
 ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
 TOKENS = (

@@ -20,10 +20,10 @@ from streamydb.columns.record_rows import CompiledRecords, LastRead
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Array, ChildRows, Ragged
 from streamydb.errors import RecordError
+from streamydb.parser import checks
+from streamydb.parser.compile import compile_records
+from streamydb.parser.last_reads import last_reads
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import last_reads
-from streamydb.txn_processor import checks
-from streamydb.txn_processor.compile import compile_records
 
 __all__ = [
     "Routed", "messages_for", "parse_feedback", "parse_transactions", "route", "route_feedback",

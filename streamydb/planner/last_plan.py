@@ -15,7 +15,8 @@ import numpy as np
 
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.table import Array
-from streamydb.sorter.planner import Ints, Plan
+from streamydb.planner.conflicts import Ints
+from streamydb.planner.plan import Plan
 
 __all__ = ["LastPlan"]
 

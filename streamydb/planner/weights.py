@@ -20,7 +20,7 @@ from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.sizes import SYSTEM
 from streamydb.columns.table import Bytes, starts_of
 from streamydb.limits import VALUE_BYTES_MAX
-from streamydb.sorter.planner import Plan
+from streamydb.planner.plan import Plan
 
 __all__ = ["COPIED_BYTES", "affordable"]
 

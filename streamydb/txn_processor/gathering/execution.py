@@ -14,12 +14,12 @@ from msgspec import UNSET, Raw
 from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.columns import program as p
+from streamydb.columns.known_results import Position, copy_of
 from streamydb.columns.lock_messages import Payload, Released
 from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking.gatherer import Gathered
 from streamydb.key_processor.locking.messages import RemovedAt, id_lock, key_lock, packed, unpacked
-from streamydb.key_processor.locking.ranges import looked, see_of
+from streamydb.parser.fault import opened, reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
@@ -29,8 +29,9 @@ from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value
-from streamydb.txn_processor.fault import opened, reported, status_of
-from streamydb.txn_processor.result import Position, copy_of, encode, encode_verdict
+from streamydb.txn_processor.gathering.gathered import Gathered
+from streamydb.txn_processor.gathering.ranges import looked, see_of
+from streamydb.txn_processor.result import encode, encode_verdict
 
 __all__ = ["Finished", "execute_gathered"]
 

@@ -21,17 +21,17 @@ from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.interning import intern
 from streamydb.columns.record_rows import CompiledRecords, RecordKeys, RecordRanges, TimedRecords
 from streamydb.columns.table import ChildRows, Ragged, starts_of
-from streamydb.sorter import planner
-from streamydb.sorter.planner import (
+from streamydb.parser.compile import compile_records
+from streamydb.parser.core import parse_transactions
+from streamydb.planner import conflicts
+from streamydb.planner.conflicts import (
     LEAST_WEIGHT,
-    Plan,
     _components,
     earlier_with_same_id,
     plan_transactions,
 )
-from streamydb.sorter.ranges import links_of
-from streamydb.txn_processor.compile import compile_records
-from streamydb.txn_processor.parser import parse_transactions
+from streamydb.planner.plan import Plan
+from streamydb.planner.ranges import links_of
 from tests.support.opened import opened, timed, to_plan
 
 
@@ -94,7 +94,7 @@ def earlier_of(table: TimedRecords) -> npt.NDArray[np.int64]:
 
 
 def planned(table: TimedRecords, procs: int, least: int = 1) -> Plan:
-    with mock.patch.object(planner, "LEAST_WEIGHT", least):
+    with mock.patch.object(conflicts, "LEAST_WEIGHT", least):
         return plan_transactions(table, earlier_of(table), procs)
 
 

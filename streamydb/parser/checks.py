@@ -1,0 +1,17 @@
+"""Checks of what the parser hands on; see `columns.invariants`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamydb.columns.invariants import HANDED_ON, Seam
+from streamydb.columns.record_rows import CompiledRecords
+
+__all__ = ["parsed"]
+
+_RECORDS: Final = Seam("parser", HANDED_ON, "records")
+
+
+def parsed(table: CompiledRecords) -> None:
+    """Require that records were compiled as the sorter takes them."""
+    table.check(_RECORDS)

@@ -1,0 +1,138 @@
+"""The planner makes one plan of the next records, as many as may touch a bounded number of bytes.
+
+Its steps: find the transactions that conflict and give each conflict group to a partition
+(`conflicts`); ask for the sizes of the values that the plan touches; if they are too many bytes,
+plan the first records again, as many as are within the bound (`weights`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamydb.columns import program as p
+from streamydb.columns.record_rows import TimedRecords
+from streamydb.columns.table import Ragged
+from streamydb.columns.value_rows import ValueRows
+from streamydb.errors import InvariantViolation
+from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.planner import checks
+from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
+from streamydb.planner.last_plan import LastPlan, Planned
+from streamydb.planner.plan import Plan
+from streamydb.planner.weights import affordable
+
+__all__ = ["Pace", "PlannedRecords", "Planner", "SizedSlots", "SlotSizes"]
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_PACE_MIN: Final = 16
+"""Fewest records that are released again after a plan was cut by its values."""
+
+
+class SizedSlots(NamedTuple):
+    """The bytes of the value of each slot of a plan, (s,); ``values``: the values, if they were
+    read to know that.
+    """
+
+    bytes: Ints
+    values: ValueRows | None = None
+
+
+class SlotSizes(Protocol):
+    """The sizes of values, which all shards know alike."""
+
+    def of(self, hashes: Hashes, keys: Ragged, bytes_max: int) -> SizedSlots:
+        """Return the sizes of the values of keys; nobody needs them exactly past ``bytes_max``."""
+
+
+class PlannedRecords(NamedTuple):
+    """A plan of the first ``size`` candidates.
+
+    ``earlier``: of each the one before it with the same id, or -1, (size,). ``values``: of all
+    slots, if they were read to know their sizes.
+    """
+
+    plan: Plan
+    earlier: Ints
+    size: int
+    values: ValueRows | None = None
+
+
+class Planner:
+    """Plans for the shards of a database, each of which has one executing partition.
+
+    In: candidates, the next records of the total order; the sizes of values.
+
+    Out: a plan of the first of them: the partition of each transaction, and the slot of each key.
+
+    State: none; ``last`` only spares work.
+
+    Invariants: every shard makes the same plan; a plan has one transaction at least; no two
+    partitions share a key that one of them writes, or an id.
+
+    A transfer: ``t1`` writes ``alice`` and ``bob``, and the next one, ``t2``, reads ``bob``. So
+    both are one conflict group. Partition 2 gets the group, and ``alice`` is slot 0 of the plan.
+    """
+
+    def __init__(self, shards: int, last: LastPlan) -> None:
+        """Plan for so many partitions; ``last``: the plan that this process has made last."""
+        self._shards = shards
+        self._last = last
+
+    def plan(self, candidates: TimedRecords, sizes: SlotSizes, bytes_max: int) -> PlannedRecords:
+        """Plan as many of the candidates as touch values of at most ``bytes_max`` bytes."""
+        planned = self._sized(candidates, sizes, bytes_max)
+        if planned.size == len(candidates):
+            return planned
+        first = candidates.take(np.arange(planned.size))
+        again = self._sized(first, sizes, bytes_max)
+        if again.size < len(first):
+            raise InvariantViolation("a part of a plan that is small enough is too large")
+        return again
+
+    def _sized(self, records: TimedRecords, sizes: SlotSizes, bytes_max: int) -> PlannedRecords:
+        """Plan all records; ``size`` says how many of the first may be one plan."""
+        plan, earlier = self._last.of(records, self._shards, _planned)
+        if len(records) == 1:
+            return PlannedRecords(plan, earlier, 1)
+        keys = records.keys.rows
+        sized = sizes.of(keys.hash[plan.first], keys.key.take(plan.first), bytes_max)
+        size = affordable(records, plan, sized.bytes, bytes_max)
+        return PlannedRecords(plan, earlier, size, sized.values)
+
+
+def _planned(records: TimedRecords, procs: int) -> Planned:
+    """Plan records for partitions; a plan that is used again is not checked again."""
+    earlier = earlier_with_same_id(records.id0, records.kind != p.REJECTED)
+    plan = plan_transactions(records, earlier, procs)
+    checks.planned(records, plan, earlier, procs)
+    return plan, earlier
+
+
+class Pace(NamedTuple):
+    """The number of records that a shard releases at most, since a plan was cut; 0: any number.
+
+    What was cut off lies in blobs, and is read again each time; so no more is asked for than twice
+    of what was planned, until it is planned whole again.
+
+    Attributes:
+        records: how many.
+        made: bytes that a partition of the plan before has made, at most.
+        bytes_max: bytes that one may make.
+    """
+
+    records: int
+    made: int
+    bytes_max: int
+
+    def after(self, candidates: int, planned: int) -> int:
+        """Return the next pace when so many of the candidates were planned."""
+        if planned < candidates:
+            return max(2 * planned, _PACE_MIN)
+        if 2 * self.made > self.bytes_max:
+            return self.records
+        return 4 * self.records if 4 * self.records < PLAN_RECORDS_MAX else 0
