@@ -14,7 +14,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -39,6 +39,9 @@ def installed() -> bool:
 class Spare:
     """A process of a module that is started and ready, and the next one."""
 
+    ahead: ClassVar[bool] = True
+    """Make the next process when one is taken; who takes one and ends need not pay for two."""
+
     def __init__(self, module: str) -> None:
         """Nothing is started yet; the module writes `READY` when it can take work."""
         self._module = module
@@ -51,7 +54,7 @@ class Spare:
         if self._loop is not loop:  # what another loop made ends with that loop
             self._loop, self._spare = loop, None
         spare = self._usable() or asyncio.create_task(_start(self._module))
-        self._spare = asyncio.create_task(_start(self._module))
+        self._spare = asyncio.create_task(_start(self._module)) if self.ahead else None
         try:
             return await asyncio.shield(spare)
         except asyncio.CancelledError:  # it may be ready in this moment, and is nobody's then
