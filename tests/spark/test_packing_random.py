@@ -23,7 +23,6 @@ from streamydb.pipeline.realtime import packing as packing_module
 from streamydb.pipeline.realtime.packing import PACK_BYTES_MAX, PACK_RECORDS_MAX, Packing
 from streamydb.pipeline.realtime.query import real_time_session
 from streamydb.pipeline.session import PIPELINED, session
-from tests.support.seeds import thinned
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -226,8 +225,9 @@ MUTATIONS = {
 }
 
 
+@pytest.mark.long  # a session of Spark and a class for each, about a test and no code of ours
 @pytest.mark.no_proof
-@pytest.mark.parametrize("name", thinned(MUTATIONS, 4))
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_packing_is_noticed(
     name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
