@@ -18,7 +18,7 @@ from tests.support.command_cases import CASES, Task
 from tests.support.commands import command_names
 from tests.support.work import Counter, Work, grows_faster
 
-SMALL: Final = 24
+SMALL: Final = 40
 BYTES_FLOOR: Final = 12_000
 """Of each step: what buffers and tables of the interpreter may take, whatever n is."""
 

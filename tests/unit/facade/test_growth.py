@@ -27,7 +27,7 @@ from tests.support.history import HistoryDatabase, HistoryModel, HistorySnapshot
 from tests.support.interference import encoded
 from tests.support.work import Counter, grows_faster
 
-SMALL: Final = 32
+SMALL: Final = 70
 ASYNC: Final = {"prefer": "respond-async"}
 
 Ask: TypeAlias = Callable[[InProcess], Awaitable[HttpAnswer]]
