@@ -205,13 +205,16 @@ $(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
 # which needs a few packages only; the other packages come meanwhile.
 NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|confluent-kafka|typer|rich|pydantic-settings|psutil)\b
+# PySpark comes as a source, of which pip makes an archive that it opens again: not to compress its
+# jars once more saves 13 seconds.
 # Ivy comes with PySpark, so that one goes first; the jars come while the rest is installed. Without
 # a network they are missed later, with a message.
 JARS_TOO := $(filter up test,$(MAKECMDGOALS))
 AFTER := nice -n 10
 .PHONY: install-pyspark install-first install-others install-kernels install-this install-jars
 install-pyspark:
-	@$(PIP) --no-deps pyspark
+	@printf '[bdist_wheel]\ncompression = stored\n' > $(VENV)/stored.cfg
+	@DIST_EXTRA_CONFIG="$$PWD/$(VENV)/stored.cfg" $(PIP) --no-deps pyspark
 install-first:
 	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
 install-others: install-first

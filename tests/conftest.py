@@ -20,7 +20,9 @@ from hypothesis import settings
 
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.local.collector import keep_all
+from streamydb.sql.pool import Spare
 from tests.support import stalest, tracing
+from tests.support.compiled import compile_share
 from tests.support.recording import OPTION, Recorder
 from tests.support.secured import SECURED
 from tests.support.shared import OnShared
@@ -78,6 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that the workers of a run share; have Java compile for a short life."""
     atexit.register(_hush)
+    Spare.ahead = False  # a process that loads DuckDB takes half a second; most tests use one
     os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
     if _is_worker(config):
         gc.disable()  # until all tests are collected: it would walk through them again and again
@@ -108,6 +111,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     for home in (Path(folder) / "home", Path(folder) / SECURED / "home"):
         stop_detached(home)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Compile a share of the test files where workers begin to collect all of them at once."""
+    config = session.config
+    if _is_worker(config) and config.args == config.getini("testpaths"):
+        number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        compile_share(config, Path(__file__).parent, number, workers)
 
 
 def pytest_collection_finish() -> None:

@@ -118,21 +118,49 @@ def _refuse_taken(front: Front) -> None:
 
 def start_front(target: Target, front: Front, phases: Phases) -> str:
     """Start read model and facade unless they run; return the address once that is ready."""
+    with phases.phase("REST facade") as phase:
+        phase.note("starting the read model and the facade")
+        begin_front(target, front)
+        while (url := _served(target, front)) is None:
+            phase.note("another program took the port meanwhile")
+        phase.outcome = url
+    return url
+
+
+def begin_front(target: Target, front: Front) -> None:
+    """Start read model and facade unless they run, and wait for neither: the topics are enough."""
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
+
+    if processes.find(target.place.folder, READ_MODEL) is None:
+        command = _command(target, "read-model")
+        processes.start(target.place.folder, READ_MODEL, command, _environment(target, front))
+    _begin_facade(target, front)
+
+
+def _environment(target: Target, front: Front) -> dict[str, str]:
+    """Return what the environment of both has besides that of this process."""
     from streamydb.local.trimming import few_arenas
 
-    folder = target.place.folder
     environment = {"STREAMYDB_HOME": str(target.settings.home), **few_arenas()}
     if front.small:
         environment |= {name: size for name, size in _SMALL.items() if name not in os.environ}
-    with phases.phase("REST facade") as phase:
-        phase.note("starting the read model and the facade")
-        if processes.find(folder, READ_MODEL) is None:
-            processes.start(folder, READ_MODEL, _command(target, "read-model"), environment)
-        while (url := _served(target, front, environment)) is None:
-            phase.note("another program took the port meanwhile")
-        phase.outcome = url
+    return environment
+
+
+def _begin_facade(target: Target, front: Front) -> str:
+    """Start the facade unless it runs; return its address."""
+    from streamydb.local import processes
+    from streamydb.local.folder import FACADE
+
+    url = target.place.facade_url()
+    if url is None:
+        chosen = _free_port(front)
+        waits = ["--timeout", f"{front.timeout_s:g}"]
+        command = _command(target, "serve", "--port", str(chosen), *waits)
+        url = f"{front.url}:{chosen}"
+        target.place.note_facade(url)
+        processes.start(target.place.folder, FACADE, command, _environment(target, front))
     return url
 
 
@@ -175,7 +203,7 @@ def _command(target: Target, *words: str) -> list[str]:
     return [sys.executable, "-m", "streamydb.cli", name, *place, *options]
 
 
-def _served(target: Target, front: Front, environment: dict[str, str]) -> str | None:
+def _served(target: Target, front: Front) -> str | None:
     """Start the facade unless it runs; return its address once it is ready.
 
     None if somebody else took the port before it could, and no port is wished for: try again.
@@ -186,14 +214,7 @@ def _served(target: Target, front: Front, environment: dict[str, str]) -> str | 
     from streamydb.local import logs, processes
     from streamydb.local.folder import FACADE
 
-    url = target.place.facade_url()
-    if url is None:
-        chosen = _free_port(front)
-        waits = ["--timeout", f"{front.timeout_s:g}"]
-        command = _command(target, "serve", "--port", str(chosen), *waits)
-        url = f"{front.url}:{chosen}"
-        target.place.note_facade(url)
-        processes.start(target.place.folder, FACADE, command, environment)
+    url = _begin_facade(target, front)
     if _comes_up(target, url, front):
         return url
     if front.port is not None or front.free(_port_of(url)):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
+from streamydb.cli.common import EXIT_USAGE, Failure, fail, print_json, say
 from streamydb.cli.create import Connect, Sync, create_database, refuse_changes, refuse_partitions
 from streamydb.cli.down import grace_of, stop_strays
 from streamydb.cli.options import MASTER, Founding, Json, Master, Named, Procedures, ReadyTimeout
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from streamydb.cli.front import Front
@@ -116,8 +118,9 @@ def up(
                 refuse_second(target)
             _fetch_jars(target, phases)
             start_broker(target, port, phases, small=small)
-            _start_pipeline(target, master, timeout, phases, sync, small=small)
-            first = _first_transaction(target, phases)
+            with _stopped_if_it_fails(target, phases):
+                _start_pipeline(target, master, timeout, phases, sync, front, small=small)
+                first = _first_transaction(target, phases)
             _go_on(target, front, phases, None, connect=connect)
     _tell_started(target, first, json)
 
@@ -305,10 +308,15 @@ def _start_pipeline(
     timeout_s: float,
     phases: Phases,
     sync: bool | None,
+    front: Front | None,
     *,
     small: bool | None,
 ) -> None:
-    """Create the topics and start the pipeline unless it is on its way already; wait for it."""
+    """Create the topics and start the pipeline unless it is on its way already; wait for it.
+
+    What reads the database begins meanwhile.
+    """
+    from streamydb.cli.front import begin_front
     from streamydb.cli.launch import start_pipeline, wait_until_ready
 
     with phases.phase("Topics") as phase:
@@ -316,8 +324,22 @@ def _start_pipeline(
     with phases.phase("Pipeline") as phase:
         if target.place.pipeline() is None:
             start_pipeline(target, master, [SMALL] if takes_little(small) else [])
+        if front is not None:
+            begin_front(target, front)
         status = wait_until_ready(target, timeout_s, phase)
         phase.outcome = f"running on Spark {master}, process {status.pid}"
+
+
+@contextmanager
+def _stopped_if_it_fails(target: Target, phases: Phases) -> Iterator[None]:
+    """Run a block; if a pipeline does not start there, stop what has begun to read the database."""
+    from streamydb.cli.front import stop_front
+
+    try:
+        yield
+    except Failure:
+        stop_front(target.settings.home, target.database, phases)
+        raise
 
 
 def _first_transaction(target: Target, phases: Phases) -> Result:

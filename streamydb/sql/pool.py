@@ -14,7 +14,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -36,6 +36,9 @@ def is_installed() -> bool:
 class Spare:
     """A process of a module that is started and ready, and the next one."""
 
+    ahead: ClassVar[bool] = True
+    """Make the next process when one is taken; who takes one and ends need not pay for two."""
+
     def __init__(self, module: str) -> None:
         self._module = module
         self._spare: asyncio.Task[Process] | None = None
@@ -47,7 +50,7 @@ class Spare:
         if self._loop is not loop:  # what another loop made ends with that loop
             self._loop, self._spare = loop, None
         spare = self._usable() or asyncio.create_task(_start(self._module))
-        self._spare = asyncio.create_task(_start(self._module))
+        self._spare = asyncio.create_task(_start(self._module)) if self.ahead else None
         try:
             return await asyncio.shield(spare)
         except asyncio.CancelledError:  # it may be ready in this moment, and is nobody's then

@@ -1,4 +1,4 @@
-"""examples/: each program does what it says, most of them twice on one database in memory.
+"""examples/: each program does what it says, on a database in memory.
 
 All twice, and on a real one: tests/spark/test_examples.py.
 """
@@ -23,8 +23,7 @@ def test_it_prints_what_it_says(name: str, tmp_path: Path) -> None:
     database = MemoryDatabase(modules=FolderModules([tmp_path]))
     variables = {"STREAMYDB_PROCEDURES": str(tmp_path)}
     with serving(database=database) as facade:
-        for _ in range(1 if name == "queries" else 2):  # each query is a process
-            assert_prints_what_it_says(name, facade.url, variables=variables)
+        assert_prints_what_it_says(name, facade.url, variables=variables)
 
 
 def test_nothing_is_deployed_where_there_is_no_pipeline(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def lose_and_compare(folder: Path, rounds: int, seed: int, injected: Callable[..
         assert db.processes()[0].pid == driver
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.fault(
     51, "power loss of one broker of three, the log's leader and then another, under load",

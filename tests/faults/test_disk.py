@@ -50,6 +50,7 @@ def pipeline_goes_on(db: Database, small: Disk) -> None:
     assert db.assert_serial().ok
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("small", ["home/databases/bank/checkpoint"], indirect=True)
 @pytest.mark.fault(
     20, "the checkpoint's file system is filled under load",

@@ -138,6 +138,7 @@ def test_gears_shift_under_load(
         assert db.assert_serial().transactions >= 60_000
 
 
+@pytest.mark.long
 def test_a_restart_begins_with_the_base_of_the_run_before(
     database_on_shared: Callable[..., OnShared],
 ) -> None:

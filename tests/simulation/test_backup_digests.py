@@ -14,7 +14,7 @@ from tests.support.kept_log import NAMES, Kept
 from tests.support.memory_kafka import Partition
 from tests.support.seeds import seeds
 
-SEEDS = seeds(30)
+SEEDS = seeds(30, 12)
 
 
 class Told(Kept):

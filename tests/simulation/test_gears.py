@@ -11,7 +11,7 @@ import pytest
 from simulator import run_seed
 from simulator.gear_mutations import GEAR_MUTATIONS
 from simulator.gears import EVENTS
-from tests.support.seeds import seeds
+from tests.support.seeds import seeds, thinned
 
 _SEEDS_MAX, _RECORDS = 80, 100
 _FAULTS = 0.03
@@ -29,7 +29,7 @@ _FAULTS = 0.03
 def test_two_gears_write_what_one_pipeline_writes(
     chunk: int, injected: Callable[..., None]
 ) -> None:
-    size = seeds(4)
+    size = seeds(4, 2)
     first = 1 + chunk * size
     injected(size)
     outcomes = [
@@ -54,7 +54,7 @@ def test_a_seed_with_two_gears_always_does_the_same() -> None:
 
 
 @pytest.mark.no_proof
-@pytest.mark.parametrize("name", GEAR_MUTATIONS)
+@pytest.mark.parametrize("name", thinned(GEAR_MUTATIONS, 4))
 def test_a_broken_gear_is_noticed(name: str) -> None:
     for seed in (*_TRIED_FIRST.get(name, ()), *range(1, _SEEDS_MAX)):
         with GEAR_MUTATIONS[name]():

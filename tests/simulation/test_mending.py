@@ -19,7 +19,7 @@ from streamydb.pipeline.repair import Resumption, mend
 from tests.support.checkpoints import SparkQuery, SparkRefuses, read_from, with_sums, written_to
 from tests.support.seeds import seeds
 
-SEEDS = seeds(40)
+SEEDS = seeds(40, 20)
 CHUNKS = 4
 DRAFT = SparkQuery(random.Random(0), [])
 """Reads files that a test hands to it."""

@@ -20,7 +20,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from tests.support.seeds import seeds
 
-SEEDS = seeds(4)
+SEEDS = seeds(4, 2)
 
 
 @pytest.mark.fault(

@@ -15,7 +15,7 @@ from streamydb import records
 from streamydb.columns.grant_rows import PlanTransactions
 from streamydb.txn_processor import interpreter, kernel, run
 from streamydb.txn_processor.plain_calls import PlainCalls
-from tests.support.seeds import ASKED_FOR, seeds
+from tests.support.seeds import ASKED_FOR, seeds, thinned
 
 CHUNKS = min(60, ASKED_FOR)
 """Small ones, so that the processes of a run end at the same time."""
@@ -100,7 +100,7 @@ def test_seeds_agree_with_the_oracle(chunk: int, injected: Callable[..., None]) 
 @pytest.mark.parametrize("chunk", range(4))
 def test_two_pipelines_over_one_log_are_as_good_as_one(chunk: int) -> None:
     """One follows and takes over at any moment; two that lead at once; kills within a batch."""
-    size = seeds(2)
+    size = seeds(2, 1)
     first = 1 + chunk * size
     outcomes = [run_seed(seed, pair=True) for seed in range(first, first + size)]
     failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
@@ -115,7 +115,7 @@ def test_what_failed_once_holds(seed: int) -> None:
 @pytest.mark.parametrize("grouping", ["planner", "single"])
 def test_what_has_ended_is_gone_for_everybody_and_told_once(grouping: str) -> None:
     """Many keys end; in some seeds ranges, constraints and large values are among them."""
-    for seed in range(1, 1 + seeds(4)):
+    for seed in range(1, 1 + seeds(4, 3)):
         outcome = run_seed(
             seed,
             200,
@@ -163,7 +163,7 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
     monkeypatch.setattr(PlainCalls, "alone", alone)
     monkeypatch.setattr(records, "decode", faulty_decode)
     monkeypatch.setattr(interpreter, "execute", faulty_execute)
-    outcomes = [run_seed(seed, grouping=grouping) for seed in range(1, 1 + seeds(4))]
+    outcomes = [run_seed(seed, grouping=grouping) for seed in range(1, 1 + seeds(4, 2))]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(outcome.faults for outcome in outcomes) > len(outcomes)
 
@@ -178,7 +178,7 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
 def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
     *, pair: bool, injected: Callable[..., None]
 ) -> None:
-    chosen = (*range(1, 1 + seeds(3)), 6)
+    chosen = (*range(1, 1 + seeds(3, 1)), 6)
     outcomes = [run_seed(seed, pair=pair, faults=0.03) for seed in chosen]
     failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
     assert not failed, failed[0]
@@ -224,7 +224,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.no_proof
 @pytest.mark.parametrize(
     ("name", "grouping"),
-    [(name, grouping) for name in sorted(MUTATIONS) for grouping in MUTATIONS[name].groupings],
+    thinned(((name, each) for name in sorted(MUTATIONS) for each in MUTATIONS[name].groupings), 4),
 )
 def test_mutations_are_caught(name: str, grouping: str) -> None:
     """By the oracle, without the help of the invariants, which may stop the batch before."""

@@ -29,7 +29,7 @@ def pipeline(
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])
-@pytest.mark.parametrize("seed", range(seeds(2)))
+@pytest.mark.parametrize("seed", range(seeds(2, 1)))
 def test_two_pipelines_at_once_and_a_third_from_the_log(grouping: str, seed: int) -> None:
     rng = random.Random(f"several {seed}")
     log = SimulatedLog(rng, rng.choice([1, 1, 3]))
@@ -68,7 +68,7 @@ def codes_of(cluster: Cluster, prefix: str) -> Counter[str | None]:
 
 
 @pytest.mark.parametrize("grouping", ["planner", "single"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(seeds(3, 1)))
 def test_constraints_over_what_entries_and_follow_ups_write(grouping: str, seed: int) -> None:
     """A violation takes the writes and the emissions of a step with it, and the batch goes on."""
     rng = random.Random(f"constrained {seed}")

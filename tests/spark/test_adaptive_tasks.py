@@ -26,6 +26,7 @@ _BLOCK_BYTES = 70_000
 """More than what Spark moves of a block has, at most: larger ones lie in files (`spool`)."""
 
 
+@pytest.mark.long
 def test_tasks_follow_the_size_and_state_does_not(
     tmp_path: Path, database_on_shared: Callable[..., OnShared]
 ) -> None:

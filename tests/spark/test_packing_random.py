@@ -238,6 +238,7 @@ MUTATIONS = {
 }
 
 
+@pytest.mark.long  # a session of Spark and a class for each, about a test and no code of ours
 @pytest.mark.no_proof
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_packing_is_noticed(

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["ASKED_FOR", "seeds"]
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+__all__ = ["ASKED_FOR", "seeds", "thinned"]
 
 _SHORT, _BASE = 40, 120
 ASKED_FOR = int(os.environ.get("STREAMYDB_SIM_SEEDS", _SHORT))
@@ -14,6 +19,27 @@ ASKED_FOR = int(os.environ.get("STREAMYDB_SIM_SEEDS", _SHORT))
 """
 
 
-def seeds(count: int) -> int:
-    """``count`` in `make test`; more if more are asked for, in proportion."""
+def seeds(count: int, short: int | None = None) -> int:
+    """``short``, or else ``count``, in `make test`; more if more are asked for, in proportion."""
+    if ASKED_FOR <= _SHORT and short is not None:
+        return short
     return max(count, count * ASKED_FOR // _BASE)
+
+
+def thinned(cases: Iterable[Any], by: int) -> list[ParameterSet]:
+    """Cases for `parametrize` of which one in ``by`` is part of `make test`; the others are long.
+
+    For cases that are each another proof of one test, such as mutations that it must catch: they
+    change with the test, not with the code.
+
+    Args:
+        cases: values of one parameter, or tuples of several.
+        by: the first is kept, and each that is a multiple of so many after it.
+    """
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=[pytest.mark.long] if number % by else [],
+        )
+        for number, case in enumerate(cases)
+    ]

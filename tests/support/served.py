@@ -52,7 +52,7 @@ def running(server: uvicorn.Server, listener: socket.socket) -> Iterator[int]:
         yield int(listener.getsockname()[1])
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
 
 

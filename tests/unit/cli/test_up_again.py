@@ -7,12 +7,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from streamydb.cli import app
+from streamydb.cli import app, front, launch
+from streamydb.cli.common import Failure, fail
 from streamydb.cli.options import Founding, Named
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
@@ -22,7 +24,7 @@ from streamydb.local.broker import detached
 from streamydb.local.broker.config import HEAP_MB_DEFAULT, SMALL_HEAP_MB
 from streamydb.local.broker.record import BrokerRecord
 from streamydb.local.file_lock import file_lock
-from streamydb.local.folder import FACADE, DatabaseFolder, DatabaseRecord
+from streamydb.local.folder import FACADE, READ_MODEL, DatabaseFolder, DatabaseRecord
 from streamydb.local.launcher import process_of
 
 NOBODY = "127.0.0.1:1"
@@ -124,6 +126,35 @@ def test_another_port_of_a_broker_that_runs_is_refused(
     code, said = running_there.up("--port", "8", "--bootstrap", "a:1")
     assert code == 2
     assert "--port is that of the embedded broker, and bank is at a:1" in said
+
+
+def test_what_reads_begins_while_the_pipeline_starts_and_ends_if_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, seen = DatabaseFolder(tmp_path, "bank"), []
+
+    def reading() -> list[str]:
+        return [role for role in (READ_MODEL, FACADE) if processes.find(place.folder, role)]
+
+    def never_ready(*_: object) -> None:
+        seen.append(reading())
+        fail("the pipeline did not start")
+
+    topics = SimpleNamespace(all=list)
+    for module, name, stands_in in (
+        (up_module, "create_database", lambda *_: (topics, None)),
+        (up_module, "refuse_second", lambda *_: None),
+        (up_module, "_fetch_jars", lambda *_: None),
+        (up_module, "start_broker", lambda *_, **__: None),
+        (launch, "start_pipeline", lambda *_: None),
+        (launch, "wait_until_ready", never_ready),
+        (front, "_command", lambda *_: ["sleep", "60"]),
+    ):
+        monkeypatch.setattr(module, name, stands_in)
+    with pytest.raises(Failure, match="the pipeline did not start"):
+        up(Named("bank", tmp_path, NOBODY), Founding(shards=1))
+    assert seen == [[READ_MODEL, FACADE]]
+    assert reading() == []
 
 
 @pytest.mark.parametrize(

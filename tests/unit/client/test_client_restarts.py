@@ -247,7 +247,7 @@ def test_a_log_that_is_away_for_long(connect: Callable[..., Any], host: MemoryHo
         host.database.log.refusing = left[0] > 0
         return 0.5
 
-    client = connect(session=Session(Options(), host.faults.clock, count_down))
+    client = connect(session=Session(Options(timeout_s=600), host.faults.clock, count_down))
     calls: tuple[Callable[[], Any], ...] = (
         lambda: client.put("n", 1).seq,
         lambda: client.get("n"),

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.sql.pool import QueryPool
-from streamydb.sql.worker import Job, QueryOutcome, run
 from streamydb.testing.in_process import HttpAnswer, InProcess
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.generators import JSON, TEXTS
+from tests.support.queries import in_this_process
 
 KEYS = [f"{head}{n}" for head in ("a/", "a/b", "é") for n in range(4)]
 
@@ -117,14 +117,8 @@ def test_a_query_is_answered_from_the_state_that_is_asked_for_or_refused(
                     check(known, body, answer)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QueryPool, "run", in_process)
+        patch.setattr(QueryPool, "run", in_this_process)
         asyncio.run(scenario())
-
-
-async def in_process(_: QueryPool, job: Job, timeout_s: float) -> QueryOutcome:
-    """Run a query here: the processes have tests of their own."""
-    assert timeout_s > 0
-    return run(job)
 
 
 def check(known: list[dict[str, Any]], body: dict[str, Any], answer: HttpAnswer) -> None:

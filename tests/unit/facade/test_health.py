@@ -79,6 +79,8 @@ async def test_all_is_well() -> None:
 async def test_a_pipeline_elsewhere_that_is_dead() -> None:
     """The first write that waits too long tells; the last snapshot can be read, with its age."""
     database = MemoryDatabase()
+    now_ms = database.clock()
+    database.clock = lambda: now_ms
     async with connect(database) as client:
         await put(client)
         database.executing = False

@@ -30,7 +30,7 @@ from tests.support.states import written
 
 pytestmark = pytest.mark.randomized
 
-SEEDS = seeds(6)
+SEEDS = seeds(6, 3)
 
 
 def raws(seed: int, dice: random.Random) -> list[bytes | None]:

@@ -29,8 +29,10 @@ from streamydb.facade.console.stats import _contention
 from streamydb.facade.kv import _ReadBody
 from streamydb.facade.sql_endpoint import _Body, _Statement, _Statements
 from streamydb.records.transaction_schema import transaction
+from streamydb.sql.pool import QueryPool
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
 from tests.support import interference as made
+from tests.support.queries import in_this_process
 
 TOKENS: list[dict[str, Any]] = [
     {"name": "reader", "token": "reader-0123456789", "read": ["m/"]},
@@ -96,6 +98,7 @@ CHANCE = SimpleNamespace(number=0)
 @pytest.fixture(autouse=True)
 def alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small limits, one chance and one time for both."""
+    monkeypatch.setattr(QueryPool, "run", in_this_process)
     monkeypatch.setattr(limits, "RANGE_KEYS_MAX", made.RANGE_KEYS)
     monkeypatch.setattr(limits, "TRANSACTION_VALUES_BYTES_MAX", made.VALUES_BYTES)
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=CHANCE.number))

@@ -31,6 +31,7 @@ async def test_a_process_that_gets_ready_as_its_taker_is_cancelled_ends(
     async def end(process: Any) -> None:
         ended.append(process)
 
+    monkeypatch.setattr(pool.Spare, "ahead", True)
     monkeypatch.setattr(pool, "_start", start)
     monkeypatch.setattr(pool, "end", end)
     spare = pool.Spare("any")

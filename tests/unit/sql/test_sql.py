@@ -235,6 +235,7 @@ def test_a_process_that_has_ended_while_it_waited_is_replaced(
         return await begin(module)
 
     monkeypatch.setattr(streamydb.sql.pool, "_start", start)
+    monkeypatch.setattr(streamydb.sql.pool.Spare, "ahead", True)
 
     async def scenario() -> list[bytes]:
         pool = QueryPool()
