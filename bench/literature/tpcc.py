@@ -35,7 +35,7 @@ class TpccOptions(StudyOptions):
     customers: int = 3_000
     terminals: bool = False
     terminals_s: float = 120.0
-    ramp_s: float = 45.0
+    ramp_s: float = 30.0
 
     def scale(self) -> Scale:
         """The size of the database."""

@@ -20,7 +20,7 @@ from streamydb.procedures.view import UNDECLARED, ProcedureView
 from streamydb.procedures.work import WORD
 
 __all__ = [
-    "QUICK", "add2", "append1", "bound_to", "filled1", "filled2", "filled3", "get1", "get2",
+    "QUICK", "add2", "append1", "bound_to", "filled", "filled1", "filled2", "get1", "get2",
     "grown", "put2", "texted",
 ]  # fmt: skip
 
@@ -141,26 +141,33 @@ def filled2(machine: Machine, before: str, one: Any, between: str, two: Any, aft
     return machine.joined(before, first, between, second, after)
 
 
-def filled3(machine: Machine, before: str, one: Any, *rest: Any) -> str:
-    """As `filled1`, with three values: text and value by turns."""
-    second, two, third, three, after = rest
-    kinds = type(one), type(two), type(three)
-    ints = kinds.count(int)
-    if ints + kinds.count(str) == 3 and (
-        not ints or all(type(v) is str or -_WORDS < v < _WORDS for v in (one, two, three))
-    ):
-        text = f"{before}{one}{second}{two}{third}{three}{after}"
+def filled(machine: Machine, template: str, between: tuple[str, ...], *values: Any) -> str:
+    """As `filled1`, with any number of values, in a template of `%`.
+
+    ``between``: the texts before, between and after them.
+    """
+    ints = 0
+    for value in values:
+        kind = type(value)
+        if kind is int and -_WORDS < value < _WORDS:
+            ints += 1
+        elif kind is not str:
+            break
+    else:
+        text = template % values
         left = machine.left - len(text) // TEXT_PER_STEP - ints - 1
         if left >= 0:
             machine.left = left
             return text
-    shown = [machine.formatted(value, -1, "") for value in (one, two, three)]
-    return machine.joined(before, shown[0], second, shown[1], third, shown[2], after)
+    parts = [between[0]]
+    for value, after in zip(values, between[1:], strict=True):
+        parts += [machine.formatted(value, -1, ""), after]
+    return machine.joined(*parts)
 
 
 QUICK: Final[dict[str, Callable[..., Any]]] = {
     "get1": get1, "get2": get2, "put2": put2, "add2": add2, "append1": append1, "grown": grown,
-    "filled1": filled1, "filled2": filled2, "filled3": filled3, "texted": texted,
+    "filled1": filled1, "filled2": filled2, "filled": filled, "texted": texted,
 }  # fmt: skip
 """The helpers by the names under which code calls them, as `machine.HELPERS`."""
 

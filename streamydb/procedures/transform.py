@@ -31,7 +31,9 @@ _QUICK: Final = {
 """Helpers that call one method, see `quick`."""
 _AUGMENTS: Final = {"add": "grown"}
 """Helpers that augment a name; the other operators do what they do in an expression."""
-_FILLED: Final = {1: "filled1", 2: "filled2", 3: "filled3"}
+_SPREAD_MOST: Final = 2
+"""With more values, a helper takes a template instead of text and value by turns."""
+_FILLED: Final = {1: "filled1", 2: "filled2", **dict.fromkeys(range(3, 9), "filled")}
 """The helper that makes a text, by the number of values in it."""
 
 
@@ -294,9 +296,13 @@ class _Rewriter(ast.NodeTransformer):
         helper = _FILLED.get(len(values))
         if helper is None:
             return None
-        made: list[ast.expr] = [ast.Constant(texts[0])]
-        for value, text in zip(values, texts[1:], strict=True):
-            made += [self._visited(value), ast.Constant(text)]
+        shown = [self._visited(value) for value in values]
+        if len(values) > _SPREAD_MOST:
+            template = "%s".join(text.replace("%", "%%") for text in texts)
+            made: list[ast.expr] = [ast.Constant(template), ast.Constant(tuple(texts)), *shown]
+        else:
+            pairs = zip(shown, map(ast.Constant, texts[1:]), strict=True)
+            made = [ast.Constant(texts[0]), *(part for pair in pairs for part in pair)]
         filled = helper_call(helper, *made, at=node)
         most = sum(map(len, texts)) + _DIGITS
         if most >= TEXT_PER_STEP or not all(isinstance(value, ast.Name) for value in values):
