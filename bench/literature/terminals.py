@@ -152,7 +152,7 @@ def play(
     Raises:
         BenchError: the pipeline failed, or answers did not come.
     """
-    consumer = _consumer(engine)
+    consumer, checked_s = _consumer(engine), 0.0
     try:
         while terminals.waiting or time.monotonic() < span.end_s:
             now_s = time.monotonic()
@@ -164,8 +164,10 @@ def play(
                     appender.send([inputs.of(turn.kind, appender.appended, turn.place)])
             appender.poll()
             _take(consumer, terminals, min(_WAIT_S, max(0.0, terminals.next_s - now_s)))
-            engine.check()
-            note(f"{len(terminals.answered):,} answered, {len(terminals.waiting):,} wait")
+            if now_s - checked_s > 1.0:
+                checked_s = now_s
+                engine.check()
+                note(f"{len(terminals.answered):,} answered, {len(terminals.waiting):,} wait")
         appender.flush()
     finally:
         consumer.close()
