@@ -68,7 +68,7 @@ def run(
     name: str,
     args: bytes,
     host: Host,
-    place: Stamp,
+    place: Stamp | tuple[int, int, str],
     batch: r.TakenBatch | None = None,
     *,
     steps: int = PROCEDURE_STEPS_MAX,
@@ -139,7 +139,7 @@ def _ended(
         code, reason = errors.PROCEDURE_ERROR, type(error).__name__
     else:
         if machine.stop is None:
-            return Called(None, None, returned, view.writes, outputs=outputs)
+            return Called(None, None, returned, view.writes, 0, outputs)
         code = ""
     if machine.stop is not None:
         return Called(machine.stop.code, machine.stop.reason)

@@ -117,7 +117,7 @@ class ProcedureView:
         self,
         machine: Machine,
         host: Host,
-        place: Stamp,
+        place: Stamp | tuple[int, int, str],
         flow: Flow | None = None,
         known: Known | None = None,
     ) -> None:

@@ -26,7 +26,7 @@ from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called
 from streamydb.procedures.follow_ups import NO_OUTPUTS
 from streamydb.procedures.modules import Module, Modules
-from streamydb.procedures.view import UNDECLARED, Stamp
+from streamydb.procedures.view import UNDECLARED
 from streamydb.records.begins import EXPIRY_IN_CALLS, WORK_CHARGED, Begins
 from streamydb.records.names import FLOWS_PREFIX, MODULES_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds
@@ -47,6 +47,7 @@ __all__ = ["PlainCalls"]
 _NOWHERE: Final = 1 << 63
 _PRIVATE: Final = FLOWS_PREFIX.encode(), WINDOWS_PREFIX.encode()
 """Begin keys that no procedure reads."""
+_UNKNOWN: Final[Any] = object()
 _MOSTLY: Final = 4
 """If a fourth of the transactions are Python's, lists of all columns cost less than looking."""
 
@@ -220,8 +221,8 @@ class PlainCalls:
             host.ts_ms, (host.expires, host.weighs) = ts_ms, self._holds(part, off)
             args, taken = _arguments(call.args)
             known = host if not self._private or self._private.isdisjoint(own) else None
-            stamp = Stamp(seq, ts_ms, id_.decode())
-            called = procedures.run(code, name, args, host, stamp, known=known, taken=taken)
+            place = seq, ts_ms, id_.decode()
+            called = procedures.run(code, name, args, host, place, known=known, taken=taken)
         if called.code is not None:
             return self._aborted(i, id_, position, Verdict(called.code, reason=called.reason))
         after = called.writes
@@ -257,11 +258,12 @@ class PlainCalls:
 
     def _module(self, procedure: str, deployed: bytes | None) -> Module | None:
         """Return the module of a procedure, as it is deployed; see `interpreter.current_module`."""
-        if (procedure, deployed) not in self._current:
+        found = self._current.get((procedure, deployed), _UNKNOWN)
+        if found is _UNKNOWN:
             named = r.Call(procedure)
             found = interpreter.current_module(named, lambda _: (deployed, 0), self._modules)
             self._current[procedure, deployed] = found
-        return self._current[procedure, deployed]
+        return found
 
     def _named(self, procedure: str) -> tuple[str, str]:
         """Return the key of the module of a procedure, and its name there."""
