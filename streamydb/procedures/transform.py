@@ -299,7 +299,8 @@ class _Rewriter(ast.NodeTransformer):
         shown = [self._visited(value) for value in values]
         if len(values) > _SPREAD_MOST:
             template = "%s".join(text.replace("%", "%%") for text in texts)
-            made: list[ast.expr] = [ast.Constant(template), ast.Constant(tuple(texts)), *shown]
+            between = ast.Tuple([ast.Constant(text) for text in texts], ast.Load())
+            made: list[ast.expr] = [ast.Constant(template), between, *shown]
         else:
             pairs = zip(shown, map(ast.Constant, texts[1:]), strict=True)
             made = [ast.Constant(texts[0]), *(part for pair in pairs for part in pair)]

@@ -258,7 +258,7 @@ class PlainCalls:
 
     def _module(self, procedure: str, deployed: bytes | None) -> Module | None:
         """Return the module of a procedure, as it is deployed; see `interpreter.current_module`."""
-        found = self._current.get((procedure, deployed), _UNKNOWN)
+        found: Module | None = self._current.get((procedure, deployed), _UNKNOWN)
         if found is _UNKNOWN:
             named = r.Call(procedure)
             found = interpreter.current_module(named, lambda _: (deployed, 0), self._modules)
