@@ -81,7 +81,7 @@ def run(
     many. ``known``: keys that are at hand. ``taken``: the objects of ``args``, if nobody else has
     them; else they are made from the bytes.
     """
-    workspace = module.workspaces.taken(steps, (host.expires, host.weighs))
+    workspace = module.workspaces.taken(steps)
     machine = workspace.machine
     flow = None if module.graph is None else Flow(module, module.graph, name, batch)
     view = ProcedureView(machine, host, place, flow, known)

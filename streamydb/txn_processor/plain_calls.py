@@ -27,7 +27,6 @@ from streamydb.procedures.core import Called
 from streamydb.procedures.follow_ups import NO_OUTPUTS
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import UNDECLARED
-from streamydb.records.begins import EXPIRY_IN_CALLS, WORK_CHARGED, Begins
 from streamydb.records.names import FLOWS_PREFIX, MODULES_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds
 from streamydb.records.rulings import STOPPING
@@ -44,7 +43,6 @@ from streamydb.txn_processor.run import Run
 
 __all__ = ["PlainCalls"]
 
-_NOWHERE: Final = 1 << 63
 _PRIVATE: Final = FLOWS_PREFIX.encode(), WINDOWS_PREFIX.encode()
 """Begin keys that no procedure reads."""
 _UNKNOWN: Final[Any] = object()
@@ -112,7 +110,7 @@ class PlainCalls:
     """The calls of one execution, with the slots that they have touched since the kernel ran."""
 
     def __init__(
-        self, run: Run, modules: Modules, begins: Begins, ending: Ending | None, rules: int | None,
+        self, run: Run, modules: Modules, ending: Ending | None, rules: int | None,
         careful: Container[int],
     ) -> None:  # fmt: skip
         """Execute on ``run``.
@@ -120,7 +118,6 @@ class PlainCalls:
         Args:
             run: the execution.
             modules: the code of procedures.
-            begins: where rules begin.
             ending: the keys that end; None if none can.
             rules: the slot of the constraints, if it was granted.
             careful: transactions that are left to the careful path, whatever they are.
@@ -129,9 +126,7 @@ class PlainCalls:
         self._careful = careful
         self._keys_max = limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
         self._run, self._modules, self._ending, self._rules = run, modules, ending, rules
-        self._begins = begins
         self._rows: _Rows | None = None
-        self._first: dict[int, tuple[int, int]] = {}
         self._names: dict[str, tuple[str, str]] = {}
         self._current: dict[tuple[str, bytes | None], Module | None] = {}
         self._private: frozenset[int] = frozenset()
@@ -214,11 +209,11 @@ class PlainCalls:
         if host is None or (self._rules is not None and self._rules in own):
             return None
         code = self._module(call.procedure, held[host.module])
-        seq, ts_ms, part, off = position
+        seq, ts_ms, *_ = position
         if code is None:
             called = Called(errors.UNKNOWN_PROCEDURE, call.procedure)
         else:
-            host.ts_ms, (host.expires, host.weighs) = ts_ms, self._holds(part, off)
+            host.ts_ms = ts_ms
             args, taken = _arguments(call.args)
             known = host if not self._private or self._private.isdisjoint(own) else None
             place = seq, ts_ms, id_.decode()
@@ -270,17 +265,6 @@ class PlainCalls:
         module, _, name = procedure.partition(".")
         found = self._names[procedure] = MODULES_PREFIX + module, name
         return found
-
-    def _holds(self, part: int, off: int) -> tuple[bool, bool]:
-        """Return whether calls may say when keys end, and whether their steps follow their work."""
-        first = self._first.get(part)
-        if first is None:
-            places, rules = self._begins.places, (EXPIRY_IN_CALLS, WORK_CHARGED)
-            expires, weighs = (
-                places[rule].get(part, 0) if rule in places else _NOWHERE for rule in rules
-            )
-            first = self._first[part] = expires, weighs
-        return off >= first[0], off >= first[1]
 
     def _write(
         self, i: int, seq: int, ids: Mapping[str, int], writes: dict[str, bytes | None]
@@ -381,11 +365,11 @@ class _Host:
         module: the slot of its module.
         values: the values of its keys before the call, which changes them (see `view.Known`).
         writable: the slots of those that it may write.
-        ts_ms, expires, weighs: when the call commits, and which rules hold.
+        ts_ms: when the call commits.
     """
 
     __slots__ = (
-        "_calls", "_named", "_slots", "expires", "module", "ts_ms", "values", "weighs", "writable",
+        "_calls", "_named", "_slots", "module", "ts_ms", "values", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -396,7 +380,7 @@ class _Host:
         self._calls, self._named = calls, named
         self._slots: dict[str, int] | None = None
         self.module, self.values, self.writable = module, values, writable
-        self.ts_ms, self.expires, self.weighs = 0, True, True
+        self.ts_ms = 0
 
     def shown(
         self, keys: Sequence[str], after: Mapping[str, bytes | None]
