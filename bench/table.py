@@ -54,6 +54,7 @@ SOAKED = {
     "state_mb": "state on disk, MB", "checkpoint_mb": "of it the checkpoint, MB",
 }  # fmt: skip
 LITERATURE = ("tspoon", "voter", "ycsb", "sss", "tpcc")
+TERMINALS = "tpcc-terminals"
 SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
     "four-cores": (("bank-4-cores-1-shard", "bank-4-cores-4-shards"), bank_lines),
     "floor": (("floor",), floor_lines),
@@ -250,7 +251,10 @@ def literature_table() -> str | None:
     """The section of the benchmarks of the literature; None unless all have been kept."""
     if not all((RESULTS / f"literature-{name}.json").exists() for name in LITERATURE):
         return None
-    answers = [load(f"literature-{name}") for name in LITERATURE]
+    kept = [
+        name for name in (*LITERATURE, TERMINALS) if (RESULTS / f"literature-{name}.json").exists()
+    ]
+    answers = [load(f"literature-{name}") for name in kept]
     machine = answers[0]["machine"]
     told = (
         f"{machine['cores']} cores ({machine['processor']}), load {machine['load']} at the end, "
@@ -280,11 +284,27 @@ def literature_lines(answer: dict[str, Any]) -> list[str]:
     for case, row in answer.get("mixes", {}).items():
         late = f"read-only {latency_cell(row['reads'])}, updates {latency_cell(row['updates'])}"
         lines.append((case, f"{row['per_s']:,.0f}", f"{answer['abort_rate']:.1%}", late))
+    if "terminals" in answer:
+        lines.append(terminals_cells(answer))
     firsts = [(name, whole), *[("", "")] * len(lines)]
     return [
         f"| {first} | {' | '.join(line)} | {held} |"
         for (first, held), line in zip(firsts, lines, strict=False)
     ]
+
+
+def terminals_cells(answer: dict[str, Any]) -> tuple[str, ...]:
+    """The cells of TPC-C's terminals: new-orders a minute, and their latency."""
+    played = answer["terminals"]
+    late = played["latency_ms"]["new_order"]
+    times = " / ".join(f"{late[name]:,.0f}" for name in ("p50", "p90", "p99"))
+    scaled = answer["parameters"]
+    case = f"{played['terminals']:,} terminals, {played['warehouses']:,} warehouses"
+    if scaled["scaled_down"]:
+        case += f" of {scaled['items']:,} items, {scaled['customers']:,} customers a district"
+    rate = f"{played['tpmC']:,.0f} tpmC, efficiency {played['efficiency']:.1%}"
+    aborted = f"{answer['abort_rate']:.1%}"
+    return case, rate, aborted, f"new-orders {times} ms (p50 / p90 / p99)"
 
 
 def latency_cell(found: dict[str, Any] | None) -> str:

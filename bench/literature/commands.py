@@ -46,7 +46,10 @@ QUICK: Final[dict[type[StudyOptions], dict[str, Any]]] = {
     },
     ycsb_runs.YcsbOptions: {"transactions": 4_000, "keys": 10_000, "copy_limit": False},
     sss_runs.SssOptions: {"clients": 32, "seconds": 5.0, "warm_up_s": 5.0},
-    tpcc_runs.TpccOptions: {"transactions": 4_000, "items": 2_000, "customers": 100},
+    tpcc_runs.TpccOptions: {
+        "transactions": 4_000, "items": 2_000, "customers": 100, "terminals_s": 30.0,
+        "ramp_s": 25.0,
+    },
 }  # fmt: skip
 """What `--quick` takes instead: a run of less than two minutes."""
 
@@ -244,12 +247,22 @@ def sss(
 
 def tpcc(
     *,
-    warehouses: Annotated[int, typer.Option("--warehouses", min=1, max=100, help="Scale.")] = 2,
+    warehouses: Annotated[int, typer.Option("--warehouses", min=1, max=10_000, help="Scale.")] = 2,
     items: Annotated[
         int | None, typer.Option("--items", min=100, help="Of the catalogue (default: 100000).")
     ] = None,
     customers: Annotated[
         int | None, typer.Option("--customers", min=10, help="Of a district (default: 3000).")
+    ] = None,
+    terminals: Annotated[
+        bool,
+        typer.Option(
+            "--terminals", help="No backlogs: ten terminals a warehouse, which key in and think."
+        ),
+    ] = False,
+    terminals_s: Annotated[
+        float | None,
+        typer.Option("--terminals-s", min=20, help="Seconds that they are measured (120)."),
     ] = None,
     shards: c.Shards = 1,
     transactions: Count = None,
@@ -266,9 +279,10 @@ def tpcc(
     """TPC-C: its five transactions, judged by the specification's consistency conditions."""
     _run(
         tpcc_runs.tpcc, tpcc_runs.TpccOptions, quick=quick, output=output, json=json,
-        warehouses=warehouses, items=items, customers=customers, shards=shards,
-        transactions=transactions, repetitions=repetitions, latency_rate=rate, latency_s=seconds,
-        replay=replay, seed=seed, parent=folder,
+        warehouses=warehouses, items=items, customers=customers, terminals=terminals,
+        terminals_s=terminals_s, shards=shards, transactions=transactions,
+        repetitions=repetitions, latency_rate=rate, latency_s=seconds, replay=replay, seed=seed,
+        parent=folder,
     )  # fmt: skip
 
 

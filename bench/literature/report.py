@@ -18,6 +18,8 @@ def show(answer: dict[str, Any], console: Console) -> None:
         console.print(_cases(answer["cases"]))
     if "mixes" in answer:
         console.print(_mixes(answer["mixes"]))
+    if "terminals" in answer:
+        console.print(_terminals(answer["terminals"]))
     for title, name in _LATENCIES.items():
         if answer.get(name) and "mixes" not in answer:
             console.print(f"{title}: {_latency(answer[name])}")
@@ -63,6 +65,16 @@ def _cases(cases: dict[str, dict[str, Any]]) -> Table:
             f"{row['ms_a_batch']:,.0f}", f"{row['abort_rate']:.2%}", runs,
         )  # fmt: skip
     return table
+
+
+def _terminals(played: dict[str, Any]) -> str:
+    late = played["latency_ms"]["new_order"]
+    return (
+        f"{played['terminals']:,} terminals of {played['warehouses']:,} warehouses for "
+        f"{played['seconds']:,.0f} s: {played['tpmC']:,.1f} tpmC, efficiency "
+        f"{played['efficiency']:.1%}; new-order p50 {late['p50']:,.1f} ms, p90 "
+        f"{late['p90']:,.1f} ms, p99 {late['p99']:,.1f} ms"
+    )
 
 
 def _mixes(mixes: dict[str, dict[str, Any]]) -> Table:

@@ -108,13 +108,20 @@ class Inputs:
         names = self._rng.choices(list(self._mix), list(self._mix.values()), k=count)
         return [self._call(name, number) for number, name in enumerate(names, first)]
 
+    def of(self, name: str, number: int, place: tuple[int, int]) -> bytes:
+        """Make one transaction of a terminal, of which ``place`` is the warehouse and district."""
+        w, d = place
+        if name == "stock_level":  # the only one about the terminal's own district (2.8.1.1)
+            return call_record(name, number, *self._stock_level_of(w, d))
+        return call_record(name, number, *getattr(self, f"_{name}")(number, w))
+
     def _call(self, name: str, number: int) -> bytes:
-        args, declared = getattr(self, f"_{name}")(number)
+        args, declared = getattr(self, f"_{name}")(number, self._draw.warehouse())
         return call_record(name, number, args, declared)
 
-    def _new_order(self, number: int) -> tuple[Args, k.Keys]:
+    def _new_order(self, number: int, w: int) -> tuple[Args, k.Keys]:
         draw = self._draw
-        w, d, c = draw.warehouse(), draw.below(1, DISTRICTS), draw.customer()
+        d, c = draw.below(1, DISTRICTS), draw.customer()
         lines, book = draw.lines(w), self._books[w, d]
         args = {"w": w, "d": d, "c": c, "number": number, "lines": lines}
         declared = k.new_order(args, book.following)
@@ -122,18 +129,18 @@ class Inputs:
             book.enter(number, c, tuple(item for item, _, _ in lines))
         return args, declared
 
-    def _payment(self, number: int) -> tuple[Args, k.Keys]:
-        args = self._draw.payment(self._draw.warehouse(), number)
+    def _payment(self, number: int, w: int) -> tuple[Args, k.Keys]:
+        args = self._draw.payment(w, number)
         return args, k.payment(args)
 
-    def _order_status(self, _number: int) -> tuple[Args, k.Keys]:
-        w, d = self._draw.warehouse(), self._draw.below(1, DISTRICTS)
+    def _order_status(self, _number: int, w: int) -> tuple[Args, k.Keys]:
+        d = self._draw.below(1, DISTRICTS)
         c, last = self._draw.named(w, d)
         args = {"w": w, "d": d, "c": c, "last": last}
         return args, k.order_status(args, self._books[w, d].last[c])
 
-    def _delivery(self, _number: int) -> tuple[Args, k.Keys]:
-        w, orders = self._draw.warehouse(), []
+    def _delivery(self, _number: int, w: int) -> tuple[Args, k.Keys]:
+        orders = []
         args = {"w": w, "carrier": self._draw.below(1, 10)}
         for d in range(1, DISTRICTS + 1):
             taken = self._books[w, d].deliver()
@@ -141,8 +148,10 @@ class Inputs:
                 orders.append((d, *taken))
         return args, k.delivery(args, orders)
 
-    def _stock_level(self, _number: int) -> tuple[Args, k.Keys]:
-        w, d = self._draw.warehouse(), self._draw.below(1, DISTRICTS)
+    def _stock_level(self, _number: int, w: int) -> tuple[Args, k.Keys]:
+        return self._stock_level_of(w, self._draw.below(1, DISTRICTS))
+
+    def _stock_level_of(self, w: int, d: int) -> tuple[Args, k.Keys]:
         args = {"w": w, "d": d, "threshold": self._draw.below(10, 20)}
         book = self._books[w, d]
         numbers = [number for number, _ in book.recent]

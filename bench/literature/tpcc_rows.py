@@ -44,8 +44,8 @@ class Scale:
     """The size of a database; the specification has 100,000 items, 3,000 customers a district."""
 
     warehouses: int
-    items: int
-    customers: int
+    items: int = 100_000
+    customers: int = 3_000
 
     @property
     def names(self) -> int:

@@ -24,7 +24,7 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
 from streamydb.procedures.modules import Module
-from streamydb.procedures.view import Host, ProcedureView, Stamp
+from streamydb.procedures.view import Host, Known, ProcedureView, Stamp
 from streamydb.procedures.workspaces import Workspace
 
 __all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
@@ -68,23 +68,26 @@ def run(
     name: str,
     args: bytes,
     host: Host,
-    place: Stamp,
+    place: Stamp | tuple[int, int, str],
     batch: r.TakenBatch | None = None,
     *,
     steps: int = PROCEDURE_STEPS_MAX,
+    known: Known | None = None,
+    taken: dict[str, Any] | None = None,
 ) -> Called:
     """Call procedure ``name`` of ``module`` with ``args`` (canonical bytes of an object).
 
     ``batch``: of a follow-up, whose turn it is (see `follow_ups.turn_of`). ``steps``: at most so
-    many.
+    many. ``known``: keys that are at hand. ``taken``: the objects of ``args``, if nobody else has
+    them; else they are made from the bytes.
     """
     workspace = module.workspaces.taken(steps)
     machine = workspace.machine
     flow = None if module.graph is None else Flow(module, module.graph, name, batch)
-    view = ProcedureView(machine, host, place, flow)
+    view = ProcedureView(machine, host, place, flow, known)
     called = None
     try:
-        called = _ended(workspace, module, name, args, view)
+        called = _ended(workspace, module, name, (args, taken), view)
     finally:
         spent, broken = steps - machine.left, machine.broken
         machine.stop = None  # its traceback refers to the machine
@@ -98,7 +101,11 @@ def run(
 
 
 def _ended(
-    workspace: Workspace, module: Module, name: str, args: bytes, view: ProcedureView
+    workspace: Workspace,
+    module: Module,
+    name: str,
+    given: tuple[bytes, dict[str, Any] | None],
+    view: ProcedureView,
 ) -> Called:
     """Run the call to its end; a stop of the meter holds, even if other code ran after it.
 
@@ -111,7 +118,12 @@ def _ended(
             module.load_into(workspace)
         if view.flow is not None:
             view.flow.namespace = namespace
-        returned = canonical_of(machine, namespace[name](view, **decoded(machine, args)))
+        args, taken = given
+        if taken is None:
+            taken = decoded(machine, args)
+        else:
+            machine.charge(len(args) // 32 + 1)
+        returned = canonical_of(machine, namespace[name](view, **taken))
         if view.flow is not None and machine.stop is None:
             place = (view.seq, view.now, view.id)
             outputs = view.flow.finish(machine, view.host, place, view.writes)
@@ -127,7 +139,7 @@ def _ended(
         code, reason = errors.PROCEDURE_ERROR, type(error).__name__
     else:
         if machine.stop is None:
-            return Called(None, None, returned, view.writes, outputs=outputs)
+            return Called(None, None, returned, view.writes, 0, outputs)
         code = ""
     if machine.stop is not None:
         return Called(machine.stop.code, machine.stop.reason)

@@ -32,10 +32,13 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
         TypeError, OverflowError: it is no value.
 
     """
-    if type(value) is int and INTEGER_MIN <= value <= INTEGER_MAX:
+    kind = type(value)
+    if kind is int and INTEGER_MIN <= value <= INTEGER_MAX:
         data = b"%d" % value
+    elif value is None:
+        data = b"null"
     else:
-        data = b"null" if value is None else plain_bytes(machine, value)
+        data = plain_bytes(machine, value)
     machine.left -= len(data) // TEXT_PER_STEP + 1
     if machine.left < 0:
         machine.exceed("steps")
@@ -71,30 +74,47 @@ def _is_normal(machine: Machine, value: Any, depth: int) -> bool:
         TypeError: as `Meter.walk`.
 
     """
-    kind = type(value)
     if depth > PROCEDURE_DEPTH_MAX:
         machine.exceed("depth")
-    normal = depth < DEPTH_MAX
-    if kind is dict:
+    items = value
+    if type(value) is dict:
         machine.left -= len(value) // 2 + 1
         if machine.left < 0:
             machine.exceed("steps")
         if machine.deleted:
             machine.pass_gaps()
-        for name, item in value.items():
-            if type(name) is not str:
+        for name in value:
+            if type(name) is not str or len(name) > TEXT_PER_STEP:
+                return _named_anyhow(machine, value, depth)
+        items = value.values()
+    else:
+        machine.left -= len(value) // 4 + 1
+        if machine.left < 0:
+            machine.exceed("steps")
+    normal = depth < DEPTH_MAX
+    for item in items:  # as `_is_plain`, which would take most of the time to be called
+        kind = type(item)
+        if kind is int:
+            if not INTEGER_MIN <= item <= INTEGER_MAX:
                 normal = False
-                machine.walk(name, depth + 1)
-                machine.search(len(value), name)
-            elif len(name) > TEXT_PER_STEP:
-                machine.text(len(name))
-            if not _is_plain(machine, item, depth):
-                normal = False
-        return normal
-    machine.left -= len(value) // 4 + 1
-    if machine.left < 0:
-        machine.exceed("steps")
-    for item in value:
+        elif kind is str:
+            if len(item) > TEXT_PER_STEP:
+                machine.text(len(item))
+        elif kind is not bool and item is not None and not _is_plain(machine, item, depth):
+            normal = False
+    return normal
+
+
+def _named_anyhow(machine: Machine, value: dict[Any, Any], depth: int) -> bool:
+    """As the rest of `_is_normal`, for a dict with names that cost something."""
+    normal = depth < DEPTH_MAX
+    for name, item in value.items():
+        if type(name) is not str:
+            normal = False
+            machine.walk(name, depth + 1)
+            machine.search(len(value), name)
+        elif len(name) > TEXT_PER_STEP:
+            machine.text(len(name))
         if not _is_plain(machine, item, depth):
             normal = False
     return normal

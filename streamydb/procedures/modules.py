@@ -22,6 +22,7 @@ from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
 from streamydb.procedures.quick import QUICK, bound_to
+from streamydb.procedures.transform import INTEGER, TYPE
 from streamydb.procedures.weigher import LIST, instrument
 from streamydb.procedures.workspaces import Workspace, Workspaces, keeps_nothing
 from streamydb.records.decoder import module_key
@@ -188,7 +189,8 @@ def _compiled(name: str, text: bytes, file: str) -> Module:
     tree = instrument(tree)
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     code = _code(tree, name, file)
-    fixed |= {LIST: list} if LIST in loaded else {}
+    types = {LIST: list, TYPE: type, INTEGER: int}
+    fixed |= {each: types[each] for each in types if each in loaded}
     fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
     return Module(
         name,

@@ -12,17 +12,18 @@ from types import MethodType
 from typing import Any, Final
 
 from streamydb import errors
-from streamydb.limits import VALUE_BYTES_MAX
-from streamydb.procedures.data import canonical_of, decoded
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN, VALUE_BYTES_MAX
+from streamydb.procedures.data import canonical_of, decoded, value_of
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP
-from streamydb.procedures.view import ProcedureView
+from streamydb.procedures.view import UNDECLARED, ProcedureView
+from streamydb.procedures.work import WORD
 
 __all__ = [
-    "QUICK", "bound_to", "filled1", "filled2", "filled3", "get1", "get2", "put2",
+    "QUICK", "add2", "append1", "bound_to", "filled", "filled1", "filled2", "get1", "get2",
+    "grown", "put2", "texted",
 ]  # fmt: skip
 
-_NOT_WRITTEN: Final = object()
 _WORDS: Final = 1 << 63
 """The text of an integer below it takes one step."""
 
@@ -31,13 +32,16 @@ def get1(machine: Machine, owner: Any, key: Any) -> Any:
     """owner.get(key)."""
     if type(owner) is not ProcedureView or type(key) is not str:
         return machine.method1(owner, "get", key)
-    machine.left -= 1
-    if machine.left < 0:
-        machine.exceed("steps")
-    data: Any = owner.writes.get(key, _NOT_WRITTEN) if owner.writes else _NOT_WRITTEN
-    if data is _NOT_WRITTEN:
-        data = owner.stored(key, False)
-    return decoded(machine, data)
+    data: Any = owner.values.get(key, UNDECLARED)
+    if data is UNDECLARED or data is None:
+        machine.tick()
+        return decoded(machine, owner.stored(key, False)) if data is UNDECLARED else None
+    left = machine.left - len(data) // 32 - 2
+    if left < 0:
+        machine.tick()
+        return decoded(machine, data)
+    machine.left = left
+    return value_of(data)
 
 
 def get2(machine: Machine, owner: Any, key: Any, default: Any) -> Any:
@@ -56,12 +60,57 @@ def put2(machine: Machine, owner: Any, key: Any, value: Any) -> Any:
     if machine.left < 0:
         machine.exceed("steps")
     data = canonical_of(machine, value)
-    if key not in owner.writes:
+    if key not in owner.writable and key not in owner.writes:
         owner.stored(key, True)
     if len(data) > VALUE_BYTES_MAX:
         machine.end(errors.VALUE_TOO_LARGE, key)
-    owner.writes[key] = data
+    owner.writes[key] = owner.values[key] = data
     return None
+
+
+def add2(machine: Machine, owner: Any, key: Any, by: Any) -> Any:
+    """owner.add(key, by)."""
+    if type(owner) is ProcedureView and type(by) is int and type(key) is str:
+        data = owner.values.get(key)
+        if data is not None and key in owner.writable and data[-1:].isdigit():
+            before, left = value_of(data), machine.left - 4
+            if type(before) is int and type(data) is bytes and left >= 0:
+                total = before + by
+                if INTEGER_MIN <= total <= INTEGER_MAX and INTEGER_MIN <= by <= INTEGER_MAX:
+                    machine.left = left
+                    owner.writes[key] = owner.values[key] = b"%d" % total
+                    return total
+    return machine.method2(owner, "add", key, by)
+
+
+def append1(machine: Machine, owner: Any, item: Any) -> Any:
+    """owner.append(item)."""
+    if type(owner) is not list or machine.left < 1:
+        return machine.method1(owner, "append", item)
+    machine.left -= 1
+    owner.append(item)
+    return None
+
+
+def grown(machine: Machine, left: Any, right: Any) -> Any:
+    """The value of ``left`` after ``left += right``."""
+    if type(left) is int and type(right) is int:
+        total = left + right
+        if -WORD < total < WORD:
+            return total
+    return machine.augment("add", left, right)
+
+
+def texted(machine: Machine, text: str, steps: int, most: int) -> str | None:
+    """Return an f-string of integers, for so many steps; None: its parts have to be looked at.
+
+    ``most``: with so many characters, no integer in it has more than eighteen.
+    """
+    left = machine.left - steps
+    if left < 0 or len(text) > most:
+        return None
+    machine.left = left
+    return text
 
 
 def filled1(machine: Machine, before: str, value: Any, after: str) -> str:
@@ -92,26 +141,33 @@ def filled2(machine: Machine, before: str, one: Any, between: str, two: Any, aft
     return machine.joined(before, first, between, second, after)
 
 
-def filled3(machine: Machine, before: str, one: Any, *rest: Any) -> str:
-    """As `filled1`, with three values: text and value by turns."""
-    second, two, third, three, after = rest
-    kinds = type(one), type(two), type(three)
-    ints = kinds.count(int)
-    if ints + kinds.count(str) == 3 and (
-        not ints or all(type(v) is str or -_WORDS < v < _WORDS for v in (one, two, three))
-    ):
-        text = f"{before}{one}{second}{two}{third}{three}{after}"
+def filled(machine: Machine, template: str, between: tuple[str, ...], *values: Any) -> str:
+    """As `filled1`, with any number of values, in a template of `%`.
+
+    ``between``: the texts before, between and after them.
+    """
+    ints = 0
+    for value in values:
+        kind = type(value)
+        if kind is int and -_WORDS < value < _WORDS:
+            ints += 1
+        elif kind is not str:
+            break
+    else:
+        text = template % values
         left = machine.left - len(text) // TEXT_PER_STEP - ints - 1
         if left >= 0:
             machine.left = left
             return text
-    shown = [machine.formatted(value, -1, "") for value in (one, two, three)]
-    return machine.joined(before, shown[0], second, shown[1], third, shown[2], after)
+    parts = [between[0]]
+    for value, after in zip(values, between[1:], strict=True):
+        parts += [machine.formatted(value, -1, ""), after]
+    return machine.joined(*parts)
 
 
 QUICK: Final[dict[str, Callable[..., Any]]] = {
-    "get1": get1, "get2": get2, "put2": put2, "filled1": filled1, "filled2": filled2,
-    "filled3": filled3,
+    "get1": get1, "get2": get2, "put2": put2, "add2": add2, "append1": append1, "grown": grown,
+    "filled1": filled1, "filled2": filled2, "filled": filled, "texted": texted,
 }  # fmt: skip
 """The helpers by the names under which code calls them, as `machine.HELPERS`."""
 

@@ -11,8 +11,11 @@ import ast
 from typing import Any, Final
 
 from streamydb.procedures.bound_names import BoundNames
+from streamydb.procedures.meter import TEXT_PER_STEP
 
-__all__ = ["KEYS_OF", "Rewriter", "helper_call", "is_small", "statement"]
+__all__ = [
+    "INTEGER", "KEYS_OF", "TYPE", "Rewriter", "helper_call", "is_kind", "is_small", "statement",
+]  # fmt: skip
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Mod: "mod", ast.Pow: "power",
@@ -21,12 +24,24 @@ _OPERATORS: Final[dict[type[ast.operator], str]] = {
 _SMALL: Final = 1 << 64
 _METHOD_OF: Final = {1: "method1", 2: "method2"}
 """The helper that calls a method, by the number of its arguments."""
-_QUICK: Final = {("get", 1): "get1", ("get", 2): "get2", ("put", 2): "put2"}
+_QUICK: Final = {
+    ("get", 1): "get1", ("get", 2): "get2", ("put", 2): "put2", ("add", 2): "add2",
+    ("append", 1): "append1",
+}  # fmt: skip
 """Helpers that call one method, see `quick`."""
-_FILLED: Final = {1: "filled1", 2: "filled2", 3: "filled3"}
+_AUGMENTS: Final = {"add": "grown"}
+"""Helpers that augment a name; the other operators do what they do in an expression."""
+_SPREAD_MOST: Final = 2
+"""With more values, a helper takes a template instead of text and value by turns."""
+_FILLED: Final = {1: "filled1", 2: "filled2", **dict.fromkeys(range(3, 9), "filled")}
 """The helper that makes a text, by the number of values in it."""
 
 
+TYPE: Final = "__type_"
+INTEGER: Final = "__int_"
+"""Names under which code finds the type of a value, and the type of integers."""
+_DIGITS: Final = 18
+"""An integer that takes no more characters is below `quick`'s longest."""
 KEYS_OF: Final = "__keys_of_"
 """Begins the names under which the key functions of procedures stand."""
 
@@ -46,6 +61,15 @@ def helper_call(helper: str, *args: ast.expr, at: ast.AST) -> ast.Call:
 def statement(helper: str, at: ast.AST) -> ast.stmt:
     """Return a call of the machine without arguments, as a statement."""
     return ast.copy_location(ast.Expr(helper_call(helper, at=at)), at)
+
+
+def is_kind(node: ast.expr, kind: str) -> ast.expr:
+    """Return a test of the type of a name's value; ``kind``: the name of the type."""
+    assert isinstance(node, ast.Name)  # noqa: S101 - what is read twice is a name
+    read = ast.Name(node.id, ast.Load())
+    found = ast.Call(ast.Name(TYPE, ast.Load()), [read], [])
+    made = ast.Compare(found, [ast.Is()], [ast.Name(kind, ast.Load())])
+    return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
 def is_small(node: ast.expr) -> bool:
@@ -179,8 +203,8 @@ class _Rewriter(ast.NodeTransformer):
         name = ast.Constant(helper)
         if isinstance(target, ast.Name):
             old = ast.copy_location(ast.Name(target.id, ast.Load()), node)
-            made = ast.Assign([target], helper_call("augment", name, old, value, at=node))
-            return ast.copy_location(made, node)
+            changed = helper_call(_AUGMENTS.get(helper, helper), old, value, at=node)
+            return ast.copy_location(ast.Assign([target], changed), node)
         if not isinstance(target, ast.Subscript):
             return node
         owner, key = self._visited(target.value), self._visited(target.slice)
@@ -272,10 +296,23 @@ class _Rewriter(ast.NodeTransformer):
         helper = _FILLED.get(len(values))
         if helper is None:
             return None
-        made: list[ast.expr] = [ast.Constant(texts[0])]
-        for value, text in zip(values, texts[1:], strict=True):
-            made += [self._visited(value), ast.Constant(text)]
-        return helper_call(helper, *made, at=node)
+        shown = [self._visited(value) for value in values]
+        if len(values) > _SPREAD_MOST:
+            template = "%s".join(text.replace("%", "%%") for text in texts)
+            between = ast.Tuple([ast.Constant(text) for text in texts], ast.Load())
+            made: list[ast.expr] = [ast.Constant(template), between, *shown]
+        else:
+            pairs = zip(shown, map(ast.Constant, texts[1:]), strict=True)
+            made = [ast.Constant(texts[0]), *(part for pair in pairs for part in pair)]
+        filled = helper_call(helper, *made, at=node)
+        most = sum(map(len, texts)) + _DIGITS
+        if most >= TEXT_PER_STEP or not all(isinstance(value, ast.Name) for value in values):
+            return filled
+        steps = ast.Constant(1 + len(values))
+        made = [is_kind(value, INTEGER) for value in values]
+        made.append(helper_call("texted", node, steps, ast.Constant(most), at=node))
+        quick = ast.copy_location(ast.BoolOp(ast.And(), made), node)
+        return ast.copy_location(ast.BoolOp(ast.Or(), [quick, filled]), node)
 
     def _is_at_hand(self, node: ast.expr) -> bool:
         """Return True if nothing happens when a value is read, so it may be read at once."""

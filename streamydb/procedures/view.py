@@ -8,7 +8,7 @@ client's reconnaissance each bring their own.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -30,7 +30,7 @@ from streamydb.records.names import FLOWS_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["UNDECLARED", "Declared", "Host", "ProcedureView", "Stamp"]
+__all__ = ["UNDECLARED", "Declared", "Host", "Known", "ProcedureView", "Stamp"]
 
 UNDECLARED: Final = object()
 """Stands for the value of a key that the call has not declared."""
@@ -38,8 +38,22 @@ UNDECLARED: Final = object()
 _PRIVATE: Final = (FLOWS_PREFIX, WINDOWS_PREFIX)
 _BEHIND_RESERVED: Final = chr(ord(RESERVED) + 1)
 """Texts that begin with the mark of reserved keys come before it."""
-_NOT_WRITTEN: Final = object()
 _NOT_GIVEN: Final = object()
+
+
+class Known(Protocol):
+    """Keys that whoever calls has at hand, so that a view does not ask its host for them.
+
+    A key that procedures must not read is not among them. The call changes ``values``.
+    """
+
+    @property
+    def values(self) -> dict[str, bytes | None]:
+        """The canonical values of all keys that the call may read."""
+
+    @property
+    def writable(self) -> Container[str]:
+        """Those of them that it may write."""
 
 
 class Stamp(NamedTuple):
@@ -78,16 +92,28 @@ class Host(Protocol):
 
 
 class ProcedureView:
-    """The state of one call."""
+    """The state of one call.
+
+    ``values``: the values of keys that need no look at the host: all that the call has written.
+    ``writable``: the keys among them that it may write, beside those that it has written.
+    """
 
     __slots__ = (
-        "chance", "flow", "host", "id", "machine", "now", "scanned", "seq", "writes"
+        "chance", "flow", "host", "id", "machine", "now", "scanned", "seq", "values", "writable",
+        "writes",
     )  # fmt: skip
 
     def __init__(
-        self, machine: Machine, host: Host, place: Stamp, flow: Flow | None = None
+        self,
+        machine: Machine,
+        host: Host,
+        place: Stamp | tuple[int, int, str],
+        flow: Flow | None = None,
+        known: Known | None = None,
     ) -> None:
         """Show what ``host`` has, at ``place``; ``flow``: the call's part in a workflow."""
+        self.values: dict[str, bytes | None] = {} if known is None else known.values
+        self.writable: Container[str] = () if known is None else known.writable
         self.flow = flow
         self.machine = machine
         self.host = host
@@ -112,8 +138,10 @@ class ProcedureView:
         """The value of a declared key, own writes included."""
         if type(key) is not str:
             raise TypeError("a key is a text")
-        found: Any = self.writes.get(key, _NOT_WRITTEN)
-        return self.stored(key, write) if found is _NOT_WRITTEN else found
+        if write and key not in self.writable and key not in self.writes:
+            return self.stored(key, write)
+        found: Any = self.values.get(key, UNDECLARED)
+        return self.stored(key, write) if found is UNDECLARED else found
 
     def stored(self, key: str, write: bool) -> bytes | None:  # noqa: FBT001 - called for every key
         """The value, before the transaction, of a key that it has not written."""
@@ -161,7 +189,7 @@ class ProcedureView:
             after = self.host.apply(update, before)
         except UpdateFailed as failed:
             self.machine.end(failed.code, update.key)
-        self.writes[update.key] = after
+        self.writes[update.key] = self.values[update.key] = after
         return after
 
 
@@ -220,7 +248,7 @@ def _put(
     if len(data) > VALUE_BYTES_MAX:
         machine.end(errors.VALUE_TOO_LARGE, key)
     if ttl is msgspec.UNSET:  # as the update leaves it, whatever was there
-        view.writes[key] = data
+        view.writes[key] = view.values[key] = data
     else:
         view.update(r.Put(key, data, ttl))
 
@@ -246,7 +274,7 @@ def _add(
         old = 0 if before is None else _integer_in(before)
         if old is not None and INTEGER_MIN <= old + by <= INTEGER_MAX:
             total = old + by
-            view.writes[key] = b"%d" % total
+            view.writes[key] = view.values[key] = b"%d" % total
             machine.charge(1)  # as for a value that is read
             return total
         return decoded(machine, view.update(r.Add(key, by)))

@@ -7,10 +7,11 @@ divisions, and code that is long without a loop or a call.
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any, Final
 
 from streamydb.procedures.meter import TEXT_PER_STEP
-from streamydb.procedures.transform import Rewriter, helper_call, statement
+from streamydb.procedures.transform import INTEGER, Rewriter, helper_call, is_kind, statement
 from streamydb.procedures.work import SEARCHED_FREE
 
 __all__ = ["LIST", "NODES_PER_STEP", "instrument"]
@@ -31,6 +32,9 @@ _NO_WEIGHT: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast
 _ONE_DIGIT: Final = 1 << 30
 LIST: Final = "__list_"
 """The type of lists, of which an item is found at once."""
+_IDENTITY: Final = (ast.Is, ast.IsNot)
+QUICKENS: Final = True
+"""Two integers are compared without a call of the machine."""
 _OWNER: Final = "__owner_"
 """Holds the owner of an item while its key is looked at."""
 
@@ -205,7 +209,7 @@ class _Weigher(Rewriter):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if len(node.ops) > 1 or not isinstance(node.ops[0], ast.In | ast.NotIn):
-            return super().visit_Compare(node)
+            return self._of_integers(node) or super().visit_Compare(node)
         self.generic_visit(node)
         item, container = node.left, node.comparators[0]
         if _is_plain(container):
@@ -215,6 +219,17 @@ class _Weigher(Rewriter):
         if isinstance(node.ops[0], ast.In):
             return held
         return ast.copy_location(ast.UnaryOp(ast.Not(), held), node)
+
+    def _of_integers(self, node: ast.Compare) -> ast.expr | None:
+        """Rewrite a comparison of two names, which costs nothing if both are integers."""
+        left, right = node.left, node.comparators[0]
+        names = isinstance(left, ast.Name) and isinstance(right, ast.Name)
+        if len(node.ops) > 1 or not names or not QUICKENS or isinstance(node.ops[0], _IDENTITY):
+            return None
+        test = ast.BoolOp(ast.And(), [is_kind(left, INTEGER), is_kind(right, INTEGER)])
+        free = ast.Compare(left, node.ops, [right])
+        made = ast.IfExp(test, free, super().visit_Compare(copy.deepcopy(node)))
+        return ast.copy_location(made, node)
 
     def side(self, op: ast.cmpop, node: ast.expr, *, searched: bool = False) -> ast.expr:
         """Rewrite a side of a comparison."""

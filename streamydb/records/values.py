@@ -50,13 +50,11 @@ def canonical(value: Any) -> bytes:
         ) from None
 
 
-def encode_normal(value: Any) -> bytes:
-    """As `canonical`, of a list or map that has nothing in it which is written in another form.
+encode_normal = _encode_sorted
+"""As `canonical`, of a list or map that has nothing in it which is written in another form.
 
-    Raises:
-        UnicodeEncodeError: a text has a lone surrogate.
-    """
-    return _encode_sorted(value)
+A text that has a lone surrogate is a UnicodeEncodeError.
+"""
 
 
 def decode_value(data: bytes) -> Any:

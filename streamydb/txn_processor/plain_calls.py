@@ -10,8 +10,8 @@ asserts, locks or ranges, a follow-up, keys with an end, constraints, faults.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -22,12 +22,13 @@ from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.known_results import Position
 from streamydb.errors import InvariantViolation
+from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called
 from streamydb.procedures.follow_ups import NO_OUTPUTS
 from streamydb.procedures.modules import Module, Modules
-from streamydb.procedures.view import UNDECLARED, Stamp
-from streamydb.records.names import MODULES_PREFIX
+from streamydb.procedures.view import UNDECLARED
+from streamydb.records.names import FLOWS_PREFIX, MODULES_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds
 from streamydb.records.rulings import STOPPING
 from streamydb.records.updates import apply_update
@@ -43,6 +44,9 @@ from streamydb.txn_processor.run import Run
 
 __all__ = ["PlainCalls"]
 
+_PRIVATE: Final = FLOWS_PREFIX.encode(), WINDOWS_PREFIX.encode()
+"""Begin keys that no procedure reads."""
+_UNKNOWN: Final[Any] = object()
 _MOSTLY: Final = 4
 """If a fourth of the transactions are Python's, lists of all columns cost less than looking."""
 
@@ -66,10 +70,41 @@ class _Record(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode = msgspec.json.Decoder(_Record).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class _CarefullyError(Exception):
     """The careful path executes this one."""
+
+
+class _Held(dict[int, bytes | None]):
+    """The value that each slot has now, read when it is first asked for."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, slot_id: int) -> bytes | None:
+        _, number, ref, tag, *_ = self._run.values.slots[slot_id].item()
+        if tag == p.EXPIRING:
+            raise _CarefullyError
+        found = self[slot_id] = self._run.value(tag, number, ref)
+        return found
+
+    def read_all(self) -> None:
+        """Read all slots, which costs less than one by one where most are asked for."""
+        run, slots = self._run, self._run.values.slots
+        texts = run.pool.tolist() + run.extra
+        columns = (slots[name].tolist() for name in ("tag", "number", "ref"))
+        for slot_id, (tag, number, ref) in enumerate(zip(*columns, strict=True)):
+            if tag == p.INT:
+                self[slot_id] = b"%d" % number
+            elif tag == p.OPAQUE:
+                self[slot_id] = texts[ref]
+            elif tag == p.ABSENT:
+                self[slot_id] = None
 
 
 class PlainCalls:
@@ -95,7 +130,9 @@ class PlainCalls:
         self._rows: _Rows | None = None
         self._names: dict[str, tuple[str, str]] = {}
         self._current: dict[tuple[str, bytes | None], Module | None] = {}
-        self.held: dict[int, Value] = {}
+        self._private: frozenset[int] = frozenset()
+        self.held = _Held(run)
+        self.versions: dict[int, int] = {}
         self._writers: list[int] = []
         self._written: list[int] = []
         self._afters: list[bytes | None] = []
@@ -116,7 +153,7 @@ class PlainCalls:
             plan's first records fit, if not all do (else 0).
 
         """
-        route, careful, fits, first = self._run.program.route, self._careful, 0, at
+        route, careful, fits = self._run.program.route, self._careful, 0
         while not fits and at < len(route) and route[at] == BY_PYTHON and at not in careful:
             size = self.alone(at)
             if size is None:
@@ -126,8 +163,7 @@ class PlainCalls:
             if total > most.bytes:
                 fits = most.fits(total, self._run.txns.seq.item(at))
             at += 1
-        if at > first:
-            self._put_back()
+        self._put_back()
         return at, total, fits
 
     def alone(self, i: int) -> int | None:
@@ -151,49 +187,44 @@ class PlainCalls:
             self._run.write_all(self._writers, self._written, self._afters)
             self._writers, self._written, self._afters = [], [], []
         self.held.clear()
+        self.versions.clear()
 
     def slot(self, slot_id: int) -> Value:
         """Return the value and the version that a slot has now."""
-        known = self.held.get(slot_id)
-        if known is not None:
-            return known
-        version, number, ref, tag, *_ = self._run.values.slots[slot_id].item()
-        if tag == p.EXPIRING:
-            raise _CarefullyError
-        found = self.held[slot_id] = self._run.value(tag, number, ref), version
-        return found
+        version = self.versions.get(slot_id)
+        if version is None:
+            version = self._run.values.slots["version"].item(slot_id)
+        return self.held[slot_id], version
 
     def _execute(self, i: int) -> int | None:
-        run, ending = self._run, self._ending
+        run, ending, held = self._run, self._ending, self.held
         if self._rows is None:
-            self._rows = _Rows(run)
+            self._rows = self._begun()
         raw, id_, own, position = self._rows.row(i)
         if len(own) > self._keys_max or not raw or (ending is not None and ending.sent[i]):
             return None
         txn = _decode(raw)
         call = txn.call
         module_key, name = self._names.get(call.procedure) or self._named(call.procedure)
-        slots = _slots(own, txn, module_key)
-        if slots is None or self._rules in own:
+        host = _host_of(self, own, txn, module_key)
+        if host is None or (self._rules is not None and self._rules in own):
             return None
-        code = self._module(call.procedure, self.slot(slots.module)[0])
+        code = self._module(call.procedure, held[host.module])
         seq, ts_ms, *_ = position
-        host = _Host(self, slots, ts_ms)
-        stamp = Stamp(seq, ts_ms, id_.decode())
         if code is None:
             called = Called(errors.UNKNOWN_PROCEDURE, call.procedure)
         else:
-            called = procedures.run(code, name, canonical(call.args), host, stamp)
+            host.ts_ms = ts_ms
+            args, taken = _arguments(call.args)
+            known = host if not self._private or self._private.isdisjoint(own) else None
+            place = seq, ts_ms, id_.decode()
+            called = procedures.run(code, name, args, host, place, known=known, taken=taken)
         if called.code is not None:
             return self._aborted(i, id_, position, Verdict(called.code, reason=called.reason))
         after = called.writes
         if txn.reads:
-            reads = {
-                key: after[key] if key in after else self.slot(slots.read[key])[0]
-                for key in txn.reads
-            }
-            shown = Verdict(reads=reads, returned=called.returned)
-            result = encode_verdict(id_, position, shown)
+            verdict = Verdict(reads=host.shown(txn.reads, after), returned=called.returned)
+            result = encode_verdict(id_, position, verdict)
         else:
             result = committed_call(id_, position, called.returned)
         if len(result) > limits.RESULT_BYTES_MAX:
@@ -203,7 +234,17 @@ class PlainCalls:
         if called.outputs is not NO_OUTPUTS:
             run.workflow.append(called.outputs)
             made += called.outputs.size
-        return made + self._write(i, seq, slots.writable, after)
+        return made + self._write(i, seq, host.writable, after)
+
+    def _begun(self) -> _Rows:
+        """Return the transactions; look at the keys, once for the plan."""
+        rows, keys = _Rows(self._run), self._run.keys
+        if rows.many:
+            self.held.read_all()
+        there = np.flatnonzero(keys.lengths())
+        reserved = there[keys.data[keys.offsets[there]] == ord(RESERVED)].tolist()
+        self._private = frozenset(slot for slot in reserved if keys[slot].startswith(_PRIVATE))
+        return rows
 
     def _aborted(self, i: int, id_: bytes, position: Position, verdict: Verdict) -> int:
         """Note an abort; return the bytes of its result."""
@@ -213,11 +254,12 @@ class PlainCalls:
 
     def _module(self, procedure: str, deployed: bytes | None) -> Module | None:
         """Return the module of a procedure, as it is deployed; see `interpreter.current_module`."""
-        if (procedure, deployed) not in self._current:
+        found: Module | None = self._current.get((procedure, deployed), _UNKNOWN)
+        if found is _UNKNOWN:
             named = r.Call(procedure)
             found = interpreter.current_module(named, lambda _: (deployed, 0), self._modules)
             self._current[procedure, deployed] = found
-        return self._current[procedure, deployed]
+        return found
 
     def _named(self, procedure: str) -> tuple[str, str]:
         """Return the key of the module of a procedure, and its name there."""
@@ -229,17 +271,17 @@ class PlainCalls:
         self, i: int, seq: int, ids: Mapping[str, int], writes: dict[str, bytes | None]
     ) -> int:
         """Write to the slots; return the bytes of all values, before and after."""
-        made, ends = 0, []
+        made, ends, held, versions = 0, [], self.held, self.versions
         for key, after in writes.items():
             slot_id = ids[key]
-            before = self.slot(slot_id)[0]
+            before = held[slot_id]
             if after is None:
                 if before is None:
                     continue
-                self.held[slot_id] = None, 0
+                held[slot_id], versions[slot_id] = None, 0
             else:
                 made += len(after)
-                self.held[slot_id] = after, seq
+                held[slot_id], versions[slot_id] = after, seq
                 if type(after) is not bytes:
                     ends.append(slot_id)
             if before is not None:
@@ -254,40 +296,28 @@ class PlainCalls:
         return made
 
 
-class _Slots(NamedTuple):
-    """The slots of a call's keys: its module's, and by key those that it may write, that it only
-    reads, and that the result shows.
+def _arguments(given: dict[str, Any]) -> tuple[bytes, dict[str, Any] | None]:
+    """Return the canonical bytes of a call's arguments, or as many; and the objects that a
+    procedure would get of them, None if these have to be made.
     """
-
-    module: int
-    writable: Mapping[str, int]
-    readable: Mapping[str, int]
-    read: Mapping[str, int]
+    if _are_as_decoded(given.values()):
+        return _encode(given), given
+    return canonical(given), None
 
 
-def _slots(own: list[int], txn: _Record, module_key: str) -> _Slots | None:
-    """Give the keys of a record their slots; None: that is not plain.
-
-    ``own``: its slots in the order of `r.keys`, in which each key is once.
-    """
-    call, shown = txn.call, txn.reads
-    first = len(shown) + 1
-    end = first + len(call.reads)
-    if len(own) == end + len(call.keys) and not shown:
-        readable = dict(zip(call.reads, own[first:end], strict=True))
-        writable = dict(zip(call.keys, own[end:], strict=True))
-        if (
-            len(readable) + len(writable) + 1 == len(own)
-            and module_key not in readable
-            and (readable.keys().isdisjoint(writable))
-        ):
-            return _Slots(own[0], writable, readable, readable)
-    named = dict.fromkeys((*shown, module_key, *call.reads, *call.keys))
-    if len(named) != len(own):
-        return None
-    ids = dict(zip(named, own, strict=True))
-    writable = {key: ids[key] for key in call.keys}
-    return _Slots(ids[module_key], writable, {key: ids[key] for key in call.reads}, ids)
+def _are_as_decoded(values: Iterable[Any]) -> bool:
+    """Return True if values are what is decoded of their canonical bytes."""
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            if not INTEGER_MIN <= value <= INTEGER_MAX:
+                return False
+        elif kind is list:
+            if not _are_as_decoded(value):
+                return False
+        elif kind is not str and kind is not bool and value is not None:
+            return False
+    return True
 
 
 _Row = tuple[bytes, bytes, list[int], Position]
@@ -295,9 +325,9 @@ _Row = tuple[bytes, bytes, list[int], Position]
 
 
 class _Rows:
-    """The transactions of a run, one by one: as lists, if many of them are Python's."""
+    """The transactions of a run, one by one: as lists, if ``many`` of them are Python's."""
 
-    __slots__ = ("_lists", "_run")
+    __slots__ = ("_lists", "_run", "many")
 
     def __init__(self, run: Run) -> None:
         """Make lists, where looking into arrays costs more."""
@@ -305,7 +335,8 @@ class _Rows:
         self._run = run
         self._lists: tuple[list[bytes], list[bytes], list[int], list[int], list[Position]] | None
         self._lists = None
-        if np.count_nonzero(program.route == BY_PYTHON) * _MOSTLY >= len(program.route):
+        self.many = np.count_nonzero(program.route == BY_PYTHON) * _MOSTLY >= len(program.route)
+        if self.many:
             columns = txns.seq, txns.ts_ms, txns.partition, txns.offset
             positions = zip(*(column.tolist() for column in columns), strict=True)
             self._lists = (
@@ -329,30 +360,55 @@ class _Rows:
 
 
 class _Host:
-    """The keys of a call, with the slots behind them; see `procedures.view.Host`."""
+    """The keys of a call, with the slots behind them; see `procedures.view.Host`.
 
-    __slots__ = ("_calls", "_held", "_readable", "_ts_ms", "_writable")
+    Attributes:
+        module: the slot of its module.
+        values: the values of its keys before the call, which changes them (see `view.Known`).
+        writable: the slots of those that it may write.
+        ts_ms: when the call commits.
+    """
 
-    def __init__(self, calls: PlainCalls, slots: _Slots, ts_ms: int) -> None:
-        self._writable, self._readable = slots.writable, slots.readable
-        self._calls, self._ts_ms = calls, ts_ms
-        self._held = calls.held
+    __slots__ = (
+        "_calls", "_named", "_slots", "module", "ts_ms", "values", "writable",
+    )  # fmt: skip
+
+    def __init__(
+        self, calls: PlainCalls, module: int, values: dict[str, bytes | None],
+        writable: dict[str, int], named: tuple[Sequence[str], Sequence[int]],
+    ) -> None:  # fmt: skip
+        """``named``: keys and their slots, as many as both have."""
+        self._calls, self._named = calls, named
+        self._slots: dict[str, int] | None = None
+        self.module, self.values, self.writable = module, values, writable
+        self.ts_ms = 0
+
+    def shown(
+        self, keys: Sequence[str], after: Mapping[str, bytes | None]
+    ) -> dict[str, bytes | None]:
+        """Return the values of keys that the result shows."""
+        held, slots = self._calls.held, dict(zip(*self._named, strict=True))
+        return {key: after[key] if key in after else held[slots[key]] for key in keys}
+
+    def _slot(self, key: str) -> int | None:
+        if key not in self.values:
+            return None
+        if self._slots is None:
+            self._slots = dict(zip(*self._named, strict=True))
+        return self._slots.get(key)
 
     def look(self, key: str) -> Value:
-        slot_id = self._writable.get(key)
-        return self._calls.slot(self._readable[key] if slot_id is None else slot_id)
+        slot_id = self._slot(key)
+        if slot_id is None:
+            raise InvariantViolation(f"a call looks at {key}, and does not name it")
+        return self._calls.slot(slot_id)
 
     def may(self, key: str, *, write: bool) -> bool:
-        return key in self._writable or (not write and key in self._readable)
+        return key in self.writable or (not write and key in self.values)
 
     def fetch(self, key: str, write: bool) -> Any:  # noqa: FBT001 - as in `view.Host`
-        slot_id = self._writable.get(key)
-        if slot_id is None:
-            if write or key not in self._readable:
-                return UNDECLARED
-            slot_id = self._readable[key]
-        known = self._held.get(slot_id)
-        return (self._calls.slot(slot_id) if known is None else known)[0]
+        slot_id = self.writable.get(key) if write else self._slot(key)
+        return UNDECLARED if slot_id is None else self._calls.held[slot_id]
 
     def around(self, _bounds: Bounds) -> Bounds | None:
         return None  # it has declared none
@@ -361,4 +417,27 @@ class _Host:
         raise InvariantViolation(f"a call scans {declared}, and names no range")
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
-        return apply_update(update, before, self._ts_ms)
+        return apply_update(update, before, self.ts_ms)
+
+
+def _host_of(calls: PlainCalls, own: list[int], txn: _Record, module_key: str) -> _Host | None:
+    """Give the keys of a record their slots; None: that is not plain.
+
+    ``own``: its slots in the order of `r.keys`, in which each key is once.
+    """
+    call, value_of = txn.call, calls.held.__getitem__
+    reads, keys = call.reads, call.keys
+    if not txn.reads and len(own) == 1 + len(reads) + len(keys):
+        names = reads + keys if reads else keys
+        slots = own[1:]
+        values = dict(zip(names, map(value_of, slots)))  # noqa: B905 - they are as many
+        if len(values) == len(slots) and module_key not in values:
+            writable = dict(zip(keys, slots[len(reads) :] if reads else slots))  # noqa: B905
+            return _Host(calls, own[0], values, writable, (names, slots))
+    ids = dict.fromkeys((*txn.reads, module_key, *reads, *keys), 0)
+    if len(ids) != len(own):
+        return None
+    ids = dict(zip(ids, own, strict=True))
+    values = {key: value_of(ids[key]) for key in (*reads, *keys)}
+    writable = {key: ids[key] for key in keys}
+    return _Host(calls, ids[module_key], values, writable, (tuple(ids), own))

@@ -18,12 +18,13 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import DEPTH_MAX, PROCEDURE_DEPTH_MAX, VALUE_BYTES_MAX
-from streamydb.procedures import modules, transform, view
+from streamydb.procedures import modules, transform, view, weigher
 from streamydb.procedures.data import unfit
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP, Meter
 from streamydb.procedures.methods import METHODS
 from streamydb.procedures.modules import Module
+from streamydb.procedures.quick import QUICK
 from streamydb.procedures.view import ProcedureView
 from streamydb.records.values import canonical_number
 
@@ -134,6 +135,10 @@ def _number(machine: Machine, value: Any) -> Any:
         raise unfit(fault) from None
 
 
+def _grown(machine: Machine, left: Any, right: Any) -> Any:
+    return machine.augment("add", left, right)
+
+
 _uncached: Callable[..., Module] = modules._compiled.__wrapped__
 
 
@@ -145,6 +150,8 @@ def exact(text: bytes) -> Iterator[Module]:
         mock.patch.object(transform, "_METHOD_OF", {}),
         mock.patch.object(transform, "_QUICK", {}),
         mock.patch.object(transform, "_FILLED", {}),
+        mock.patch.object(weigher, "QUICKENS", False),
+        mock.patch.dict(QUICK, {"grown": _grown}),
         mock.patch.object(modules, "keeps_nothing", return_value=False),
         mock.patch.object(modules, "_compiled", _uncached),
         mock.patch.object(Meter, "walk", _walk),

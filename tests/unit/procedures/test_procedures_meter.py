@@ -10,7 +10,7 @@ import pytest
 from streamydb.procedures.core import Called, run
 from streamydb.procedures.modules import Module, compile_module
 from streamydb.procedures.view import Stamp
-from streamydb.records import canonical
+from streamydb.records import canonical, decode_value
 from tests.support.exact_meter import exact
 from tests.support.procedures import Host, module_of
 from tests.unit.procedures.test_procedures_random import CATCHING, RETURNED, RULES, drawn
@@ -47,6 +47,9 @@ DB = [
     "for k, v in ((<key>, <int>), ('b', <text>)): l = [f'{k}={v}', f'{k}{v}{k}', db.get(k)]",
     "l = [f'{k}/{n}' for k in <list> for n in f'{k}']", "l = (lambda k, v: f'{k}{v}')(1, <list>)",
     "l = [f'{y}{n}' for n in [1]]", "d = {'x': 1}.get('x')", "d = {'x': 1}.get('y', <int>)",
+    "t = f'{n}/{u}'", "t = f'{u}{n}{t}'", "u = <int>", "u = <text>", "del u", "u = n == u",
+    "u = n < u", "n += u", "n -= u", "l += u", "t = f'{2 ** 62}' + f'{n}'", "n = 2 ** <digit>5",
+    "for u in (n, 2 ** 63, 10 ** 17, -5): l = [f'{u}', f'{u}/{u}', f'{u}{n}', u < n, u != n]",
     "n = db.max(<key>, <int>)", "l = helped(db, <key>, PAIR, *l)", "raise Abort(<text>)",
 ]  # fmt: skip
 VALUES: list[Any] = [
@@ -81,10 +84,20 @@ def _filled(dice: random.Random, rule: str) -> str:
     return drawn(dice, "filled")
 
 
-def ended(module: Module, host: Host, steps: int) -> tuple[Any, ...]:
-    """All that a call tells of itself."""
+class AtHand:
+    """The values of a host's keys, as the engine has them at hand."""
+
+    def __init__(self, host: Host) -> None:
+        names = [key for key in ("a", "b", "c", "r") if host.may(key, write=False)]
+        self.values = {key: host.look(key)[0] for key in names}
+        self.writable = [key for key in names if host.may(key, write=True)]
+
+
+def ended(module: Module, host: Host, steps: int, *, at_hand: bool = False) -> tuple[Any, ...]:
+    """All that a call tells of itself; ``at_hand``: its keys and arguments are."""
     args = canonical({"z": 1, "a": [1.0, {"b": 2}]})
-    called: Called = run(module, "f", args, host, Stamp(7, 9, "t"), steps=steps)
+    given: dict[str, Any] = {"known": AtHand(host), "taken": decode_value(args)} if at_hand else {}
+    called: Called = run(module, "f", args, host, Stamp(7, 9, "t"), steps=steps, **given)
     writes = [(key, value, getattr(value, "expires_ms", 0)) for key, value in called.writes.items()]
     return called.code, called.reason, called.returned, writes, called.steps
 
@@ -101,8 +114,9 @@ def test_at_every_limit_a_call_ends_as_it_does_step_by_step(seed: int) -> None:
         total = whole[-1]
         limits = range(total + 2) if total < 300 else sorted(dice.sample(range(total + 2), 300))
         expected = [ended(plain, host, limit) for limit in limits]
-    assert ended(quick, host, 100_000) == whole
-    assert [ended(quick, host, limit) for limit in limits] == expected
+    for at_hand in (False, True):
+        assert ended(quick, host, 100_000, at_hand=at_hand) == whole
+        assert [ended(quick, host, limit, at_hand=at_hand) for limit in limits] == expected
     assert expected[0][0] == "budget-exceeded"
 
 

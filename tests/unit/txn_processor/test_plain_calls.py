@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -17,7 +18,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
-from streamydb.procedures.modules import compile_module
+from streamydb.procedures.modules import MemoryModules, Modules, compile_module
 from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
@@ -32,6 +33,7 @@ DEPLOY = {
         "procedures": {name: list(args) for name, args in SIM.procedures.items()},
     }
 }
+_NUMBERS = count()
 
 
 def odd(rng: random.Random, parts: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +66,8 @@ def odd(rng: random.Random, parts: dict[str, Any]) -> dict[str, Any]:
 class Database:
     """One shard in memory: batches of transactions in, all that is written out."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Modules = MODULES) -> None:
+        self.modules = modules
         self.config = ShardConfig("calls", "calls", 1, 1, 4)
         self.state = MemoryBlobs(), MemoryValues(), MemoryIdTables()
         self.rulings = NO_RULINGS
@@ -81,7 +84,7 @@ class Database:
         inputs += [each.block for each in routed]
         shard = KeyTransactionProcessor(self.config, 0, *self.state, Life("calls"))
         granted = [emitted.message for emitted in shard.step(TO_SHARD.each(inputs))]
-        items = TransactionProcessor(self.config, 1, 1, MODULES, self.rulings).step(granted)
+        items = TransactionProcessor(self.config, 1, 1, self.modules, self.rulings).step(granted)
         records = [o.formatted(item, "calls") for item in items]
         fed = [each for each in records if each.topic == o.FEEDBACK]
         self.feedback = [block for each in fed for block in each.values.tolist()]
@@ -96,12 +99,12 @@ def test_what_is_written_is_what_the_careful_path_writes(seed: int) -> None:
     real = PlainCalls.alone
     taken = []
 
-    def count(self: PlainCalls, i: int) -> int | None:
+    def noted(self: PlainCalls, i: int) -> int | None:
         made = real(self, i)
         taken.append(made is not None)
         return made
 
-    assert logged(seed, count) == logged(seed, lambda _self, _i: None)
+    assert logged(seed, noted) == logged(seed, lambda _self, _i: None)
     assert sum(taken) > len(taken) // 5
     assert not all(taken)
 
@@ -122,3 +125,33 @@ def logged(seed: int, alone: Any) -> list[tuple[int, bytes, bytes]]:
                 number += 1
             found += database.run(values, 1_000 + 100 * batch)
     return found
+
+
+_PAIR = b"""
+def both(db, key, ends):
+    seen = db.get(key, 0)
+    db.get(ends)
+    db.put(key, seen + 1)
+
+def one(db, key):
+    db.put(key, db.get(key, 0) + 1)
+    return db.get(key)
+"""
+
+
+def test_a_call_sees_what_the_careful_path_has_written_before_it() -> None:
+    """The first call is begun here, meets a key that ends, and is executed carefully."""
+    modules, module = MemoryModules(), compile_module("pair", _PAIR)
+    modules.put(_PAIR)
+    database = Database(modules)
+    ending = {"op": "put", "key": "ends", "value": 1, "ttl_ms": 10**6}
+    database.run([_record({"deploy": module.record}), _record({"updates": [ending]})], 1_000)
+    both = {"procedure": "pair.both", "args": {"key": "k", "ends": "ends"}, "keys": ["k", "ends"]}
+    one = {"procedure": "pair.one", "args": {"key": "k"}, "keys": ["k"]}
+    found = database.run([_record({"call": call}) for call in (both, one, both, one)], 2_000)
+    results = [r.decode_value(value) for topic, _, value in found if topic == o.RESULTS]
+    assert [result.get("returned") for result in results] == [None, 2, None, 4]
+
+
+def _record(parts: dict[str, Any]) -> bytes:
+    return r.canonical({"id": f"t{next(_NUMBERS)}", **parts})
