@@ -73,7 +73,6 @@ def judge(
         id_window=config.id_window,
         rulings=rulings,
         modules=MODULES,
-        constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
     written = [record for record in cluster.written if record.topic != o.DIGESTS]

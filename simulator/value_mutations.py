@@ -18,13 +18,11 @@ from streamydb.key_processor.locking import execution as alone
 from streamydb.key_processor.locking import executor
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
-from streamydb.records import begins
 from streamydb.txn_processor import execution, outcome
 
 __all__ = [
     "announce_all_turns",
     "announce_what_is_withdrawn",
-    "bounded_from_the_start",
     "cut_otherwise",
     "grant_everything",
     "make_anything",
@@ -96,17 +94,6 @@ def meet_anything() -> Any:
     within = mock.patch.object(grants.Granter, "_of_one", lambda self, keys: self.values.read(keys))
     among = mock.patch.object(execution, "_meets_too_much", return_value=False)
     return together(alone_too, within, among)
-
-
-def bounded_from_the_start() -> Any:
-    """Large values: nobody asks where the bound on what a transaction meets begins."""
-    among, executed = execution._meets_too_much, alone._executed  # noqa: SLF001 - as above
-    return together(
-        mock.patch.object(
-            execution, "_meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
-        ),
-        mock.patch.object(alone, "_executed", lambda *a: executed(*[*a[:-1], begins.EVERYWHERE])),
-    )
 
 
 def grant_everything() -> Any:

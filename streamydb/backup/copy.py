@@ -36,7 +36,7 @@ __all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "ta
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
 
-_SAME: Final = ("database", "log", "partitions", "id_window", "digest_interval", "constraints")
+_SAME: Final = ("database", "log", "partitions", "id_window", "digest_interval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class Subject:
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
-        constraints: whether it was created for constraints.
         procedures: the folder of its modules.
     """
 
@@ -64,7 +63,6 @@ class Subject:
     partitions: int
     id_window: int
     digest_interval: int
-    constraints: bool = False
     procedures: Path = field(default_factory=Path)
 
 
@@ -175,7 +173,6 @@ def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardCon
         manifest.id_window,
         manifest.grouping,
         digest_interval=manifest.digest_interval,
-        constraints=manifest.constraints,
     )
 
 

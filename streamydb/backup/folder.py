@@ -25,14 +25,14 @@ from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece
 from streamydb.backup.state import FORMAT, About, Pieces, State, files_of
 from streamydb.columns.table import ColumnTable
 from streamydb.columns.value_rows import Verdicts, WrittenValues
-from streamydb.key_processor.id_rows import DatedIds, UsedIds
+from streamydb.key_processor.id_rows import DatedIds
 from streamydb.local.file_lock import lock_at_once, write_whole
-from streamydb.records.begins import NOWHERE, Begins
+from streamydb.records.begins import Begins
 from streamydb.records.rulings import Fault, Rulings
 
 __all__ = ["BackupFolder", "Segment", "StateFolder"]
 
-_Rows = TypeVar("_Rows", UsedIds, Verdicts, WrittenValues)
+_Rows = TypeVar("_Rows", DatedIds, Verdicts, WrittenValues)
 
 _ABOUT: Final = "state.json"
 _RULINGS: Final = "rulings.json"
@@ -60,10 +60,9 @@ class StateFolder:
         """Write a state; what says that it is there comes last."""
         shutil.rmtree(self.folder, ignore_errors=True)
         names = []
-        undated = state.about.format == 1  # as 0.1.0 writes and reads it
         kinds: dict[str, Iterable[ColumnTable]] = {
             "values": state.values,
-            "ids": [state.ids.undated() if undated else state.ids],
+            "ids": [state.ids],
             "verdicts": [state.verdicts],
         }
         for kind, tables in kinds.items():
@@ -93,7 +92,7 @@ class StateFolder:
             BackupError: it is missing or damaged, as going through the values may find, too.
         """
         about = self.about()
-        ids = [table.dated() for table in self._tables(about, "ids", UsedIds)]
+        ids = list(self._tables(about, "ids", DatedIds))
         verdicts = list(self._tables(about, "verdicts", Verdicts)) or [Verdicts.none()]
         return State(
             about,
@@ -122,7 +121,7 @@ class _Rulings(msgspec.Struct):
     """The rulings on records of the log, and where rules begin."""
 
     rulings: list[Fault] = []
-    begins: Begins = NOWHERE
+    begins: Begins = Begins()
     format: int = _RULINGS_FORMAT
 
 
@@ -135,15 +134,13 @@ class BackupFolder:
         self.procedures = folder / "procedures"
 
     def rulings(self) -> Rulings:
-        """As `LogSource.rulings`; none if a release without rulings has taken the backup.
+        """As `LogSource.rulings`.
 
         Raises:
-            BackupError: the file is damaged, or of a newer format.
+            BackupError: the file is missing or damaged, or of another format.
         """
         path = self.folder / _RULINGS
-        if not path.exists():
-            return Rulings((), NOWHERE)
-        found: _Rulings = decode_about(path.read_bytes(), str(path), _Rulings, _RULINGS_FORMAT)
+        found: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
         return Rulings(found.rulings, found.begins)
 
     def write_rulings(self, known: Rulings) -> None:

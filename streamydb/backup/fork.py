@@ -56,7 +56,6 @@ class LiveLog:
             partitions=subject.partitions,
             id_window=subject.id_window,
             digest_interval=subject.digest_interval,
-            constraints=subject.constraints,
             seq=0,
             ts_ms=0,
             ends={number: span.high for number, span in spans.items()},

@@ -29,7 +29,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
-        constraints: whether it was created for constraints.
         seq: the last transaction that can be restored.
         ts_ms: its commit timestamp.
         ends: per partition, one past the last offset that the backup has; it has all before.
@@ -44,7 +43,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     id_window: int
     digest_interval: int
-    constraints: bool
     seq: int
     ts_ms: int
     ends: dict[int, int]
@@ -70,14 +68,14 @@ def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
     """Decode a JSON file with a field ``format``, which is looked at first.
 
     Raises:
-        BackupError: it is damaged, or of a format after ``version``.
+        BackupError: it is damaged, or of another format than ``version``.
     """
     try:
         found = msgspec.json.decode(data)
-        if isinstance(found, dict) and found.get("format", version) not in range(1, version + 1):
+        if isinstance(found, dict) and found.get("format", version) != version:
             raise BackupError(
                 f"{name} has format {found['format']}, this release reads {version}: use the "
-                "release that wrote it, or a newer one"
+                "release that wrote it"
             )
         return msgspec.convert(found, kind, strict=False)
     except UNREADABLE as fault:

@@ -118,7 +118,6 @@ class LogReplay:
         self._store, self._tables = LmdbValues(self._folder), MemoryIdTables()
         self._modules = modules
         self._rulings = rulings
-        self._life = msgspec.structs.replace(_LIFE, begins=rulings.begins)
         self.positions = Positions({} if start is None else start.about.positions)
         self.seq = 0 if start is None else start.about.seq
         self.digests: dict[int, StateAfter] = {}
@@ -132,15 +131,13 @@ class LogReplay:
         self.positions.note(piece)
         rows = len(piece.offsets)
         where = np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms
-        table = compile_records(
-            *where, piece.values, constraints=self._config.constraints, rulings=self._rulings
-        )
+        table = compile_records(*where, piece.values, rulings=self._rulings)
         self._inbox += messages_for(table, 1, last_reads(*where, piece.values))
 
     def step(self) -> bool:
         """Run a micro-batch over what was fed; return True if another one has something to do."""
         shard = KeyTransactionProcessor(
-            self._config, 0, self._blobs, self._store, self._tables, self._life
+            self._config, 0, self._blobs, self._store, self._tables, _LIFE
         )
         inbox, self._inbox = self._inbox, []
         before, granted = self.seq, list[ToExecutor]()

@@ -77,7 +77,6 @@ def divide(
         partitions=subject.partitions,
         id_window=subject.id_window,
         digest_interval=subject.digest_interval,
-        constraints=subject.constraints,
         seq=resolved,
         ts_ms=0,
         ends=ends,

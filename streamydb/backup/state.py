@@ -27,7 +27,7 @@ from streamydb.columns.table import ColumnTable
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds, UsedIds
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
-from streamydb.key_processor.merge import parts_of, sorted_by_hash
+from streamydb.key_processor.merge import parts_of
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.state import PartitionState, SorterState
@@ -35,11 +35,7 @@ from streamydb.sorter.state import PartitionState, SorterState
 __all__ = ["FORMAT", "About", "Pieces", "State", "files_of", "start_blobs", "state_of"]
 
 FORMAT: Final = 3
-"""Version of a state's folder; raised when an older program would misread it.
-
-3: keys may end. 2: some ids have deadlines, or constraints were declared in a database that was not
-created for them. Any other state is written as 1, and read by 0.1.0.
-"""
+"""Version of a state's folder; raised when an older program would misread it."""
 
 _Rows = TypeVar("_Rows", UsedIds, DatedIds, Verdicts)
 _Table = TypeVar("_Table", bound=ColumnTable)
@@ -58,15 +54,13 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         log: Kafka's id of the log.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
-        constraints: whether the database was created for constraints.
         seq: the last transaction whose writes it has.
         ts_ms: the commit timestamp of that.
         positions: per partition of the log, where it goes on and what is known of it there.
         keys: how many there are.
         digest: over keys, versions and values; the sum of the shards' digests.
         files: of the folder.
-        ordered: the values are in the order of their keys' hashes.
-        declares: a constraint has been declared, perhaps; None: an earlier release has written it.
+        declares: a constraint has been declared, perhaps.
         expires: some keys may end.
     """
 
@@ -75,15 +69,13 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     log: str
     partitions: int
     id_window: int
-    constraints: bool
     seq: int
     ts_ms: int
     positions: dict[int, PartitionState]
     keys: int
     digest: str
     files: list[str] = []
-    ordered: bool = False
-    declares: bool | None = None
+    declares: bool = False
     expires: bool = False
 
     def offsets(self) -> dict[int, int]:
@@ -100,7 +92,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             BackupError: something differs; it is named with both values.
         """
-        for name in ("partitions", "id_window", "constraints"):
+        for name in ("partitions", "id_window"):
             old, new = getattr(self, name), getattr(config, name)
             if old != new:
                 raise BackupError(
@@ -124,7 +116,8 @@ class Pieces:
 class State:
     """A state: values as the key processor has them, ids and verdicts as the id window has them.
 
-    ``values``: in pieces; they can be gone through as long as the place is there where they lie.
+    ``values``: in the order of their keys' hashes, in pieces; they can be gone through as
+    long as the place is there where they lie.
     """
 
     about: About
@@ -165,9 +158,7 @@ def _values(
 ) -> Iterator[tuple[str, bytes]]:
     """The values of a shard as one blob in parts, which ``index`` then names."""
     about = state.about
-    pieces: Iterable[WrittenValues] = checks.read(state.values, about.seq, about.keys)
-    if not about.ordered:  # an earlier release has written it
-        pieces = [sorted_by_hash(WrittenValues.concat(found))] if (found := list(pieces)) else []
+    pieces = checks.read(state.values, about.seq, about.keys)
     digest, size, parts = hashlib.blake2b(digest_size=16), 0, 0
     for part in parts_of(_own(pieces, shards, shard)):
         data = pack(part.flatten())
@@ -245,20 +236,16 @@ def state_of(
     results = _joined((_known(part, ids.seq) for part in told), Verdicts.none())
     checks.remembered(ids, results, meta.seq, is_new=True)
     keys, digest = _summed(checks.made(values, meta.seq))
-    constraints, declares = meta.config.constraints, meta.sorter.declares
-    later = ids.deadline.any() or (declares and not constraints)
     found = About(
-        format=FORMAT if meta.expires else 2 if later else 1,
-        declares=declares,
+        format=FORMAT,
+        declares=meta.sorter.declares,
         expires=meta.expires,
         partitions=meta.config.partitions,
         id_window=meta.config.id_window,
-        constraints=constraints,
         seq=meta.seq,
         ts_ms=meta.ts,
         keys=keys,
         digest=digest,
-        ordered=True,
         **about,
     )
     return State(found, values, ids, results)

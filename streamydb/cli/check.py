@@ -88,7 +88,6 @@ def run_check(
                 id_window=given.get("id_window"),
                 timeout_s=timeout_s,
                 modules=FolderModules(modules),
-                constraints=given.get("constraints"),
                 trimmed=trimmed,
                 progress=lambda step: _note(phase, step),
             )

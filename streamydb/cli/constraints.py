@@ -102,12 +102,6 @@ def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json
     from streamydb.cli.calls import call, meaning
 
     result = call(target, {"constrain": wanted}, timeout_s)
-    if result.code == "constraints-off":
-        raise Failure(
-            f"the pipeline of database {target.database} is of an earlier release, which takes "
-            "constraints only in databases that were created for them: upgrade it "
-            "(docs/upgrading.md), and declare again"
-        )
     if result.status != "committed":
         why = result.reason or meaning(str(result.code))
         raise Failure(f"nothing was changed: {result.status} {result.code}: {plain(why)}")

@@ -216,7 +216,6 @@ def _keep(target: Target) -> None:
             shards=settings.shards,
             partitions=settings.partitions,
             grouping=settings.grouping,
-            constraints=settings.constraints,
             bootstrap=settings.bootstrap,
         )
     )

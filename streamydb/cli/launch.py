@@ -53,7 +53,6 @@ def pipeline_command(
         "--procedures",
         str(target.procedures),
         *(f"--{option}={value}" for option, value in fixed.items() if value is not None),
-        *(["--constraints"] if settings.constraints else []),
         *(["--name", name] if name else []),
         *extra,
     ]

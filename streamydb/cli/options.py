@@ -123,14 +123,6 @@ class Founding(NamedTuple):
         int | None,
         typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
     ] = None
-    constraints: Annotated[
-        bool | None,
-        typer.Option(
-            "--constraints/--no-constraints",
-            hidden=True,
-            help="No longer needed: any database takes constraints.",
-        ),
-    ] = None
 
 
 class Replicas(NamedTuple):

@@ -36,7 +36,7 @@ def live_history(target: Target) -> History:
         )
     return History(
         subject.database, log, {number: span.high for number, span in spans.items()},
-        subject.partitions, subject.id_window, subject.constraints,
+        subject.partitions, subject.id_window,
         FolderModules([subject.procedures]),
     )  # fmt: skip
 
@@ -66,6 +66,6 @@ def backup_history(target: Target, folder: Path) -> History:
     manifest = backup.manifest()
     return History(
         manifest.database, backup, manifest.ends, manifest.partitions, manifest.id_window,
-        manifest.constraints, FolderModules([backup.procedures, target.procedures]),
+        FolderModules([backup.procedures, target.procedures]),
         lambda seq: backup.newest_state(manifest, seq),
     )  # fmt: skip

@@ -257,7 +257,7 @@ def empty_target(
         named,
         shards=shards or manifest.shards, grouping=manifest.grouping,
         id_window=manifest.id_window, digest_interval=manifest.digest_interval,
-        constraints=manifest.constraints, **replicas._asdict(),
+        **replicas._asdict(),
     )  # fmt: skip
     if target.place.checkpoint.exists():
         fail(
@@ -347,7 +347,6 @@ def _write_record(target: Target, manifest: BackupManifest) -> None:
             grouping=manifest.grouping,
             id_window=manifest.id_window,
             digest_interval=manifest.digest_interval,
-            constraints=manifest.constraints,
             bootstrap=settings.bootstrap,
         )
     )

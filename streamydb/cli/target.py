@@ -109,7 +109,7 @@ def _tell_slow(bootstrap: str) -> None:
 def find_target(named: Named, **more: object) -> Target:
     """Put together what is known of a database; options win over the environment over its record.
 
-    The record of its creation gives the facts that are fixed then (shards, grouping, constraints)
+    The record of its creation gives the facts that are fixed then (shards, grouping)
     and Kafka's address, where neither option nor environment names them.
     """
     from streamydb.local.folder import DatabaseFolder
@@ -119,7 +119,7 @@ def find_target(named: Named, **more: object) -> Target:
     record = place.record()
     if record is None:
         return Target(settings, place)
-    names = ("shards", "grouping", "constraints", "bootstrap")
+    names = ("shards", "grouping", "bootstrap")
     known = {name: getattr(record, name) for name in names}
     for name in ("id_window", "digest_interval"):
         if getattr(record, name) is not None:

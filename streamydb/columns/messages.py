@@ -191,7 +191,6 @@ class Grant(Message, frozen=True, kw_only=True):
         feedback_bytes_max: of a block of feedback.
         alone: the plan is one transaction.
         over: the keys of that transaction hold too many bytes: values are left out.
-        bounded: that transaction may meet `TRANSACTION_VALUES_BYTES_MAX` bytes of values only.
         makes_max: bytes that the partition may make; 0: any number.
         times: the plan's `Timeline`, packed, where keys may end: in the first chunk, if ``alone``
             in each; else empty.
@@ -214,7 +213,6 @@ class Grant(Message, frozen=True, kw_only=True):
     feedback_bytes_max: int
     alone: bool
     over: bool
-    bounded: bool
     makes_max: int
     times: bytes = b""
     more: int | None = None
@@ -260,7 +258,7 @@ class Feedback(Message, frozen=True, kw_only=True):
         fits: how many of the plan's first records are not too much; 0: all.
         shard: to which it goes.
         chunk: the number of this part, of ``chunks`` for the shard.
-        deltas: of the shard's digest; None: an earlier release has written this.
+        deltas: of the shard's digest.
         ends: something was written that ends.
         sizes: what all shards must know of the values that have grown (`columns.sizes`).
         writes: the last values of keys of the shard.
@@ -278,7 +276,7 @@ class Feedback(Message, frozen=True, kw_only=True):
     shard: int
     chunk: int
     chunks: int
-    deltas: Deltas | None = None
+    deltas: Deltas
     ends: bool = False
     sizes: bytes = b""
     writes: WrittenValues

@@ -20,15 +20,10 @@ from streamydb.columns.table import Array, ColumnTable
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["FORMAT", "READABLE", "BlockReader", "Message", "require_format"]
+__all__ = ["FORMAT", "BlockReader", "Message", "require_format"]
 
 FORMAT: Final = 2
-"""Version of every block and state blob that is written. Since 2, feedback names its plan whole,
-and states record what shapes the next plan.
-"""
-
-READABLE: Final = frozenset({1, FORMAT})
-"""Versions that are read; another one is refused."""
+"""Version of every block and state blob; another one is refused."""
 
 
 class Message(msgspec.Struct, frozen=True, eq=False):
@@ -103,12 +98,12 @@ class Message(msgspec.Struct, frozen=True, eq=False):
 
 _PLAN: Final[dict[str, tuple[Any, ...]]] = {
     "plan": (int,),
-    "life": (str, ""),
-    "first": (int, 0),
-    "last": (int, 0),
-    "layout": (str, ""),
+    "life": (str,),
+    "first": (int,),
+    "last": (int,),
+    "layout": (str,),
 }
-"""The fields of a `PlanName` in a header: types and defaults."""
+"""The fields of a `PlanName` in a header, and their types."""
 
 
 class _HeaderField(NamedTuple):
@@ -211,6 +206,6 @@ def require_format(header: Mapping[str, Any]) -> None:
         InvariantViolation: its header names such a one.
 
     """
-    if header.get("format") not in READABLE:
+    if header.get("format") != FORMAT:
         what = f"a block has format {header.get('format')}, this release reads {FORMAT}"
         raise InvariantViolation(f"{what}; run the release that wrote it, or rebuild from the log")

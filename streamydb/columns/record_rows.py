@@ -206,14 +206,6 @@ class TimedRecords(ColumnTable, frozen=True):
     ranges: ChildRows[RecordRanges] | None
     home: ChildRows[HomeRows]
 
-    @classmethod
-    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Self:
-        """As of any table; 0.1.0 has held records without deadlines."""
-        if f"{prefix}home.deadline" not in arrays:
-            none = np.zeros(len(arrays[f"{prefix}home.code"]), np.int64)
-            arrays = {**arrays, f"{prefix}home.deadline": none}
-        return super().unflatten(arrays, prefix)
-
     def released(self, seq: Ints) -> ReleasedRecords:
         """Return the records with their seqs."""
         return ReleasedRecords(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from streamydb.columns.protocol import FORMAT, READABLE
+from streamydb.columns.protocol import FORMAT
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["ShardConfig", "mismatch", "taken_over", "unreadable"]
+__all__ = ["ShardConfig", "mismatch", "unreadable"]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -24,7 +24,6 @@ class ShardConfig(msgspec.Struct, frozen=True):
     id_window: int
     grouping: str = "planner"
     format: int = FORMAT
-    constraints: bool = False
     digest_interval: int = DIGEST_INTERVAL_DEFAULT
     name: str = ""
 
@@ -33,14 +32,8 @@ class ShardConfig(msgspec.Struct, frozen=True):
         """Return the settings on which pipelines over one log must agree, or they execute
         differently.
         """
-        named = ("shards", "partitions", "id_window", "digest_interval", "constraints")
+        named = ("shards", "partitions", "id_window", "digest_interval")
         return " ".join(f"{name}={getattr(self, name)}" for name in named)
-
-
-def taken_over(config: ShardConfig) -> ShardConfig:
-    """A recorded configuration as this release writes it, if it can read that format."""
-    readable = config.format in READABLE
-    return msgspec.structs.replace(config, format=FORMAT) if readable else config
 
 
 class _Fixed(msgspec.Struct):
@@ -57,7 +50,7 @@ def unreadable(data: bytes, error: Exception) -> str:
         found = msgspec.msgpack.decode(data, type=_Head).config.format
     except UNREADABLE:
         found = FORMAT
-    if found in READABLE:
+    if found == FORMAT:
         return f"the state of this database cannot be read ({error}); rebuild it from the log"
     fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
     return f"the state of this database has format {found}, this release reads {FORMAT}; {fix}"

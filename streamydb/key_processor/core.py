@@ -9,7 +9,6 @@ and the names that meta lists.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from streamydb.columns.messages import (
     ValueSizes,
     resolved_value,
 )
-from streamydb.columns.plans import FIRST_SHAPE, Life, OpenPlan, PlanShape
+from streamydb.columns.plans import Life, OpenPlan, PlanShape
 from streamydb.columns.readers import ToExecutor, ToShard
 from streamydb.columns.record_messages import LogRecords
 from streamydb.columns.record_rows import ReleasedRecords
@@ -236,14 +235,10 @@ class KeyTransactionProcessor:
         return stands
 
     def _digest(
-        self, plan: OpenPlan, deltas: list[Deltas | None], verdicts: Verdicts
+        self, plan: OpenPlan, deltas: list[Deltas], verdicts: Verdicts
     ) -> Iterator[Emitted[ToExecutor]]:
         """Publish the digests of the intervals that the plan has ended."""
-        known = [part for part in deltas if part is not None]
-        if len(known) < len(deltas):
-            self._digests.restart(self._meta.seq)  # an earlier release executed this plan
-            return
-        self._digests.add_plan(known, verdicts)
+        self._digests.add_plan(deltas, verdicts)
         config = self._meta.config
         times = plan.digest_times(config.digest_interval)
         told = self._digests.over(self._meta.seq, config.incarnation, times)
@@ -267,12 +262,11 @@ class KeyTransactionProcessor:
         if self._sizes is not None and not self._sizes.state.known:
             yield from self._announce(self._sizes)
             return
-        shape = meta.shape or FIRST_SHAPE
+        shape = meta.shape
         limit = min(shape.records_max, meta.pace or shape.records_max)
         most = meta.role.may_release(meta.seq, limit)
         silent, before = meta.role.is_silent(meta.seq), (meta.seq, meta.ts)
-        fit = partial(self._fitter.fit, begins=self._life.begins)
-        ready = self._sorter.release(most, shape.bytes_max, fit) if most else None
+        ready = self._sorter.release(most, shape.bytes_max, self._fitter.fit) if most else None
         if ready is None:
             covered = self._sorter.covered()
             if covered != meta.resolved_offsets and meta.seq:
@@ -282,7 +276,7 @@ class KeyTransactionProcessor:
         released = ready.released(np.arange(meta.seq + 1, meta.seq + n + 1))
         meta.seq, meta.plan = meta.seq + n, meta.plan + 1
         meta.ts = int(released.ts_ms[-1])
-        plan, earlier, granter = self._fitter.fitted(released, self._life.begins)
+        plan, earlier, granter = self._fitter.fitted(released)
         checks.ordered(released, before)
         meta.open = OpenPlan(
             meta.plan,
@@ -349,7 +343,6 @@ class KeyTransactionProcessor:
                 feedback_bytes_max=shape.feedback_bytes_max,
                 alone=alone,
                 over=granter.over,
-                bounded=granter.bounded,
                 makes_max=makes_max(plan, shape),
                 times=timeline.packed() if timeline is not None and told else b"",
                 more=partition_of(self._shard) if plan.turns > 1 else None,
@@ -418,7 +411,7 @@ class KeyTransactionProcessor:
         return Timeline.of(released)
 
     def _announce(self, sizes: Sizes) -> Iterator[Emitted[ToExecutor]]:
-        """Tell all shards the sizes of the values here; states of an earlier release lack them."""
+        """Tell all shards the sizes of the values here."""
         incarnation = self._meta.config.incarnation
         for part in sizes.announcement(self._values.pieces(), incarnation, self._shard):
             yield Emitted(self._shard, part, self._meta.seq, self._meta.ignored)

@@ -55,12 +55,6 @@ class ShardDigests:
         self._values = values
         self.state = state or self._begun(interval, resolved)
 
-    def restart(self, resolved: int) -> None:
-        """Begin anew from the values, when writes were applied without their changes of the
-        digest.
-        """
-        self.state = self._begun(self.state.interval, resolved)
-
     def add_plan(
         self, deltas: Iterable[Sequence[tuple[int, int, int]]], verdicts: Verdicts
     ) -> None:

@@ -129,8 +129,6 @@ class Removals:
         Raises:
             InvariantViolation: the state lacks them.
         """
-        if plan.ended < 0:  # an earlier release made it
-            yield [key for due in self._values.due(plan.ts) for _, key in due]
         yield from _Ended(self._blobs).parts(plan.ended)
 
     def forget_ended(self, plan: OpenPlan) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.columns import program as p
-from streamydb.columns.plans import FIRST_SHAPE
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.sizes import Sizes
 from streamydb.errors import InvariantViolation
@@ -20,7 +19,6 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import next_pace
 from streamydb.limits import PLAN_RECORDS_MAX
-from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.sorter.last_plan import Planned
 from streamydb.sorter.planner import Plan, earlier_with_same_id, plan_transactions
 
@@ -46,16 +44,11 @@ class PlanFitter:
         self._sizes = sizes
         self._planned: Fitted | None = None
 
-    def fit(self, records: TimedRecords, begins: Begins) -> int:
-        """Return how many of the records are one plan, by the values they touch; keeps that of all.
-
-        ``begins``: from where on values are bounded.
-        """
+    def fit(self, records: TimedRecords) -> int:
+        """Return how many of the records are one plan, by the values they touch; keep that plan."""
         meta, keys = self._meta, records.keys.rows
         plan, earlier = LAST_PLAN.of(records, meta.config.shards, _planned)
-        first = int(records.partition[0]), int(records.offset[0])
-        bounded = begins.holds(VALUES_BOUNDED, *first)
-        granter = Granter(self._shard, meta.config.shards, self._values, self._ids, bounded)
+        granter = Granter(self._shard, meta.config.shards, self._values, self._ids)
         sizes = None if self._sizes is None else self._sizes.of(keys.hash[plan.first])
         most = granter.weigh(records, plan, self._bound, sizes)
         fits = most == len(records)
@@ -64,7 +57,7 @@ class PlanFitter:
             meta.pace = max(2 * most, _PACE_MIN)
         return most
 
-    def fitted(self, released: TimedRecords, begins: Begins) -> Fitted:
+    def fitted(self, released: TimedRecords) -> Fitted:
         """The plan of what was released: plan, earlier transactions with the same id, and grants.
 
         What was cut off lies in blobs, and is read again each time; so no more is asked for than
@@ -74,14 +67,14 @@ class PlanFitter:
         if planned is not None:
             meta.pace = next_pace(meta.pace, meta.made, self._bound, PLAN_RECORDS_MAX)
             return planned
-        if self.fit(released, begins) == len(released) and (planned := self._planned) is not None:
+        if self.fit(released) == len(released) and (planned := self._planned) is not None:
             return planned
         raise InvariantViolation("a part of a plan that fits does not fit")
 
     @property
     def _bound(self) -> int:
         """Bytes of the values that a plan may touch."""
-        return (self._meta.shape or FIRST_SHAPE).values_bytes_max
+        return self._meta.shape.values_bytes_max
 
 
 def _planned(records: TimedRecords, procs: int) -> Planned:

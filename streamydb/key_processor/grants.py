@@ -63,16 +63,12 @@ class PartGrant(NamedTuple):
 
 @dataclass(slots=True)
 class Granter:
-    """Makes the grants of one shard for one plan.
-
-    ``bounded``: its first transaction may meet `TRANSACTION_VALUES_BYTES_MAX` bytes of values only.
-    """
+    """Makes the grants of one shard for one plan."""
 
     shard: int
     shards: int
     values: ShardValues
     ids: IdWindow
-    bounded: bool = True
     over: bool = False
     used: UsedIds = field(default_factory=UsedIds.none)
     repeats: RepeatedIds = field(default_factory=RepeatedIds.none)
@@ -126,7 +122,7 @@ class Granter:
         """
         most = limits.TRANSACTION_VALUES_BYTES_MAX
         few = len(texts) <= most // limits.VALUE_BYTES_MAX
-        if few or not self.bounded or self._met(texts, ts_ms) <= most:
+        if few or self._met(texts, ts_ms) <= most:
             return self.values.read(texts)
         self.over = True
         return only_system(texts, lambda chosen: self.values.read(texts.take(chosen)))

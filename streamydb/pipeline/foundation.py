@@ -118,8 +118,6 @@ def of_terms(known_log: str, terms: str) -> Founding:
         for name in ("partitions", "id_window", "digest_interval")
         if named.get(name, "").isdigit()
     }
-    if named.get("constraints") in ("True", "False"):
-        facts["constraints"] = named["constraints"] == "True"
     return Founding(log=known_log, **facts)
 
 

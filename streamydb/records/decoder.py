@@ -35,17 +35,7 @@ from streamydb.records.names import (
 from streamydb.records.ranges import RangeRead
 from streamydb.records.rejection import Rejection, explain, lent_to
 from streamydb.records.shape import constrain_fits
-from streamydb.records.transaction import (
-    Add,
-    Append,
-    Check,
-    Max,
-    Min,
-    Put,
-    Touch,
-    Transaction,
-    Update,
-)
+from streamydb.records.transaction import Add, Append, Check, Max, Min, Put, Transaction, Update
 from streamydb.records.values import canonical, canonical_number
 
 _decode = msgspec.json.Decoder(Transaction).decode
@@ -54,24 +44,20 @@ _BACKSLASH: Final = 0x5C
 _COMPARATORS: Final = ("lt", "le", "gt", "ge")
 
 
-def decode(
-    raw: bytes | None, *, ranges: bool = True, expiry: bool = True
-) -> Transaction | Marker | Rejection:
+def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
     """Decode a record of the log. Never raises, whatever the bytes.
 
     Args:
         raw: the record's value; None for a tombstone.
-        ranges: whether checks and reads may name ranges where it lies (`records.begins`).
-        expiry: whether updates may say there when keys end, and locks and calls name ranges.
 
     Returns:
         a valid transaction, an epoch marker, or the reason code why it is neither.
     """
-    txn = _valid(raw, ranges=ranges, expiry=expiry)
-    return explain(raw, ranges=ranges, expiry=expiry) if txn is None else txn
+    txn = _valid(raw)
+    return explain(raw) if txn is None else txn
 
 
-def _valid(raw: bytes | None, *, ranges: bool, expiry: bool) -> Transaction | None:
+def _valid(raw: bytes | None) -> Transaction | None:
     """Return the transaction in a record; None if it is no valid one."""
     if not raw or len(raw) > TRANSACTION_BYTES_MAX:
         return None
@@ -84,15 +70,14 @@ def _valid(raw: bytes | None, *, ranges: bool, expiry: bool) -> Transaction | No
     if not plain and not _texts_fit(txn):
         return None
     try:
-        canonicalised = _canonicalise_updates(updates, expiry=expiry)
+        canonicalised = _canonicalise_updates(updates)
         if txn.asserts or txn.checks or txn.reads:
-            canonicalised = _canonicalise_rest(txn, ranges=ranges) or canonicalised
-        anywhere = ranges and expiry
-        if txn.locks and not all(anywhere and named.fits for named in txn.lock_ranges):
+            canonicalised = _canonicalise_rest(txn) or canonicalised
+        if txn.locks and not all(named.fits for named in txn.lock_ranges):
             return None
         if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
-            _canonicalise_procedures(txn, ranges=anywhere)
+            _canonicalise_procedures(txn)
     except ValueRejected:
         return None
     if txn.id[0] == RESERVED and not _id_fits(txn):
@@ -147,7 +132,7 @@ def module_key(module: str) -> str:
     return MODULES_PREFIX + module
 
 
-def _canonicalise_updates(updates: tuple[Update, ...], *, expiry: bool) -> bool:
+def _canonicalise_updates(updates: tuple[Update, ...]) -> bool:
     """Put canonical forms into the updates; whether one has a value that may be nested."""
     nested = False
     for update in updates:
@@ -161,18 +146,14 @@ def _canonicalise_updates(updates: tuple[Update, ...], *, expiry: bool) -> bool:
             if type(update.max) is float:
                 update.max = canonical_number(update.max)
         elif type(update) is Put or type(update) is Append:
-            if update.ttl_ms is not UNSET and not expiry:
-                raise _Unfit
             update.value = _canonical_value(update.value, null_allowed=type(update) is Append)
             nested = True
         elif (type(update) is Max or type(update) is Min) and type(update.value) is float:
             update.value = canonical_number(update.value)
-        elif type(update) is Touch and not expiry:
-            raise _Unfit
     return nested
 
 
-def _canonicalise_rest(txn: Transaction, *, ranges: bool) -> bool:
+def _canonicalise_rest(txn: Transaction) -> bool:
     """Put canonical forms into asserts and checks; True, as their values may be nested."""
     for key, value in txn.asserts.items():
         if value is not None:
@@ -180,10 +161,10 @@ def _canonicalise_rest(txn: Transaction, *, ranges: bool) -> bool:
     for check in txn.checks:
         if not check.ranged:
             _canonicalise_check(check)
-        elif not ranges or not _compares_range(check):
+        elif not _compares_range(check):
             raise _Unfit
     for read in txn.reads:
-        if type(read) is RangeRead and not (ranges and read.range.fits):
+        if type(read) is RangeRead and not read.range.fits:
             raise _Unfit
     return True
 
@@ -197,7 +178,7 @@ def _compares_range(check: Check) -> bool:
     return all(each is UNSET for each in of_key) and any(each is not UNSET for each in of_range)
 
 
-def _canonicalise_procedures(txn: Transaction, *, ranges: bool) -> None:
+def _canonicalise_procedures(txn: Transaction) -> None:
     """Put canonical forms into a call or constrain; turn a deploy into the write that it is."""
     parts = (txn.call is not UNSET, txn.deploy is not UNSET, txn.constrain is not UNSET)
     if txn.updates or sum(parts) > 1:
@@ -208,7 +189,7 @@ def _canonicalise_procedures(txn: Transaction, *, ranges: bool) -> None:
         txn.constrain = _canonical_value(txn.constrain)
     if txn.call is not UNSET:
         txn.call.args = canonical(txn.call.args)
-        if txn.call.ranges and not (ranges and all(named.fits for named in txn.call.ranges)):
+        if not all(named.fits for named in txn.call.ranges):
             raise _Unfit
         if any(key[0] == RESERVED and not lent_to(txn.call.module, key) for key in txn.call.keys):
             raise _Unfit

@@ -48,11 +48,8 @@ _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
 
 
-def explain(raw: bytes | None, *, ranges: bool = True, expiry: bool = True) -> Marker | Rejection:
-    """The marker in a record, or the reason why the record is not a transaction. Never raises.
-
-    ``ranges``, ``expiry``: as `decode` takes them.
-    """
+def explain(raw: bytes | None) -> Marker | Rejection:
+    """The marker in a record, or the reason why the record is not a transaction. Never raises."""
     if raw is None:
         return Rejection(errors.NULL_VALUE, None)
     marker = decode_marker(raw)
@@ -70,7 +67,7 @@ def explain(raw: bytes | None, *, ranges: bool = True, expiry: bool = True) -> M
         return Rejection(errors.INVALID_JSON, None)
     name = valid_id(record.get("id")) if isinstance(record, dict) else None
     try:
-        _check(record, ranges=ranges, expiry=expiry)
+        _check(record)
     except ValueRejected as fault:
         return Rejection(fault.code, name)
     return Rejection(errors.INVALID_TRANSACTION, name)
@@ -88,20 +85,20 @@ def valid_key(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
 
 
-def _check(record: Any, *, ranges: bool = True, expiry: bool = True) -> None:
+def _check(record: Any) -> None:
     """Raise ValueRejected with the code of the first fault; return if there is none."""
-    _require(shape_fits(record, ranges=ranges, expiry=expiry))
+    _require(shape_fits(record))
     _require(valid_id(record.get("id")) is not None, errors.INVALID_ID)
     asserts, checks = record.get("asserts", {}), record.get("checks", [])
     reads, updates = record.get("reads", []), record.get("updates", [])
     call, deploy = record.get("call"), record.get("deploy")
     constrain = record.get("constrain")
     locks = record.get("locks", [])
-    ranged = [each["range"] for each in (*checks, *locks, *reads) if ranges and is_ranged(each)]
+    ranged = [each["range"] for each in (*checks, *locks, *reads) if is_ranged(each)]
     named = [*asserts, *(check["key"] for check in checks if "key" in check)]
-    named += [read for read in reads if not (ranges and is_ranged(read))]
+    named += [read for read in reads if not is_ranged(read)]
     named += [update["key"] for update in updates]
-    named += [lock for lock in locks if not (ranges and is_ranged(lock))]
+    named += [lock for lock in locks if not is_ranged(lock)]
     written = [update["key"] for update in updates]
     _require(_id_fits(record), errors.RESERVED_ID)
     if call is not None:

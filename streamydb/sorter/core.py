@@ -194,7 +194,7 @@ class KeyedEventTimeSorter:
 
     def _with_constraints(self, records: TimedRecords) -> TimedRecords:
         """Return records that may be released; what follows a declaration reads the constraints."""
-        return reading_constraints(records, all_of_them=bool(self.state.declares))
+        return reading_constraints(records, all_of_them=self.state.declares)
 
     def _released(self, records: TimedRecords, watermark: int, limit: int) -> TimedRecords:
         """Return what is released, and note a declaration in it."""

@@ -23,7 +23,6 @@ from streamydb.columns.timeline import Timeline
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -100,13 +99,13 @@ def execute_grants(
         if not fits:
             at = execute_steps(at, program, run.values, new, notes, table)
         if at < n and not fits:
-            too_much = over or _meets_too_much(run, at, rulings.begins)
+            too_much = over or _meets_too_much(run, at)
             python = at in run.ruled or rules.concern(at) or (ending and ending.concerns(at))
             if at in weighed and not (too_much or python):
                 weighed.remove(at)
                 program.route[at] = BY_KERNEL
                 continue
-            calls = _Calls(modules, rules.slot, granted.see, rulings.begins)
+            calls = _Calls(modules, rules.slot, granted.see)
             made[at] = _executed_in_time(run, at, calls, ending, too_much=too_much)
             total += int(made[at])
             fits = most.fits(total, int(txns.seq[at]))
@@ -210,17 +209,14 @@ def _to_be_weighed(run: Run, *, over: bool) -> set[int]:
     return set(np.flatnonzero(chosen).tolist())
 
 
-def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
+def _meets_too_much(run: Run, i: int) -> bool:
     """Return True if the values of all keys of a transaction, at its instant, exceed the limit."""
     own = run.slots_of(i)
     most = limits.TRANSACTION_VALUES_BYTES_MAX
     if len(own) <= most // limits.VALUE_BYTES_MAX:
         return False
-    txns = run.txns
-    if not begins.holds(VALUES_BOUNDED, int(txns.partition[i]), int(txns.offset[i])):
-        return False
     slots = run.values.slots[own]
-    there = (slots["tag"] == p.EXPIRING) & (slots["number"] > txns.ts_ms[i])
+    there = (slots["tag"] == p.EXPIRING) & (slots["number"] > run.txns.ts_ms[i])
     refs = slots["ref"][(slots["tag"] == p.OPAQUE) | there]
     known, offsets = refs[refs < len(run.pool)], run.pool.offsets
     total = int((offsets[known + 1] - offsets[known]).sum())
@@ -232,14 +228,11 @@ def _meets_too_much(run: Run, i: int, begins: Begins) -> bool:
 
 
 class _Calls(NamedTuple):
-    """The code of procedures, the slot of the constraints, the ranges that are granted, and where
-    rules begin.
-    """
+    """The code of procedures, the slot of the constraints, and the ranges that are granted."""
 
     modules: Modules
     rules: int | None
     see: See
-    begins: Begins
 
 
 def _executed_in_time(
@@ -283,7 +276,9 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
             verdict = interpreter.failed(txn, look)
         else:
             txn = transaction_of(run, i)
-            calls = _context(run, i, given, place, ruled=given.rules in own)
+            calls = interpreter.ExecutionContext(
+                given.modules, place, given.rules in own, given.see
+            )
             verdict = (
                 interpreter.too_large(txn, look)
                 if too_much
@@ -313,16 +308,6 @@ def _execute_in_python(run: Run, i: int, given: _Calls, *, too_much: bool) -> in
         run.write(i, ids[write.key], write.after)
         made += len(write.before or b"") + len(write.after or b"")
     return made
-
-
-def _context(
-    run: Run, i: int, given: _Calls, place: Stamp, *, ruled: bool
-) -> interpreter.ExecutionContext:
-    """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
-    at = int(run.txns.partition[i]), int(run.txns.offset[i])
-    return interpreter.ExecutionContext(
-        given.modules, place, ruled, given.see, given.begins.ranges_anywhere(*at)
-    )
 
 
 def _special_aborts(run: Run) -> None:

@@ -45,7 +45,7 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                        0, len(records))  # fmt: skip
     backup.write_manifest(BackupManifest(
         format=1, database="shop", log="log", shards=1, grouping="planner", partitions=1,
-        id_window=100, digest_interval=100, constraints=False, seq=6, ts_ms=1005,
+        id_window=100, digest_interval=100, seq=6, ts_ms=1005,
         ends={0: len(records)}, states=[],
     ))  # fmt: skip
     text = CODE["shop.py"].encode()

@@ -28,9 +28,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 2
-"""Version of the layout; raised when an older program would misread it. Format 1 has no ends."""
-
-_FORMATS: Final = range(1, FORMAT + 1)
+"""Version of the layout; raised when an older program would misread it."""
 
 MANIFEST: Final = "manifest.json"
 
@@ -99,17 +97,16 @@ def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
     """The manifest in a file.
 
     Raises:
-        SnapshotError: it is none, a damaged one, or of a later format.
+        SnapshotError: it is none, a damaged one, or of another format.
     """
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format", FORMAT) not in _FORMATS:
+        if found.get("format", FORMAT) != FORMAT:
             raise SnapshotError(
                 f"the snapshot in {folder} has format {found['format']}, this program reads "
-                f"formats up to {FORMAT}: use the release that wrote it, or a newer one"
+                f"{FORMAT}: use the release that wrote it"
             )
-        seal = found.pop(_SEAL, None)  # an earlier release wrote none
-        if seal is not None and seal != _seal(found):
+        if found.pop(_SEAL, None) != _seal(found):
             raise msgspec.ValidationError("its digest is of another content")
         return msgspec.convert(found, SnapshotManifest, strict=False)
     except UNREADABLE as fault:

@@ -84,13 +84,7 @@ def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
 
 
 def _oracle(options: CheckOptions, ruled: Rulings) -> Oracle:
-    return Oracle(
-        options.database,
-        options.id_window or ID_WINDOW_DEFAULT,
-        ruled,
-        options.modules,
-        constraints=bool(options.constraints),
-    )
+    return Oracle(options.database, options.id_window or ID_WINDOW_DEFAULT, ruled, options.modules)
 
 
 def _rulings(options: CheckOptions) -> Rulings:

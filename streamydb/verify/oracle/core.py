@@ -42,7 +42,6 @@ from streamydb.records import (
     keys,
     module_key,
 )
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES, VALUES_BOUNDED
 from streamydb.records.ranges import Bounds
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
@@ -79,18 +78,15 @@ class Oracle:
         id_window: int = limits.ID_WINDOW_DEFAULT,
         rulings: Rulings = NO_RULINGS,
         modules: Modules = NO_MODULES,
-        *,
-        constraints: bool = False,
     ) -> None:
         """Start with an empty database; an id is remembered for ``id_window`` seqs, and until its
         transaction's deadline.
 
-        ``rulings``: which records a fault of ours has aborted, and where rules begin. ``modules``:
-        where the code of stored procedures is. ``constraints``: it was created for constraints.
+        ``rulings``: which records a fault of ours has aborted. ``modules``: where the code of
+        stored procedures is.
         """
         self.rulings = rulings
         self.modules = modules
-        self.constraints = constraints
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
@@ -129,13 +125,11 @@ class Oracle:
         fault = self.rulings.get((partition, offset))
         if fault is not None:
             return self._fail(fault, raw, self._next(partition, offset, ts_ms))
-        record = self._decoded(raw, partition, offset)
+        record = decode(raw)
         if isinstance(record, Marker):
             return []
         place = self._next(partition, offset, ts_ms)
         payload_hash = payload_hash_of(raw or b"", record)
-        if isinstance(record, Transaction) and not self._may_be(record, place):
-            record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
             return refuse(record, raw, place)
         if record.call is not UNSET and record.call.batch is not UNSET:
@@ -151,17 +145,6 @@ class Oracle:
         encoded = encode_result(result)
         self._see(record.id, Verdict(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
-
-    def _decoded(
-        self, raw: bytes | None, partition: int, offset: int
-    ) -> Transaction | Marker | Rejection:
-        """A record, by the rules of its place in the log."""
-        begins = self.rulings.begins
-        return decode(
-            raw,
-            ranges=begins.holds(RANGES, partition, offset),
-            expiry=begins.holds(EXPIRY, partition, offset),
-        )
 
     def _given(
         self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: Place
@@ -189,12 +172,6 @@ class Oracle:
 
     def _look(self, key: str) -> tuple[bytes | None, int]:
         return self.state.get(key, (None, 0))
-
-    def _may_be(self, txn: Transaction, place: Place) -> bool:
-        """Constraints are declared where the rule holds, or in a database created for them."""
-        at = place.source
-        anywhere = self.rulings.begins.holds(CONSTRAINTS_ANYWHERE, at.partition, at.offset)
-        return txn.constrain is UNSET or self.constraints or anywhere
 
     def _next(self, partition: int, offset: int, ts_ms: int) -> Place:
         """The place of the next transaction."""
@@ -246,7 +223,7 @@ class Oracle:
 
     def _execute(self, txn: Transaction, place: Place) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
-        if self._meets_too_much(txn, place.source):
+        if self._meets_too_much(txn):
             return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
         if self._ranges.too_many(txn) or self._ranges.too_heavy(txn):
             return place.result(txn.id, "aborted", code=errors.RANGE_TOO_LARGE), {}
@@ -268,7 +245,7 @@ class Oracle:
             writes[update.key] = after
         return self._concluded(txn, writes, place)
 
-    def _meets_too_much(self, txn: Transaction, at: Source) -> bool:
+    def _meets_too_much(self, txn: Transaction) -> bool:
         """Return True if the values of all keys that it touches are too large.
 
         A transaction that writes touches the constraints, too.
@@ -277,8 +254,7 @@ class Oracle:
         if any(touched.values()):
             touched[CONSTRAINTS_KEY] = False
         met = sum(len(self._value(key) or b"") for key in touched)
-        bounded = self.rulings.begins.holds(VALUES_BOUNDED, at.partition, at.offset)
-        return bounded and met > limits.TRANSACTION_VALUES_BYTES_MAX
+        return met > limits.TRANSACTION_VALUES_BYTES_MAX
 
     def _concluded(
         self,
@@ -321,9 +297,7 @@ class Oracle:
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
-            at = place.source
-            ranges = self.rulings.begins.ranges_anywhere(at.partition, at.offset)
-            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq, ranges=ranges)
+            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
         except DeclarationRefused as refused:
             code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
             return place.result(txn.id, "aborted", code=code, reason=reason), {}

@@ -31,10 +31,9 @@ def replay(
     id_window: int = limits.ID_WINDOW_DEFAULT,
     rulings: Rulings = NO_RULINGS,
     modules: Modules = NO_MODULES,
-    constraints: bool = False,
 ) -> Replay:
     """All that a pipeline makes of a log, as it is released (see ``released``)."""
-    oracle = Oracle(database, id_window, rulings, modules, constraints=constraints)
+    oracle = Oracle(database, id_window, rulings, modules)
     outputs = list(run(oracle, released(log, initial_partitions)))
     return Replay(outputs, oracle.state, oracle.next_seq)
 

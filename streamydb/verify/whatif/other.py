@@ -94,14 +94,10 @@ class ResumedOracle(Oracle):
         earlier: the ids that this state remembers.
     """
 
-    def __init__(self, history: History, earlier: RememberedIds, *, constraints: bool) -> None:
+    def __init__(self, history: History, earlier: RememberedIds) -> None:
         """Begin with an empty database."""
         super().__init__(
-            history.database,
-            history.id_window,
-            history.source.rulings(),
-            history.modules,
-            constraints=constraints,
+            history.database, history.id_window, history.source.rulings(), history.modules
         )
         self.earlier = earlier
 
@@ -113,7 +109,7 @@ class ResumedOracle(Oracle):
         Such a repetition writes nothing, and its verdict is the one from before.
         """
         if self.earlier and self.rulings.get((partition, offset)) is None:
-            record = self._decoded(raw, partition, offset)
+            record = decode(raw)
             if isinstance(record, Transaction) and self._is_earlier(record, ts_ms):
                 self._next(partition, offset, ts_ms)
                 return self._with_removals([])
@@ -141,8 +137,7 @@ class OtherOracle(ResumedOracle):
         Raises:
             WhatIfError: a constraint makes no sense.
         """
-        enabled = history.constraints or bool(rules.constrain)
-        super().__init__(history, so_far.earlier, constraints=enabled)
+        super().__init__(history, so_far.earlier)
         self.calls = 0
         self._rules = rules
         self.state = dict(so_far.state)

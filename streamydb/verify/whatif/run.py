@@ -151,7 +151,7 @@ def _begun(history: History, first: int) -> tuple[ResumedOracle, Iterator[list[O
     """An oracle at the newest known state before a seq, and the records that come after that."""
     state, batches = begun(history, first)
     earlier = RememberedIds(state, history.id_window)
-    was = ResumedOracle(history, earlier, constraints=history.constraints)
+    was = ResumedOracle(history, earlier)
     if state is not None:
         take_over(was, state)
     return was, batches

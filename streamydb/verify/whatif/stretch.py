@@ -41,7 +41,6 @@ class History:
         ends: per partition, one past the last record.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
-        constraints: whether constraints may be declared.
         modules: where the code of stored procedures is.
         states: gives the newest known state at or before a seq, if there is one.
     """
@@ -51,7 +50,6 @@ class History:
     ends: Mapping[int, int]
     partitions: int
     id_window: int
-    constraints: bool
     modules: Modules
     states: Callable[[int], State | None] = lambda _seq: None
 

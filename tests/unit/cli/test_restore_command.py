@@ -31,7 +31,7 @@ explain, rebuild, restore, status = (  # of the package, the names are those of 
 NAMES = TopicNames("bank")
 MANIFEST = BackupManifest(
     format=1, database="bank", log="log", shards=1, grouping="planner", partitions=1,
-    id_window=100, digest_interval=100, constraints=False, seq=9, ts_ms=90, ends={0: 9, 1: 9},
+    id_window=100, digest_interval=100, seq=9, ts_ms=90, ends={0: 9, 1: 9},
     states=[],
 )  # fmt: skip
 

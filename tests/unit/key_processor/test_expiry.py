@@ -22,7 +22,6 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import expiry, values
 from streamydb.key_processor.memory import MemoryValues
-from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 
@@ -33,12 +32,9 @@ Change = dict[str, Any]
 class Database:
     """A cluster that executes each record when it comes; ``at_once``: all of them in the end."""
 
-    def __init__(
-        self, grouping: str, shards: int = 2, *, at_once: bool = False, begins: Begins = EVERYWHERE
-    ) -> None:
-        """Begin empty; ``begins``: where rules begin."""
+    def __init__(self, grouping: str, shards: int = 2, *, at_once: bool = False) -> None:
+        """Begin empty."""
         self.log = SimulatedLog(random.Random(1), 1)
-        self.log.begins = begins
         config = ShardConfig("sim", f"{grouping} {shards}", shards, 1, 1000, grouping)
         self.cluster = Cluster(config, self.log, random.Random(1), crashes=0.0)
         self.at_once = at_once

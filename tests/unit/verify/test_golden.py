@@ -22,7 +22,7 @@ from streamydb.backup.copy import config_of
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.replay import LogReplay, replay
 from streamydb.backup.snapshots import read_manifest, read_rows
-from streamydb.columns.shards import ShardConfig, taken_over
+from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.pipeline.record import read_record
 from streamydb.pipeline.standby.agreement import Agreement
@@ -84,7 +84,7 @@ def test_a_checkpoint_goes_on(golden: Path, grouping: str, monkeypatch: pytest.M
     kept = msgspec.msgpack.decode(
         (golden / f"checkpoint-{grouping}.bin").read_bytes(), strict=False
     )
-    config = taken_over(msgspec.convert(kept["config"], ShardConfig))
+    config = msgspec.convert(kept["config"], ShardConfig)
     log = SimulatedLog(random.Random(1), config.partitions, log_of(golden))
     log.partitions = log_of(golden)
     cluster = sim.Cluster(config, log, random.Random(2), crashes=0.0)

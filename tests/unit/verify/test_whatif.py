@@ -59,11 +59,9 @@ class Source:
         return Rulings()
 
 
-def history(
-    records: list[bytes], *texts: str, constraints: bool = False, modules: Any = None
-) -> History:
+def history(records: list[bytes], *texts: str, modules: Any = None) -> History:
     held = modules or MemoryModules({hash_of(text.encode()): text.encode() for text in texts})
-    return History("shop", Source(records), {0: len(records)}, 1, 1000, constraints, held)
+    return History("shop", Source(records), {0: len(records)}, 1, 1000, held)
 
 
 def record(name: str, **parts: Any) -> bytes:
@@ -172,7 +170,7 @@ def test_a_constraint_counts_from_the_stretch_on_and_its_own_keys_are_no_differe
 def test_a_dropped_constraint_lets_through_what_it_refused() -> None:
     rule = {"name": "positive", "prefix": "acct/", "min": 0}
     log = [record("rule", constrain={"declare": rule}), put("a", "acct/1", -5)]
-    kept = history(log, constraints=True)
+    kept = history(log)
     assert asked(kept, rules_of({}, drop=["positive"]), 2)[1][0].after == (
         '{"status":"committed","code":null}'
     )
@@ -193,7 +191,7 @@ def test_a_constraint_that_is_not_there_is_not_dropped_and_where_it_comes_is_tol
 ) -> None:
     rule = {"name": "positive", "prefix": "acct/", "min": 0}
     declared = record("rule", constrain={"declare": rule})
-    kept = history([put("a", "acct/1", 1), declared, put("b", "acct/1", -5)], constraints=True)
+    kept = history([put("a", "acct/1", 1), declared, put("b", "acct/1", -5)])
     with pytest.raises(WhatIfError, match=told):
         asked(kept, rules_of({}, drop=[name, name]), first, last)
 

@@ -78,7 +78,6 @@ def brute(
             value["procedures"] = {n: list(args) for n, args in module.procedures.items()}
             now.state[KEY] = canonical(value), now.state[KEY][1]
     if rule is not None:
-        now.constraints = True
         rest = {name: rule[name] for name in rule if name != "name"}
         before = json.loads(now.state.get("$constraints", (b"{}", 0))[0])
         rules = canonical({**before, rule["name"]: {**rest, "since": first - 1}})
@@ -139,7 +138,7 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     made, dice = written(seed), random.Random(f"what if {seed}")
     source = GoldenLog(made.log.partitions)
     history = History(
-        "sim", source, source.ends(), made.config.partitions, made.config.id_window, False, MODULES
+        "sim", source, source.ends(), made.config.partitions, made.config.id_window, MODULES
     )
     end = len(released(made.log.partitions, made.config.partitions))
     first = dice.choice([1, dice.randint(1, end)])
@@ -178,7 +177,7 @@ def _from_a_state(
     state = state_of(made, history, near)
     begun = History(
         history.database, history.source, history.ends, history.partitions, history.id_window,
-        history.constraints, history.modules, lambda _: state,
+        history.modules, lambda _: state,
     )  # fmt: skip
     again: list[Difference] = []
     report = whatif(begun, rules, Stretch(*stretch), again.append)
@@ -193,7 +192,7 @@ def test_something_differed_and_something_did_not() -> None:
         made = written(seed)
         source = GoldenLog(made.log.partitions)
         history = History("sim", source, source.ends(), made.config.partitions,
-                          made.config.id_window, False, MODULES)  # fmt: skip
+                          made.config.id_window, MODULES)  # fmt: skip
         rules = OtherRules({"sim": compile_module("sim", REPLACEMENT)}, ())
         counts.append(whatif(history, rules, Stretch()).differing)
     assert any(counts)
