@@ -51,8 +51,8 @@ class Beat(_Message, frozen=True, kw_only=True, tag="beat"):
     """The sender leads, and all outputs up to ``resolved`` are written.
 
     ``read``: the sum of the offsets up to which it has read the log. ``executed``: up to where its
-    own state is; -1: it does not know yet, or is of a release that does not say it. ``gear``: which
-    of its gears leads; None: it has not told, is itself a real-time gear, or of an earlier release.
+    own state is; -1: it does not know yet. ``gear``: which of its gears leads; None: it has not
+    told, or is itself a real-time gear.
     """
 
     epoch: int
