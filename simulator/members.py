@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-
 from streamydb.pipeline.standby.actions import Action, Play, Say, Times
 from streamydb.pipeline.standby.core import Member
 from streamydb.records.control import Handover, LeaderClaim, Message, decode_message, encode_message

@@ -8,8 +8,6 @@ from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import UsedIds
 
-__all__ = ["made", "read", "remembered"]
-
 _MADE = Seam("backup", HANDED_ON, "a state")
 _READ = Seam("backup", HANDED_IN, "a state")
 

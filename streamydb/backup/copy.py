@@ -31,8 +31,6 @@ from streamydb.local.scratch import scratch
 from streamydb.procedures.folder import FolderModules
 from streamydb.procedures.modules import Modules
 
-__all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "take"]
-
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
 

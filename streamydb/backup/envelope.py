@@ -17,8 +17,6 @@ from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.table import Array
 from streamydb.errors import RecordError
 
-__all__ = ["FORMAT", "unwrap", "wrap"]
-
 FORMAT: Final = 1
 """Version of these files; raised when an older program would misread them."""
 

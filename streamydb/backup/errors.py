@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from streamydb.errors import StreamyError
 
-__all__ = ["BackupError"]
-
 
 class BackupError(StreamyError):
     """A folder is no backup, a damaged one or another database's; or something still needs it."""

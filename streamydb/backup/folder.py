@@ -30,8 +30,6 @@ from streamydb.local.file_lock import lock_at_once, write_whole
 from streamydb.records.begins import Begins
 from streamydb.records.rulings import Fault, Rulings
 
-__all__ = ["BackupFolder", "Segment", "StateFolder"]
-
 _Rows = TypeVar("_Rows", DatedIds, Verdicts, WrittenValues)
 
 _ABOUT: Final = "state.json"

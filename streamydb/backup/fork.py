@@ -24,8 +24,6 @@ from streamydb.kafka.reader import Span
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import Rulings
 
-__all__ = ["LiveLog", "live", "moment_at", "seq_until"]
-
 
 class LiveLog:
     """A log in Kafka, with what was trimmed from it, as a source.

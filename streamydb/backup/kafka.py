@@ -17,8 +17,6 @@ from streamydb.kafka.rulings import rulings
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.rulings import Rulings
 
-__all__ = ["BackupLog", "ToldState", "told_digests"]
-
 _PREFETCH_KB: Final = "65536"
 _LANE: Final = 16
 _MASK: Final = (1 << 64) - 1

@@ -15,8 +15,6 @@ from streamydb.backup.kafka import BackupLog
 from streamydb.backup.pieces import Row
 from streamydb.kafka.reader import Span
 
-__all__ = ["require_same_end"]
-
 _ADVICE = (
     "keep this backup, it has what the log has lost; to go on with the log as it is, take a new "
     "backup in another folder (docs/operations.md, 'The end of the log is lost')"

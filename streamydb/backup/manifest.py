@@ -9,8 +9,6 @@ import msgspec
 from streamydb.backup.errors import BackupError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["FORMAT", "MANIFEST", "BackupManifest", "decode_about", "decode_manifest", "encode_json"]
-
 FORMAT: Final = 1
 """Version of the folder; raised when an older program would misread it."""
 

@@ -18,8 +18,6 @@ from streamydb.local.folder import DatabaseFolder
 from streamydb.records.control import Beat, Following, LeaderClaim, Message, decode_message
 from streamydb.records.formats import UNREADABLE, later_format
 
-__all__ = ["Need", "checkpoint_offsets", "needs"]
-
 
 class Need(NamedTuple):
     """The part of the log that somebody needs.

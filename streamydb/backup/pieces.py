@@ -17,17 +17,6 @@ from streamydb.records.rulings import Rulings
 from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
 
-__all__ = [
-    "LogSource",
-    "Piece",
-    "Positions",
-    "Row",
-    "advance",
-    "decode_piece",
-    "encode_piece",
-    "joined",
-]
-
 _SEGMENT_BYTES: Final = 16 << 20
 _SEGMENT_ROWS: Final = 200_000
 

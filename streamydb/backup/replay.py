@@ -39,8 +39,6 @@ from streamydb.txn_processor.compile import compile_records
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.parser import messages_for
 
-__all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "StateAfter", "replay"]
-
 EVERYTHING: Final = 1 << 60
 """As `until`: as far as the log goes."""
 

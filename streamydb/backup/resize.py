@@ -22,8 +22,6 @@ from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import lock_at_once
 from streamydb.procedures.folder import FolderModules
 
-__all__ = ["divide", "put_aside", "standing_still"]
-
 
 @contextmanager
 def standing_still(checkpoint: Path) -> Iterator[None]:

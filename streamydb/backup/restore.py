@@ -48,11 +48,6 @@ from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = [
-    "Line", "Timed", "append_log", "close_log", "committed_until", "keep_rulings", "lines",
-    "open_log", "prefix", "seq_at", "set_times", "shown", "times_of",
-]  # fmt: skip
-
 SEQUENCER: Final = "restore"
 _TIMES: Final = {
     STAMPS: LOADING,

@@ -18,8 +18,6 @@ from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, DEPTH_MAX, TRANSACTI
 from streamydb.records.depth import outermost_field
 from streamydb.records.rejection import Rejection, explain
 
-__all__ = ["FITTING_BYTES_MAX", "fitting"]
-
 FITTING_BYTES_MAX: Final = 1_048_000
 """Key and value of a record that fits into a batch of the largest size."""
 

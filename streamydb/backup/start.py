@@ -19,8 +19,6 @@ from streamydb.backup.state import About, start_blobs
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.shards import ShardConfig
 
-__all__ = ["START", "Beginning", "Starter", "begin", "find_state"]
-
 START: Final = "start"
 """The folder of the state in a checkpoint folder."""
 

@@ -32,8 +32,6 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = ["FORMAT", "About", "Pieces", "State", "files_of", "start_blobs", "state_of"]
-
 FORMAT: Final = 3
 """Version of a state's folder; raised when an older program would misread it."""
 

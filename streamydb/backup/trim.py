@@ -18,8 +18,6 @@ from streamydb.kafka.admin import delete_before
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.reader import Span
 
-__all__ = ["Cut", "cut", "must_be_of", "refusals", "trim", "verify"]
-
 _TIMEOUT_S: Final = 60.0
 
 

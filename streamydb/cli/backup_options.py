@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
 
-__all__ = ["noting", "resolved_seq", "size_of", "subject_of"]
-
 
 def subject_of(target: Target) -> Subject:
     """The database of a command, with the settings of its checkpoint if that is here.

@@ -21,8 +21,6 @@ from streamydb.pipeline.realtime.requirements import version_obstacle
 from streamydb.records.gears import REAL_TIME
 from streamydb.testing.database import Database, wait_for
 
-__all__ = ["ClassDataError", "main", "make"]
-
 _EXIT_S = 120
 
 

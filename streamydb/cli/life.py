@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streamydb.facade.life import Life
     from streamydb.facade.life.core import Append, CheckOutcome, Plan
 
-__all__ = ["lines"]
-
 _SHOWN_CHARACTERS = 120
 _NEAREST = 5
 

@@ -14,11 +14,6 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
-__all__ = [
-    "MASTER", "Bootstrap", "Database", "Founding", "Home", "Json", "Master", "Named", "Procedures",
-    "ReadyTimeout", "Replicas", "ResultTimeout", "grouped", "point", "time_span",
-]  # fmt: skip
-
 MASTER: Final = "local[*]"
 """Where Spark runs if nobody says so."""
 

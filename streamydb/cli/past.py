@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streamydb.cli.target import Target
     from streamydb.verify.whatif import History
 
-__all__ = ["backup_history", "live_history", "of_this_log"]
-
 
 def live_history(target: Target) -> History:
     """The log as Kafka has it.

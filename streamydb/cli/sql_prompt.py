@@ -17,8 +17,6 @@ from streamydb.local.signals import Terminated
 if TYPE_CHECKING:
     from streamydb.sql.tables import Connection, Relation
 
-__all__ = ["HISTORY", "Prompt"]
-
 HISTORY: Final = ".streamydb_sql_history"
 _WORDS: Final = (
     "and as begin between by check commit conflict create cascade default delete desc distinct do "

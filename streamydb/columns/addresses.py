@@ -16,11 +16,6 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = [
-    "SPARE_BYTES", "address_of", "byte_at", "bytes_at", "call_at", "copy_at", "double_at",
-    "ordered_at", "put_double", "put_word", "short_at", "start_of", "word_at",
-]  # fmt: skip
-
 SPARE_BYTES: Final = 8
 """Behind the texts of a buffer, so that a text's last bytes can be loaded as a whole word."""
 

@@ -15,8 +15,6 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-__all__ = ["Blob", "BlobStore", "Position", "merge_from"]
-
 
 class BlobStore(Protocol):
     """Named blobs; a step's puts and deletes become durable together, or not at all."""

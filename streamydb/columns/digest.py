@@ -24,20 +24,6 @@ from streamydb.columns.jit import inlined, kernel, leaf
 from streamydb.columns.table import Bytes, Ragged, Texts
 from streamydb.columns.value_rows import WrittenValues
 
-__all__ = [
-    "DigestState",
-    "Lanes",
-    "StateDigest",
-    "Teller",
-    "close",
-    "fold",
-    "item_lanes",
-    "outcome_sums",
-    "teller_of",
-    "total",
-    "write_deltas",
-]
-
 Ints = npt.NDArray[np.int64]
 Lanes = npt.NDArray[np.uint64]
 

@@ -15,11 +15,6 @@ from streamydb.columns.program_steps import ProgramSteps
 from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.columns.value_rows import VALUE_FACTS, ValueLimits, WrittenValues, wrong_value
 
-__all__ = [
-    "GrantedKeys", "GrantedTransactions", "PlanTransactions", "RangeEntries", "RangeRows",
-    "SlotRows",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 _TRANSACTION_FACTS: Final = (

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from streamydb.columns.jit import kernel
 from streamydb.errors import RecordError
 
-__all__ = ["Layout", "narrow", "stored_bytes", "widen"]
-
 Ints = npt.NDArray[np.int64]
 Layout = tuple[str, str, int, int, int]
 """dtype, codec (r, n, d), bytes stored per element, base, step."""

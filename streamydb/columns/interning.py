@@ -12,8 +12,6 @@ from streamydb.columns.jit import kernel, leaf, same_text
 from streamydb.columns.private import FACTOR, SEED
 from streamydb.columns.table import Bytes, Ragged, Texts
 
-__all__ = ["intern"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]

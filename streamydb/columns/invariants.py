@@ -24,10 +24,6 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import InvariantViolation
 
-__all__ = [
-    "HANDED_IN", "HANDED_ON", "Seam", "disorder", "not_after", "repeats", "stop", "stray",
-]  # fmt: skip
-
 Ints = npt.NDArray[Any]
 
 HANDED_IN: Final = "is handed"

@@ -16,8 +16,6 @@ from numba.extending import intrinsic
 
 from streamydb.columns.kernel_cache import KernelCache
 
-__all__ = ["brief", "copy_bytes", "inlined", "kernel", "leaf", "same_text"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

@@ -21,8 +21,6 @@ from numba.core.extending import _Intrinsic
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["KernelCache", "KernelFile", "callees", "meaning"]
-
 _PLAIN = (int, float, complex, str, bytes, np.generic, np.dtype, types.Type, type(None))
 
 

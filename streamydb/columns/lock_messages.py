@@ -15,11 +15,6 @@ import msgspec
 
 from streamydb.columns.protocol import Message
 
-__all__ = [
-    "FinishedParts", "Granted", "Locks", "MessagePart", "Payload", "Released", "ReleasedLocks",
-    "Swept",
-]  # fmt: skip
-
 
 class Payload(msgspec.Struct, array_like=True, gc=False):
     """A released record: its place in the order and in the log, and what it says.

@@ -29,25 +29,6 @@ from streamydb.columns.timeline import Timeline
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.records.change import Resolved, encode_resolved
 
-__all__ = [
-    "Audit",
-    "ByteColumn",
-    "Deltas",
-    "DigestRecords",
-    "Feedback",
-    "Grant",
-    "KeyRemovals",
-    "KnownResults",
-    "Notice",
-    "RecordTexts",
-    "ResolvedRecord",
-    "Role",
-    "Token",
-    "ValueSizes",
-    "plan_of",
-    "resolved_value",
-]  # fmt: skip
-
 
 class Role(Message, frozen=True):
     """The driver tells the shards of a pipeline whether they lead or follow.

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
 
-__all__ = ["ChangeRows", "PlaceRows", "ReadValues", "ResultRows"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -22,9 +22,6 @@ from streamydb.limits import (
     PLAN_VALUES_BYTES_MAX,
 )
 
-__all__ = ["Life", "OpenPlan", "PlanName", "PlanShape"]
-
-
 _TOLD_BYTES_MAX: Final = 1 << 29
 """What all shards together tell in a micro-batch of what needs no execution."""
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from streamydb.columns.program import STEP
 from streamydb.columns.table import Bytes, ColumnTable, Ragged
 
-__all__ = ["ProgramSteps"]
-
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
 

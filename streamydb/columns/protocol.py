@@ -20,8 +20,6 @@ from streamydb.columns.table import Array, ColumnTable
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["FORMAT", "BlockReader", "Message", "require_format"]
-
 FORMAT: Final = 2
 """Version of every block and state blob; another one is refused."""
 

@@ -22,8 +22,6 @@ from streamydb.columns.table import Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["LogRecords", "SharedRecords", "records_for"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 

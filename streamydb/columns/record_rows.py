@@ -17,11 +17,6 @@ from streamydb.columns.program_steps import ProgramSteps
 from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.columns.value_rows import KEYS_FACT
 
-__all__ = [
-    "CompiledRecords", "HomeRows", "LastRead", "RecordKeys", "RecordMarkers", "RecordRanges",
-    "ReleasedRecords", "SharedRows", "TimedRecords",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 

@@ -7,11 +7,6 @@ from typing import Final, NamedTuple
 
 from streamydb.columns import program as p
 
-__all__ = [
-    "ENDING_HEAD_BYTES", "HEAD_BYTES", "Scan", "end_name", "ends_at", "first_name", "key_named",
-    "size_of",
-]  # fmt: skip
-
 HEAD_BYTES: Final = 9
 """Of the version and the tag, which begin every item."""
 

@@ -8,8 +8,6 @@ from streamydb.columns.protocol import FORMAT
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["ShardConfig", "mismatch", "unreadable"]
-
 
 class ShardConfig(msgspec.Struct, frozen=True):
     """The facts that are fixed when a database is created, and are recorded in its state.

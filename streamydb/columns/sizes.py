@@ -27,20 +27,6 @@ from streamydb.columns.table import Array, Ragged, starts_of
 from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 
-__all__ = [
-    "SMALL_BYTES",
-    "SMALL_COUNTS",
-    "TELLS_MAX",
-    "Sizes",
-    "SizesState",
-    "class_of",
-    "only_system",
-    "over_by",
-    "tells",
-    "tells_of",
-    "text_bytes",
-]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 

@@ -19,18 +19,6 @@ from msgspec.structs import astuple
 from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.errors import RecordError
 
-__all__ = [
-    "Array",
-    "Bytes",
-    "ChildRows",
-    "ColumnTable",
-    "Ragged",
-    "Texts",
-    "chunk_bounds",
-    "expand",
-    "starts_of",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.errors import InvariantViolation
 
-__all__ = ["Timeline"]
-
 Ints = npt.NDArray[np.int64]
 
 

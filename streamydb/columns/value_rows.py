@@ -14,11 +14,6 @@ from streamydb.columns.invariants import Seam
 from streamydb.columns.jit import inlined, kernel
 from streamydb.columns.table import Array, Bytes, ColumnTable, Ragged
 
-__all__ = [
-    "KEYS_FACT", "VALUE_FACTS", "ValueLimits", "ValueRows", "Verdicts", "WrittenValues",
-    "wrong_value",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 KEYS_FACT: Final = "keys are within their limit"

@@ -13,8 +13,6 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes
 from streamydb.read_model.rows import Ints, key_bytes_of, key_of, seq_of, ts_of
 
-__all__ = ["Seen", "Steps", "enter", "fresh", "parted", "times_of", "unresolved"]
-
 Words = npt.NDArray[np.uint64]
 
 _SEED: Final = 0x9E3779B97F4A7C15

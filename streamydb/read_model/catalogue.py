@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from streamydb.read_model.rows import FOOT_BYTES, HEAD_BYTES, INDEX_BYTES, Ints
 
-__all__ = ["PART", "Parts", "fits", "no_parts", "packed", "unpacked", "view_of"]
-
 PART: Final = np.dtype(
     [("id", "<i8"), ("run", "<i8"), ("address", "<i8"), ("length", "<i8"), ("rows", "<i8"),
      ("extra", "<i8"), ("due", "<i8"), ("newest", "<i8")]

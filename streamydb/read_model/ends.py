@@ -17,8 +17,6 @@ import numpy as np
 from streamydb.read_model.lookup import DAMAGED, NONE, earliest_ends, is_current
 from streamydb.read_model.rows import DamagedError, Ints
 
-__all__ = ["Ends", "ShownParts"]
-
 _PARTS = 64
 """As many parts are looked through at a time, so that other threads go on."""
 

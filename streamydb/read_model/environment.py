@@ -26,8 +26,6 @@ from streamydb.read_model.rows import pack_seq
 if TYPE_CHECKING:
     from lmdb import _Database
 
-__all__ = ["MAP_BYTES", "Environment", "Tables"]
-
 MAP_BYTES: Final = 1 << 38
 """Address space for the file, which is sparse: only what is used takes room. Grows when full."""
 

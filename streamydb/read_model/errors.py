@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from streamydb.errors import ReadModelError
 
-__all__ = [
-    "SnapshotAhead",
-    "SnapshotGone",
-    "StoreBusyError",
-    "StoreFailedError",
-    "StoreMismatchError",
-    "StoreMissingError",
-    "WriterRunningError",
-]
-
 
 class SnapshotGone(ReadModelError):  # noqa: N818 - the agreed name
     """The snapshot is older than what is kept; ``oldest`` is the smallest seq that is left."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel
     from streamydb.settings import Settings
 
-__all__ = ["RETENTION_S", "RETENTION_SEQS", "Follower"]
-
 RETENTION_S: Final = 3600.0
 """How far back snapshots are kept by default, in seconds of commit time before the latest."""
 

@@ -9,8 +9,6 @@ import msgspec
 from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["check_identity", "identity"]
-
 
 class _Identity(msgspec.Struct):
     format: int

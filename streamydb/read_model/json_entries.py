@@ -28,8 +28,6 @@ from streamydb.read_model.rows import (
 from streamydb.read_model.scanning import begun, filled
 from streamydb.txn_processor.json_writer import ESCAPED_BYTES, put_character, put_number
 
-__all__ = ["TOO_LARGE", "UNFINISHED", "named_as_json", "page_as_json", "rows_as_json"]
-
 TOO_LARGE: Final = -2
 """In place of a number of entries: their values have too many bytes."""
 

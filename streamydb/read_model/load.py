@@ -15,8 +15,6 @@ from streamydb.read_model.rows import pack_row
 if TYPE_CHECKING:
     from streamydb.backup.snapshots import SnapshotManifest
 
-__all__ = ["load"]
-
 
 def load(
     snapshot: Path | str,

@@ -29,11 +29,6 @@ from streamydb.read_model.rows import (
     value_of,
 )
 
-__all__ = [
-    "BEHIND_ALL", "DAMAGED", "NONE", "earliest_ends", "find", "find_each", "find_row", "found_many",
-    "gathered", "is_current", "part_place", "place_of", "row_in",
-]  # fmt: skip
-
 NONE: Final = 0
 """In place of a row: there is none."""
 

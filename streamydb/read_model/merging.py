@@ -27,11 +27,6 @@ from streamydb.read_model.rows import (
     seq_of,
 )
 
-__all__ = [
-    "WRITTEN", "differing", "distinct", "kept", "merged", "newer", "rows_of", "sorted_rows",
-    "written",
-]  # fmt: skip
-
 Words = npt.NDArray[np.uint64]
 
 WRITTEN = np.dtype(

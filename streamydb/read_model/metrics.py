@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamydb.read_model.core import Resolved
     from streamydb.read_model.model import ReadModel
 
-__all__ = ["registry_of"]
-
 
 def registry_of(model: ReadModel) -> CollectorRegistry:
     """Return the metrics of a read model."""

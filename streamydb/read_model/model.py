@@ -25,8 +25,6 @@ from streamydb.records.generation import FIRST
 if TYPE_CHECKING:
     from streamydb.read_model.core import Resolved, TopicProgress
 
-__all__ = ["ReadModel"]
-
 _LOCK = "writer.lock"
 
 

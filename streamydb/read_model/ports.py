@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["JsonPage", "Scannable", "StoredEntry"]
-
 
 class JsonPage(NamedTuple):
     """A page of a list.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["PartitionProgress", "Resolved", "TopicProgress"]
-
 
 class Resolved(msgspec.Struct, frozen=True, gc=False):
     """Everything up to ``seq`` is known.

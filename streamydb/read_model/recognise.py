@@ -22,8 +22,6 @@ from streamydb.read_model.json_values import value_end
 from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head, value_of
 from streamydb.txn_processor.tokens import integer, text_end
 
-__all__ = ["UNRECOGNISED", "behind", "counted", "recognised"]
-
 UNRECOGNISED: Final = 0
 """In place of a row."""
 

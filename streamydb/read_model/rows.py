@@ -31,13 +31,6 @@ from streamydb.columns.jit import leaf
 from streamydb.errors import INVALID_KEY, ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = [
-    "FOOT_BYTES", "HEAD_BYTES", "INDEX_BYTES", "DamagedError", "Ints", "Row", "compare",
-    "compare_rows", "deleted", "expires_of",
-    "key_bytes", "key_bytes_of", "key_of", "last_row", "pack_row", "pack_seq", "put_head", "row_at",
-    "row_bytes", "row_named", "same_key", "seq_of", "ts_of", "unpack_row", "unpack_seq", "value_of",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 HEAD_BYTES: Final = 24

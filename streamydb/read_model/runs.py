@@ -18,8 +18,6 @@ from streamydb.read_model.catalogue import PART, Parts, no_parts, view_of
 from streamydb.read_model.merging import kept, merged, newer, rows_of, written
 from streamydb.read_model.rows import DamagedError, Ints, last_row, row_named
 
-__all__ = ["Runs"]
-
 PART_BYTES: Final = 1 << 18
 
 RATIO: Final = 8

@@ -13,8 +13,6 @@ from streamydb.columns.jit import brief, leaf
 from streamydb.read_model.lookup import BEHIND_ALL, DAMAGED, NONE, part_place, place_of, row_in
 from streamydb.read_model.rows import Ints, compare, deleted, key_bytes_of, key_of, same_key, seq_of
 
-__all__ = ["advanced", "begun", "filled", "heads_at"]
-
 
 @leaf
 def _set(view: Ints, heads: Ints, run: int, part: int, i: int) -> bool:

@@ -23,8 +23,6 @@ from streamydb.read_model.model import ReadModel
 from streamydb.read_model.warmup import warm_up
 from streamydb.settings import Settings
 
-__all__ = ["run"]
-
 
 def run(
     settings: Settings,

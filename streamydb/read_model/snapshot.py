@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from streamydb.read_model.store import Shown, Store
 
-__all__ = ["Entry", "Snapshot", "Version"]
-
 _SPARE: Final = bytes(SPARE_BYTES)
 _PAGE: Final = 1_000
 _STEP_KEYS = 2_048

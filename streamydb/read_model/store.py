@@ -29,8 +29,6 @@ from streamydb.read_model.unresolved import Unresolved, check_same, new_rows
 if TYPE_CHECKING:
     import lmdb
 
-__all__ = ["FORMAT", "Shown", "SnapshotBounds", "Store"]
-
 FORMAT: Final = 3
 """Version of the store's layout; raised when an older program would misread it."""
 

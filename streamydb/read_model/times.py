@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from streamydb.read_model.environment import Tables
 
-__all__ = ["commit_time", "forget_times", "last_until"]
-
 TIMES_MAX: Final = 65_536
 """Timestamps that one commit removes."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamydb.read_model.rows import Ints
     from streamydb.read_model.runs import Runs
 
-__all__ = ["Unresolved", "check_same", "new_rows"]
-
 
 class Unresolved:
     """The changes that a store has and that are not resolved in their partition."""

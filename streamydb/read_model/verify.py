@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from streamydb.read_model.snapshot import Entry, Snapshot
     from streamydb.settings import Settings
 
-__all__ = ["DIFFERENCES_MAX", "Comparison", "verify"]
-
 DIFFERENCES_MAX: Final = 10
 """How many keys that differ are named."""
 

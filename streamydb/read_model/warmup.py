@@ -27,8 +27,6 @@ from streamydb.records import (
 )
 from streamydb.settings import Settings
 
-__all__ = ["warm_up"]
-
 _DATABASE: Final = "warm-up"
 _SEQS: Final = 12
 _BYTES_MAX: Final = 1_000

@@ -15,8 +15,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["EVERYWHERE", "NOWHERE", "RULES", "Begins"]
-
 RULES: Final[tuple[str, ...]] = ()
 """The rules whose beginnings are recorded; 0.2.0, the first release, has none."""
 

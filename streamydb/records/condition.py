@@ -10,8 +10,6 @@ from streamydb.records.decoder import decode
 from streamydb.records.transaction import Transaction
 from streamydb.records.values import canonical
 
-__all__ = ["condition", "condition_form"]
-
 _COMPARATORS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "exists")
 _VERSIONED: Final = (*_COMPARATORS, "version")
 """What a condition has, at least one of them."""

@@ -15,11 +15,6 @@ from msgspec import UNSET
 
 from streamydb.records.change import Change, ChangeOrigin, ChangeTransaction
 
-__all__ = [
-    "ConnectPlace", "connect_key", "connect_value", "decode_place", "encode_place",
-    "key_schema", "value_schema",
-]  # fmt: skip
-
 Schema = dict[str, object]
 
 

@@ -10,19 +10,6 @@ from streamydb.errors import RecordError
 from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 from streamydb.records.gears import GearStatus
 
-__all__ = [
-    "Audited",
-    "Beat",
-    "Following",
-    "Handover",
-    "LeaderClaim",
-    "Message",
-    "decode_message",
-    "encode_message",
-    "gear_of",
-    "owner_of",
-]
-
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """``log``: Kafka's id of the transactions topic, so that another log's past is not believed.

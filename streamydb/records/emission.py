@@ -11,11 +11,6 @@ from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import NAME
 
-__all__ = [
-    "STREAMS_SCOPE", "Emitted", "decode_emitted", "is_strange_emission", "is_stream",
-    "partition_of", "place_of",
-]  # fmt: skip
-
 STREAMS_SCOPE: Final = "$streams/"
 """What stands before a stream's name in the scopes of a token. No key begins so."""
 

@@ -9,11 +9,6 @@ from msgspec import UNSET
 
 from streamydb.records.transaction import Append, Delete, Put, Touch, Update
 
-__all__ = [
-    "EXPIRY_ID", "Expiring", "after_update", "end_of", "ending", "is_over", "is_removal",
-    "removal_number", "same",
-]  # fmt: skip
-
 EXPIRY_ID: Final = "$expiry"
 """In the place of a transaction's id, where a change is a removal by time."""
 

@@ -12,8 +12,6 @@ import msgspec
 
 from streamydb.errors import RecordError
 
-__all__ = ["FORMAT", "UNREADABLE", "later_format", "not_read"]
-
 FORMAT: Final = 1
 """Version of all records on the wire; a record of a later one has the field ``format``."""
 

@@ -16,8 +16,6 @@ import hashlib
 import re
 from typing import Final
 
-__all__ = ["FIRST", "GENERATION", "SAID_FIRST", "generation_of", "said", "said_as"]
-
 FIRST: Final = ""
 """The generation of a database that was created, and of all that earlier releases have made."""
 

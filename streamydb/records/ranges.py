@@ -10,8 +10,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = ["Bounds", "Range", "RangeRead", "end_of_prefix", "first_behind"]
-
 _Bound: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 
 Bounds: TypeAlias = tuple[bytes, bytes]

@@ -9,11 +9,6 @@ import msgspec
 from streamydb.errors import RecordError
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format, not_read
 
-__all__ = [
-    "Adopted", "Fence", "Ruling", "RulingRecord", "decode_ruling", "encode_ruling",
-    "is_strange_ruling",
-]  # fmt: skip
-
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """``log``: Kafka's id of the transactions topic, so that another log's past is not believed."""

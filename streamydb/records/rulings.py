@@ -23,24 +23,6 @@ from streamydb.errors import InvariantViolation, ModuleMissing, StreamyError
 from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling
 
-__all__ = [
-    "NO_RULINGS",
-    "STOPPING",
-    "Book",
-    "Fault",
-    "Place",
-    "ReadBefore",
-    "Rulings",
-    "Suspects",
-    "TooLate",
-    "UnruledFaults",
-    "fault_of",
-    "faults_in",
-    "require_ruled",
-    "require_unread",
-    "ruling_of",
-]
-
 Place = tuple[int, int]
 """A record of the log: partition and offset."""
 

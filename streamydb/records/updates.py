@@ -11,8 +11,6 @@ from streamydb import records as r
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, VALUE_BYTES_MAX
 from streamydb.records.expiry import after_update
 
-__all__ = ["UpdateFailed", "apply_update"]
-
 
 class UpdateFailed(Exception):  # noqa: N818 - a verdict, not an error
     """An update cannot be made; ``code`` is the reason code."""

@@ -87,9 +87,10 @@ class SeenRecords:
                 self.resolved = seq
                 self.above = {name for name in self.above if name[0] > seq}
             return False
-        if seq <= self.resolved or (seq, index, key) in self.above:
+        name = seq, index, key or ""
+        if seq <= self.resolved or name in self.above:
             return False
-        self.above.add((seq, index, key))
+        self.above.add(name)
         return True
 
 

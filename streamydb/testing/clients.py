@@ -38,8 +38,6 @@ from streamydb.testing.in_process import EventStream, InProcess
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryChanges
 
-__all__ = ["Awaited", "Kind", "MemoryHost"]
-
 Kind: TypeAlias = Literal["http", "direct"]
 _T = TypeVar("_T")
 

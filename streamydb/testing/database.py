@@ -33,8 +33,6 @@ from streamydb.settings import Settings
 from streamydb.verify.check import CheckOptions, check
 from streamydb.verify.check.report import CheckReport
 
-__all__ = ["Database", "TestingError", "wait_for"]
-
 _DAEMONS = frozenset({"streamydb.pipeline.daemon", "pyspark.daemon"})
 """Modules that fork Python workers: ours, and Spark's own."""
 

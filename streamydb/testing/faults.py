@@ -13,8 +13,6 @@ from streamydb.client.blocking.transports import Stream, Transport
 from streamydb.client.errors import ConnectionLostError, NotConnectedError
 from streamydb.client.requests import Event, Open, Request
 
-__all__ = ["Faults", "FaultyAsyncTransport", "FaultyTransport"]
-
 _PAUSE_S: Final = 0.001
 
 

@@ -16,8 +16,6 @@ import msgspec
 
 from streamydb.facade.gate import Gate
 
-__all__ = ["EventStream", "HttpAnswer", "InProcess", "scenario", "until"]
-
 _WAIT_S = 20.0
 
 

@@ -30,8 +30,6 @@ from streamydb.testing.memory_model import MemoryModel, MemoryResolved
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["MemoryDatabase", "MemoryLog"]
-
 
 class MemoryLog:
     """The log: one partition.

@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from streamydb.facade.feed_ports import ChangeBatch, PageBounds, StreamRow, StreamSpan
 from streamydb.facade.stream_pages import fresh
 
-__all__ = ["MemoryChanges", "MemoryStreams"]
-
 
 class MemoryChanges:
     """The changes, as batches; one for each feed, and all of a database have the same.

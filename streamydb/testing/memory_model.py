@@ -14,8 +14,6 @@ from streamydb.read_model.ports import JsonPage
 from streamydb.records import Change
 from streamydb.records.generation import FIRST
 
-__all__ = ["MemoryEntry", "MemoryModel", "MemoryResolved", "MemorySnapshot"]
-
 
 class MemoryEntry(NamedTuple):
     """A key's value at a version; None: deleted."""

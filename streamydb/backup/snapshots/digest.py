@@ -12,8 +12,6 @@ import hashlib
 import struct
 from collections.abc import Iterable
 
-__all__ = ["RowsDigest"]
-
 _MODULUS = 1 << 128
 _head = struct.Struct("<QQqq").pack
 _end = struct.Struct("<q").pack

@@ -16,17 +16,6 @@ from streamydb.records.formats import UNREADABLE
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "SnapshotManifest",
-    "SnapshotTail",
-    "decode_manifest",
-    "encode_manifest",
-    "file_system",
-    "read_manifest",
-]
-
 FORMAT: Final = 2
 """Version of the layout; raised when an older program would misread it."""
 

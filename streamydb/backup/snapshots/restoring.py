@@ -29,8 +29,6 @@ from streamydb.records import Rejection, decode, decode_marker
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import RESERVED
 
-__all__ = ["CHUNK_BYTES_MAX", "CHUNK_ROWS_MAX", "Restored", "chunks", "restore"]
-
 CHUNK_ROWS_MAX: Final = 500
 """Keys that one transaction puts."""
 

@@ -15,8 +15,6 @@ from streamydb.errors import SnapshotError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SnapshotRow", "read_rows", "require_whole"]
-
 BATCH_ROWS: Final = 4_096
 COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id", "expires_ms"]
 _ALWAYS: Final = 5

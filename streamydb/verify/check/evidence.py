@@ -5,8 +5,6 @@ from __future__ import annotations
 from streamydb.verify.check.outputs import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
-__all__ = ["Evidence"]
-
 
 class Evidence:
     """Keeps what does not agree in the report.

@@ -15,8 +15,6 @@ from streamydb.verify.oracle.order import LogRecord, Ordered
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource, Piece
 
-__all__ = ["CheckError", "Log"]
-
 PREFETCH_KB = 131_072
 """Memory for records that were fetched ahead, shared by the readers of one topic."""
 

@@ -13,8 +13,6 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource
 
-__all__ = ["CheckOptions", "CheckProgress", "founded"]
-
 
 class CheckProgress(NamedTuple):
     """The progress of the check: what it does, and how many of how many records."""

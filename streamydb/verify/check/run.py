@@ -30,8 +30,6 @@ from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["check"]
-
 
 def check(options: CheckOptions) -> CheckReport:
     """Replay and compare.

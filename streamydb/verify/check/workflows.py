@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from streamydb.verify.check.outputs import Output
     from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["Workflows"]
-
 
 class _Place(msgspec.Struct, gc=False):
     seq: int

@@ -59,8 +59,6 @@ from streamydb.verify.oracle.outputs import (
 from streamydb.verify.oracle.ranges import OracleRanges
 from streamydb.verify.oracle.steps import ended, holds, payload_hash_of, untimely, updated
 
-__all__ = ["Oracle"]
-
 _Abort = UpdateFailed
 
 

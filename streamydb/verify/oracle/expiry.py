@@ -8,8 +8,6 @@ from heapq import heappop, heappush
 from streamydb.records.expiry import EXPIRY_ID, end_of, removal_number
 from streamydb.verify.oracle.outputs import OutputRecord, Place
 
-__all__ = ["OracleExpiry", "removals"]
-
 
 class OracleExpiry:
     """The ends of the keys of a state; a key that was given another end is there twice."""

@@ -28,17 +28,6 @@ from streamydb.records import (
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 
-__all__ = [
-    "OutputRecord",
-    "Place",
-    "Topic",
-    "Verdict",
-    "raw_value",
-    "refuse",
-    "repeat",
-    "with_letter",
-]
-
 Topic: TypeAlias = Literal["results", "changes", "deadletters", "streams", "transactions"]
 
 

@@ -14,8 +14,6 @@ from streamydb.records.ranges import Range, first_behind
 from streamydb.records.result import NULL, RangeEntry, ReadRange
 from streamydb.verify.oracle.outputs import raw_value
 
-__all__ = ["OracleRanges"]
-
 _State: TypeAlias = Mapping[str, tuple[bytes, int]]
 
 

@@ -12,8 +12,6 @@ from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["Replay", "replay", "run"]
-
 
 class Replay(NamedTuple):
     """The meaning of a log: its outputs in order, the final state, the seq of the next record."""

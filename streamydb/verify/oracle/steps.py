@@ -34,8 +34,6 @@ from streamydb.records import (
 )
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["ended", "holds", "payload_hash_of", "untimely", "updated"]
-
 
 def holds(check: Check, value: bytes | None, version: int) -> bool:
     """Return True if all comparators of a check hold for a value (None = absent) and its

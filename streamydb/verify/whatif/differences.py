@@ -14,8 +14,6 @@ from streamydb.records import CONSTRAINTS_KEY, Change, Result, decode_change, de
 from streamydb.records.names import UNIQUE_PREFIX
 from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["KINDS", "Difference", "between", "of_values"]
-
 KINDS: Final = ("verdict", "reason", "reads", "returned", "writes", "emitted", "value")
 """The kinds of differences; all but the last are one transaction's."""
 

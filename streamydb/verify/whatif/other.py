@@ -30,8 +30,6 @@ from streamydb.verify.oracle.order import Ordered
 from streamydb.verify.oracle.outputs import OutputRecord, Verdict
 from streamydb.verify.whatif.stretch import History, RememberedIds, WhatIfError
 
-__all__ = ["OtherOracle", "OtherRules", "ResumedOracle", "rules_of"]
-
 
 class OtherRules(msgspec.Struct, frozen=True):
     """The rules of the other execution.

@@ -11,8 +11,6 @@ from pyarrow import parquet
 from streamydb.verify.whatif.differences import Difference
 from streamydb.verify.whatif.stretch import WhatIfError
 
-__all__ = ["SCHEMA", "DifferencesFile"]
-
 SCHEMA: Final = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False), pa.field("id", pa.string()),

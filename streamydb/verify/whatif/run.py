@@ -26,9 +26,6 @@ from streamydb.verify.whatif.stretch import (
     take_over,
 )
 
-__all__ = ["KindReport", "Waiting", "WhatIfReport", "executed_before", "whatif"]
-
-
 _NOTED: Final = 5_000
 """Transactions from one word of progress to the next."""
 

@@ -18,11 +18,6 @@ from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import LogRecord, Ordered
 
-__all__ = [
-    "History", "Progress", "RememberedIds", "Stretch", "WhatIfError", "begun", "records",
-    "take_over",
-]  # fmt: skip
-
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
 
