@@ -162,7 +162,6 @@ def _take(
 
 
 def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:
-    """The fixed settings of a backup's database."""
     return ShardConfig(
         manifest.database,
         incarnation,
@@ -175,7 +174,6 @@ def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardCon
 
 
 def owned(state: State, subject: Subject) -> State:
-    """A state that says whose it is."""
     about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
     return State(about, state.values, state.ids, state.verdicts)
 
@@ -271,7 +269,6 @@ def _places(offsets: Mapping[int, int]) -> str:
 def _copy(
     folder: BackupFolder, log: BackupLog, spans: Mapping[int, Span], progress: Progress
 ) -> int:
-    """Copy what the folder does not have; return how many offsets."""
     starts = {}
     for number in spans:
         segments = folder.segments(number)
@@ -287,7 +284,6 @@ def _copy(
 
 
 def _ends(folder: BackupFolder, spans: Mapping[int, Span]) -> dict[int, int]:
-    """Return the offset up to which the folder has each partition."""
     segments = {number: folder.segments(number) for number in spans}
     return {number: known[-1].end if known else 0 for number, known in segments.items()}
 

@@ -27,7 +27,6 @@ _BLOCK_BYTES_MAX: Final = 1 << 32
 
 
 def wrap(arrays: dict[str, Array], **header: Any) -> bytes:
-    """The content of a file with these arrays and a small header."""
     block = pack(arrays, **header)
     data: bytes = pa.compress(block, codec="zstd", asbytes=True)
     whole: bytes = _HEAD.pack(_MAGIC, FORMAT, len(block)) + data

@@ -51,7 +51,6 @@ class StateFolder:
     """A state on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is read."""
         self.folder = folder
 
     def write(self, state: State) -> None:
@@ -127,7 +126,6 @@ class BackupFolder:
     """A backup on disk; the log in it is a `LogSource`."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is read."""
         self.folder = folder
         self.procedures = folder / "procedures"
 
@@ -142,7 +140,6 @@ class BackupFolder:
         return Rulings(found.rulings, found.begins)
 
     def write_rulings(self, known: Rulings) -> None:
-        """Keep the rulings on records of the log."""
         write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
 
     def manifest(self) -> BackupManifest:
@@ -163,7 +160,6 @@ class BackupFolder:
             raise BackupError(f"{path} cannot be read: {fault.strerror}") from None
 
     def exists(self) -> bool:
-        """Return True if a backup was finished here."""
         return (self.folder / MANIFEST).exists()
 
     @contextmanager
@@ -185,7 +181,6 @@ class BackupFolder:
         return any(path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in found)
 
     def write_manifest(self, manifest: BackupManifest) -> None:
-        """Say what the backup is: from now on it counts."""
         write_whole(self.folder / MANIFEST, encode_json(manifest))
 
     def segments(self, partition: int) -> list[Segment]:
@@ -247,7 +242,6 @@ class BackupFolder:
         return decode_piece(_read(path), str(path)).last
 
     def state(self, seq: int) -> StateFolder:
-        """The state at a seq."""
         return StateFolder(self.folder / "states" / f"{seq:020d}")
 
     def newest_state(self, manifest: BackupManifest, at: int) -> State | None:
@@ -256,7 +250,6 @@ class BackupFolder:
         return self.state(max(fitting)).read() if fitting else None
 
     def drop_states(self, keep: Collection[int]) -> None:
-        """Remove all states but those at these seqs."""
         for path in (self.folder / "states").glob("*"):
             if not (path.name.isdigit() and int(path.name) in keep):
                 shutil.rmtree(path, ignore_errors=True)

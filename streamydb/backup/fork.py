@@ -73,11 +73,9 @@ class LiveLog:
         self.modules = FolderModules(places)
 
     def rulings(self) -> Rulings:
-        """As `LogSource.rulings`."""
         return self._log.rulings()
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
-        """As `LogSource.pieces`."""
         low = min(self._spans[partition].low, end)
         if self._trimmed is not None and start < low:
             yield from self._trimmed.pieces(partition, start, low)

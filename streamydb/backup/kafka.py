@@ -33,18 +33,15 @@ class BackupLog:
     """The log in Kafka, as a source."""
 
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
-        """Nothing is asked yet."""
         self._connection = {**connection, "queued.max.messages.kbytes": _PREFETCH_KB}
         self._database = database
         self.topic = TopicNames(database).transactions
 
     def rulings(self) -> Rulings:
-        """As `LogSource.rulings`, as they are now."""
         log = log_id(self._connection, self._database)
         return rulings(self._connection, self._database, log)
 
     def spans(self) -> dict[int, Span]:
-        """The first and the end offset of each partition."""
         with TopicReader(self._connection, self.topic) as reader:
             return reader.spans()
 

@@ -36,17 +36,14 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last offset."""
         return int(self.offsets[-1]) + 1
 
     @property
     def last(self) -> Row:
-        """Its last record."""
         at = len(self.offsets) - 1
         return int(self.offsets[at]), int(self.append_ms[at]), self.keys[at], self.values[at]
 
     def rows(self) -> Iterator[Row]:
-        """Its records one by one."""
         return zip(
             self.offsets.tolist(), self.append_ms.tolist(), self.keys, self.values, strict=True
         )
@@ -69,8 +66,7 @@ class LogSource(Protocol):
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         """The records of a partition with offsets from ``start`` to before ``end``, in order."""
 
-    def rulings(self) -> Rulings:
-        """Return the rulings on its records."""
+    def rulings(self) -> Rulings: ...
 
 
 def joined(pieces: Iterable[Piece]) -> Iterable[Piece]:
@@ -182,12 +178,10 @@ class Positions:
     """
 
     def __init__(self, states: Mapping[int, PartitionState]) -> None:
-        """Begin where a state begins."""
         self.states = dict(states)
         self._kept: dict[int, deque[tuple[PartitionState, Piece]]] = {}
 
     def note(self, piece: Piece) -> None:
-        """Take note of a piece that was read."""
         before = self.states.get(piece.partition, PartitionState())
         self.states[piece.partition] = advance(before, piece)
         self._kept.setdefault(piece.partition, deque()).append((before, piece))

@@ -58,23 +58,19 @@ class FileBlobs:
     """A blob store in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep the blobs in ``folder``, which is empty or has those of before."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, name: str) -> bytes | None:
-        """The blob, or None."""
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
             return None
 
     def put(self, name: str, data: bytes) -> None:
-        """Store or replace a blob."""
         write_whole(self._path(name), data, synced=False)
 
     def delete(self, name: str) -> None:
-        """Remove a blob."""
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
@@ -106,7 +102,6 @@ class LogReplay:
         modules: Modules = NO_MODULES,
         rulings: Rulings = NO_RULINGS,
     ) -> None:
-        """Take over the state to begin with."""
         self._config = msgspec.structs.replace(
             config, incarnation=_INCARNATION, shards=1, grouping="planner", name=""
         )
@@ -125,7 +120,6 @@ class LogReplay:
         self._inbox: list[ToShard] = [Role(_INCARNATION, leads=False, covered=until, at=0)]
 
     def feed(self, piece: Piece) -> None:
-        """Take the next records of one partition."""
         self.positions.note(piece)
         rows = len(piece.offsets)
         where = np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms

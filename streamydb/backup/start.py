@@ -109,7 +109,6 @@ class Starter:
     """Shards whose store had something when this process looked."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Nothing is read yet."""
         self._folder = folder
 
     def put(self, blobs: BlobStore, config: ShardConfig, shard: int) -> None:

@@ -77,7 +77,6 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     expires: bool = False
 
     def offsets(self) -> dict[int, int]:
-        """Per partition, the first record that the state does not cover."""
         return {partition: state.position for partition, state in self.positions.items()}
 
     def must_fit(self, config: ShardConfig, shown: str) -> None:
@@ -106,7 +105,6 @@ class Pieces:
     make: Callable[[], Iterator[WrittenValues]]
 
     def __iter__(self) -> Iterator[WrittenValues]:
-        """Make them."""
         return self.make()
 
 

@@ -34,7 +34,6 @@ class Cut(NamedTuple):
 
     @property
     def records(self) -> int:
-        """The number of offsets."""
         return sum(span.high - span.low for span in self.deletes.values())
 
 

@@ -21,7 +21,6 @@ def acls(
         bool, typer.Option("--apply", help="Grant it now, as the user of the settings.")
     ] = False,
 ) -> None:
-    """Print the commands that grant a role its rights in Kafka, or grant them."""
     from streamydb.kafka import roles
 
     if role not in roles.ROLES:

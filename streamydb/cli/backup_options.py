@@ -75,8 +75,6 @@ def resolved_seq(target: Target) -> int:
 
 
 def noting(phase: Phase) -> Callable[[str, int, int], None]:
-    """Progress that shows up in a phase's line."""
-
     def note(what: str, done: int, total: int) -> None:
         phase.note(f"{what} {bar(done, total)} {done:,} of {total:,}")
 
@@ -84,5 +82,4 @@ def noting(phase: Phase) -> Callable[[str, int, int], None]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

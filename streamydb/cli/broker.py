@@ -91,7 +91,6 @@ def _listening(host: str, port: int, shown: str) -> dict[str, str]:
 
 
 def _read(file: Path | None) -> dict[str, str]:
-    """The properties of a file."""
     from streamydb.local.broker.config import parse_properties
 
     if file is None:

@@ -39,7 +39,6 @@ class _Named(msgspec.Struct):
 
 
 def with_id(transaction: Mapping[str, Any]) -> dict[str, Any]:
-    """The transaction with an id: its own, else a new one."""
     return {"id": uuid.uuid4().hex, **transaction}
 
 
@@ -129,7 +128,6 @@ def call_many(
 def _noted(
     transactions: Iterable[bytes | Mapping[str, Any]], sent: deque[bytes]
 ) -> Iterator[bytes]:
-    """The bytes of transactions, which are noted as they are sent."""
     for each in transactions:
         payload = each if isinstance(each, bytes) else msgspec.json.encode(each)
         sent.append(payload)

@@ -97,7 +97,6 @@ def run_check(
 
 
 def show(report: CheckReport) -> None:
-    """Print the report for people."""
     from rich.markup import escape
 
     out = stdout()
@@ -129,7 +128,6 @@ def show(report: CheckReport) -> None:
 
 
 def _table(report: CheckReport) -> Table:
-    """The counts, one row a topic."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 1, 0, 0))
@@ -152,7 +150,6 @@ def _table(report: CheckReport) -> Table:
 
 
 def _note(phase: Phase, step: CheckProgress) -> None:
-    """Show how far the check is."""
     from streamydb.cli.phases import bar
 
     phase.note(f"{step.name} {bar(step.done, step.total)} {step.done:,} of {step.total:,}")

@@ -206,7 +206,6 @@ def _found(target: Target) -> None:
 
 
 def _keep(target: Target) -> None:
-    """Write down how the database was created."""
     from streamydb.local.folder import DatabaseRecord
 
     settings = target.settings

@@ -61,7 +61,6 @@ def examine(target: Target) -> Iterator[Finding]:
 
 
 def _guarded(name: str, look: Callable[[], Finding]) -> Finding:
-    """The finding, or a failed one with the error's own words."""
     try:
         return look()
     except StreamyError as error:

@@ -117,7 +117,6 @@ def _refuse_taken(front: Front) -> None:
 
 
 def start_front(target: Target, front: Front, phases: Phases) -> str:
-    """Start read model and facade unless they run; return the address once that is ready."""
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
     from streamydb.local.trimming import few_arenas

@@ -116,7 +116,6 @@ def _end_of_log(target: Target) -> str:
 
 
 def _progress(status: PipelineStatus) -> str:
-    """Describe what a starting pipeline is doing."""
     if status.pid is None:
         return "starting Python"
     if status.waiting is not None:
@@ -125,5 +124,4 @@ def _progress(status: PipelineStatus) -> str:
 
 
 def _advice() -> str:
-    """Say what to do about a pipeline that has ended."""
     return "`streamydb doctor` names what is wrong with the installation and the topics."

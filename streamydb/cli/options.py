@@ -155,7 +155,6 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fields(group: Any) -> list[Parameter]:
-    """The fields of a group as parameters."""
     return [
         Parameter(
             name, Parameter.KEYWORD_ONLY, default=group._field_defaults[name], annotation=hint

@@ -184,7 +184,6 @@ def _must_stand_still(target: Target) -> None:
 
 
 def _rewrite(target: Target, shards: int) -> None:
-    """Record the number of shards."""
     import msgspec
 
     record = target.place.record()
@@ -193,7 +192,6 @@ def _rewrite(target: Target, shards: int) -> None:
 
 
 def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
-    """The seq that is asked for."""
     from streamydb.backup.restore import seq_at
     from streamydb.spark.snapshot import moment
 

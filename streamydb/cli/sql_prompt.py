@@ -36,7 +36,6 @@ class Prompt:
     """
 
     def __init__(self, connection: Connection, ask: Callable[[str], str] = input) -> None:
-        """Nothing is read yet."""
         self._connection = connection
         self._ask = ask
 
@@ -100,7 +99,6 @@ class Prompt:
         return self._connection.definitions()
 
     def _begin(self) -> None:
-        """Set readline up, where there is one."""
         if self._ask is not input:
             return
         with suppress(ImportError, OSError):
@@ -119,7 +117,6 @@ class Prompt:
             readline.read_history_file(Path.home() / HISTORY)
 
     def _end(self) -> None:
-        """Keep the history."""
         if self._ask is not input:
             return
         with suppress(ImportError, OSError):

@@ -206,7 +206,6 @@ def unread(said: PipelineStatus, records: int | None) -> int | None:
 
 
 def show(overview: Overview) -> None:
-    """Print the overview as a table."""
     stdout().print(_table(overview))
 
 
@@ -234,7 +233,6 @@ def _broker(target: Target) -> tuple[str, int | None]:
 
 
 def _table(overview: Overview) -> Table:
-    """The overview as rows."""
     from rich.markup import escape
     from rich.table import Table
 

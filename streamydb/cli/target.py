@@ -29,12 +29,10 @@ class Target(NamedTuple):
 
     @property
     def database(self) -> str:
-        """The database's name."""
         return self.settings.database
 
     @property
     def connection(self) -> ClientConfig:
-        """Connection settings for confluent-kafka."""
         return self.settings.client_config()
 
     def must_listen(self) -> None:
@@ -91,12 +89,10 @@ class Target(NamedTuple):
 
     @property
     def procedures(self) -> Path:
-        """The folder of the modules of stored procedures."""
         return self.settings.procedures or self.place.procedures
 
     @property
     def bootstrap(self) -> str:
-        """Kafka's address."""
         return self.settings.bootstrap_servers
 
 

@@ -60,7 +60,6 @@ def txn(
 def _run(
     target: Target, file: Path | None, given: dict[str, Any], timeout_s: float, *, json: bool
 ) -> bool:
-    """Run what is given, a file or one transaction; return True if all committed."""
     if file is not None:
         if given:
             raise Failure("give either a file or options, not both", EXIT_USAGE)
@@ -71,7 +70,6 @@ def _run(
 
 
 def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
-    """Run one transaction; return True if it committed."""
     from streamydb.cli.calls import call
 
     result = call(target, transaction, timeout_s)
@@ -172,7 +170,6 @@ class _Lines:
 
 
 def _show(result: Result, *, json: bool) -> None:
-    """One result, as JSON or for people."""
     import msgspec
 
     from streamydb.cli.calls import meaning

@@ -248,7 +248,6 @@ def _facts(target: Target) -> dict[str, Any]:
 
 
 def _fetch_jars(target: Target, phases: Phases) -> None:
-    """Fetch what is missing of the jars, with progress."""
     from streamydb.local import jars
 
     confs = ["pipeline"] if target.settings.bootstrap is not None else ["broker", "pipeline"]
@@ -261,8 +260,6 @@ def _fetch_jars(target: Target, phases: Phases) -> None:
 
 
 def _noting(phase: Phase) -> Any:
-    """A progress callback that shows up in the phase's line."""
-
     def note(progress: FetchProgress) -> None:
         phase.note(f"{progress.conf}, {progress.stage} {progress.artifacts} {progress.name}")
 
@@ -344,14 +341,12 @@ def _first_transaction(target: Target, phases: Phases) -> Result:
 
 
 def _compact(value: object) -> str:
-    """JSON on one line for people."""
     import msgspec
 
     return msgspec.json.encode(value).decode()
 
 
 def _tell_next(target: Target) -> None:
-    """Print commands to try next."""
     option = "".join(f" {shlex.quote(word)}" for word in target.options())
     streamydb = _program()
     say()

@@ -167,7 +167,6 @@ def _chosen(feed: WatchTarget, asked: Sequence[str | None], since: int | None) -
 
 
 def _show(feed: WatchTarget, message: Message, json: bool) -> None:
-    """Print one record."""
     key, value = message.key(), message.value()
     if json:
         print_json(
@@ -222,7 +221,6 @@ def _change_line(name: str, record: dict[str, Any]) -> str:
 
 
 def _result_line(name: str, record: dict[str, Any]) -> str:
-    """seq, status, id, code, reads."""
     clock = time.strftime("%H:%M:%S", time.localtime(record["ts_ms"] / 1000))
     parts = [f"{record['seq']:>10}", f"{record['status']:<9}", clock, name]
     if record["code"]:
@@ -237,5 +235,4 @@ def _result_line(name: str, record: dict[str, Any]) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON on one line."""
     return msgspec.json.encode(value).decode()

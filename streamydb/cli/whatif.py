@@ -81,7 +81,6 @@ def whatif(
 
 
 def _module(text: str) -> tuple[str, Path]:
-    """The name and the file of a module."""
     name, given, file = text.partition("=")
     if not given or not name or not file:
         fail(f"--module {text}: give it as NAME=FILE, like shop=new_shop.py", EXIT_USAGE)
@@ -133,7 +132,6 @@ _FIELDS = ("seq", "id", "kind", "before", "after")
 
 
 def _show(report: WhatIfReport, output: Path | None, modules: list[str]) -> None:
-    """Print the report for people."""
     count = report.to_seq - report.from_seq + 1
     stretch = f"seq {report.from_seq} to {report.to_seq}"
     for name, kind in report.kinds.items():

@@ -27,7 +27,6 @@ _ANY_PLACE: Final = 1
 
 
 def address_of(buffer: Any) -> int:
-    """Return where a buffer of bytes begins."""
     return int(np.frombuffer(buffer, np.uint8).ctypes.data)
 
 

@@ -62,13 +62,11 @@ class Teller(NamedTuple):
     ts_ms: int | None
 
     def key(self, digest: StateDigest) -> bytes:
-        """Return the key of the record; the value is the same for all pipelines."""
         parts = [digest.shard, digest.seq, *([] if self.ts_ms is None else [self.ts_ms])]
         return "/".join(map(str, [*parts, self.pipeline])).encode()
 
 
 def teller_of(key: bytes | None) -> Teller:
-    """Return what the key of a record says."""
     parts = (key or b"").decode("utf-8", "replace").split("/")
     known = len(parts) == _PARTS and parts[-2].isdecimal()
     return Teller(parts[-1], int(parts[-2]) if known else None)

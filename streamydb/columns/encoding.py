@@ -41,7 +41,6 @@ class Narrowed:
 
 
 def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
-    """Narrow arrays."""
     names, stored = [], []
     for name, array in arrays.items():
         layout, data = narrow(array)

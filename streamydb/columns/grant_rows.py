@@ -104,7 +104,6 @@ class PlanTransactions(GrantedTransactions, frozen=True):
         return whole
 
     def places(self) -> PlaceRows:
-        """The place of each transaction."""
         return PlaceRows(self.seq, self.ts_ms, self.partition, self.offset, self.id)
 
 

@@ -107,12 +107,10 @@ class ResolvedRecord(Message, frozen=True):
 
     @classmethod
     def of(cls, value: bytes, *, silent: bool) -> ResolvedRecord:
-        """The message with this value of the record."""
         return cls(ByteColumn(np.frombuffer(value, np.uint8)), silent)
 
     @property
     def value(self) -> bytes:
-        """The value of the record."""
         return self.text.value.tobytes()
 
 
@@ -138,7 +136,6 @@ class DigestRecords(Message, frozen=True):
 
     @classmethod
     def of(cls, rows: Sequence[tuple[bytes, bytes]]) -> DigestRecords:
-        """The message with these keys and values."""
         keys, values = ([row[at] for row in rows] for at in (0, 1))
         return cls(RecordTexts(Ragged.of(keys), Ragged.of(values)))
 
@@ -283,7 +280,6 @@ class Token(Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, feedback: Feedback) -> Token:
-        """Return what is told of a chunk."""
         return cls(
             plan=feedback.plan,
             incarnation=feedback.incarnation,

@@ -67,7 +67,6 @@ class PlanName(NamedTuple):
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> PlanName:
-        """The plan that the header of a block names."""
         return cls(header["plan"], *(header[name] for name in cls._fields[1:]))
 
     def fields(self) -> dict[str, Any]:
@@ -109,5 +108,4 @@ class OpenPlan(msgspec.Struct):
         return dict(zip(range(first, self.seq + 1, interval), self.times, strict=True))
 
     def name(self) -> PlanName:
-        """Return how its feedback names it."""
         return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)

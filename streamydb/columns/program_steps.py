@@ -34,7 +34,6 @@ class ProgramSteps(ColumnTable, frozen=True):
 
     @classmethod
     def of(cls, steps: npt.NDArray[Any], operand: Ragged) -> Self:
-        """The table of steps of dtype STEP."""
         whole = np.ascontiguousarray
         return cls(
             whole(steps["a"]),

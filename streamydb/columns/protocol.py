@@ -40,7 +40,6 @@ class Message(msgspec.Struct, frozen=True, eq=False):
     LAST: ClassVar[tuple[str, ...]] = ()
 
     def block(self) -> bytes:
-        """The message as bytes."""
         return b"".join(self.pieces())
 
     def pieces(self) -> list[Part]:
@@ -48,7 +47,6 @@ class Message(msgspec.Struct, frozen=True, eq=False):
         return pack_narrowed([narrowed(self.arrays())], **self.header())
 
     def header(self) -> dict[str, Any]:
-        """The header of the block."""
         header: dict[str, Any] = {}
         last: dict[str, Any] = {}
         for field in _fields(type(self)).header:
@@ -61,7 +59,6 @@ class Message(msgspec.Struct, frozen=True, eq=False):
         return {**header, "kind": self.KIND, "format": FORMAT, **last}
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the block."""
         arrays: dict[str, Array] = {}
         for field in _fields(type(self)).tables:
             table = getattr(self, field.name)
@@ -166,7 +163,6 @@ class BlockReader(Generic[M]):
     """Reads blocks that are of one of some kinds of messages."""
 
     def __init__(self, *kinds: type[M]) -> None:
-        """Read these kinds."""
         self._kinds = {kind.KIND: kind for kind in kinds}
 
     def read(self, block: bytes) -> M:

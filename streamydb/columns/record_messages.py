@@ -98,7 +98,6 @@ class LogRecords(Message, frozen=True):
     hashes: bool = False
 
     def header(self) -> dict[str, Any]:
-        """The header of the block."""
         return {"kind": self.KIND, "format": FORMAT, "last": self.last}
 
     def pieces(self) -> list[Part]:

@@ -129,7 +129,6 @@ class CompiledRecords(ColumnTable, frozen=True):
 
     @classmethod
     def of(cls, shared: SharedRows, id1: Hashes, home: ChildRows[HomeRows]) -> Self:
-        """Join what all shards know with what one knows."""
         return cls(
             shared.kind,
             shared.id0,
@@ -145,7 +144,6 @@ class CompiledRecords(ColumnTable, frozen=True):
         )
 
     def shared(self) -> SharedRows:
-        """Return what all shards know."""
         return SharedRows(
             self.kind,
             self.id0,
@@ -159,7 +157,6 @@ class CompiledRecords(ColumnTable, frozen=True):
         )
 
     def check(self, seam: Seam) -> None:
-        """Require what holds of compiled records."""
         found = _wrong_record(
             self.kind,
             (self.keys.counts, self.home.counts, self.marker.counts),
@@ -170,7 +167,6 @@ class CompiledRecords(ColumnTable, frozen=True):
         seam.require_none(found, _RECORD_FACTS)
 
     def timed(self, ts_ms: Ints) -> TimedRecords:
-        """Return the records with their effective times; there is no marker among them."""
         return TimedRecords(
             self.kind,
             self.id0,
@@ -202,7 +198,6 @@ class TimedRecords(ColumnTable, frozen=True):
     home: ChildRows[HomeRows]
 
     def released(self, seq: Ints) -> ReleasedRecords:
-        """Return the records with their seqs."""
         return ReleasedRecords(
             self.kind,
             self.id0,
@@ -225,7 +220,6 @@ class ReleasedRecords(TimedRecords, frozen=True):
     seq: Ints
 
     def timed(self) -> TimedRecords:
-        """Return the records without their seqs."""
         return TimedRecords(
             self.kind,
             self.id0,

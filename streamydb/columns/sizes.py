@@ -84,7 +84,6 @@ class Sizes:
     """The table within one step."""
 
     def __init__(self, state: SizesState, blobs: BlobStore) -> None:
-        """Continue from ``state``."""
         self.state = state
         self._blobs = blobs
         self._table: npt.NDArray[np.uint8] | None = None

@@ -80,7 +80,6 @@ class Ragged:
 
     @classmethod
     def of(cls, values: Sequence[bytes]) -> Ragged:
-        """Build from a sequence of byte strings."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         return cls(np.frombuffer(bytearray().join(values), np.uint8), starts_of(lengths))
 
@@ -91,7 +90,6 @@ class Ragged:
 
     @classmethod
     def concat(cls, parts: Sequence[Ragged]) -> Ragged:
-        """All elements of ``parts``, in order."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -100,19 +98,15 @@ class Ragged:
         return cls(data, starts_of(np.concatenate([p.lengths() for p in parts])))
 
     def __len__(self) -> int:
-        """The number of strings."""
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> bytes:
-        """Element ``i`` as bytes."""
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
 
     def texts(self) -> Texts:
-        """Itself as kernels take it."""
         return Texts(self.data, self.offsets)
 
     def tolist(self) -> list[bytes]:
-        """All elements as a list of bytes."""
         raw = self.data.tobytes()
         bounds = self.offsets.tolist()
         return [raw[a:b] for a, b in pairwise(bounds)]
@@ -126,7 +120,6 @@ class Ragged:
         return Ragged(self.data, self.offsets[start : end + 1])
 
     def take(self, index: Array) -> Ragged:
-        """The elements at ``index``, in that order."""
         return Ragged(*_take_ragged(self.data, self.offsets, index.astype(np.int64, copy=False)))
 
 
@@ -153,7 +146,6 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
     """
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(getattr(self, self.__struct_fields__[0]))
 
     def text_bytes(self) -> Offsets:
@@ -166,7 +158,6 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
         return total
 
     def take(self, index: Array) -> Self:
-        """The rows at ``index``, in that order, with their children."""
         index = np.ascontiguousarray(index, np.int64)
         taken: list[Any] = []
         for value in astuple(self):
@@ -282,7 +273,6 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(table: type[ColumnTable]) -> list[_Field]:
-    """Return the fields of a table, in their order."""
     found = []
     for each in msgspec.structs.fields(table):
         named = [kind for kind in get_args(each.type) if kind is not type(None)]

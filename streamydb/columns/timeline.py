@@ -31,11 +31,9 @@ class Timeline(NamedTuple):
 
     @classmethod
     def unpacked(cls, data: bytes) -> Timeline:
-        """Return what was packed."""
         return cls(*np.frombuffer(data, "<i8").reshape(len(cls._fields), -1))
 
     def packed(self) -> bytes:
-        """Return it as bytes."""
         return np.stack(self).astype("<i8").tobytes()
 
     def at(self, ends: Ints) -> Ints:

@@ -35,7 +35,6 @@ class ValueRows(ColumnTable, frozen=True):
     text: Ragged
 
     def of_keys(self, keys: Ragged) -> WrittenValues:
-        """Return the values with their keys."""
         return WrittenValues(self.tag, self.number, self.version, keys, self.text)
 
 
@@ -50,12 +49,10 @@ class WrittenValues(ColumnTable, frozen=True):
 
     @classmethod
     def none(cls) -> WrittenValues:
-        """A table without rows."""
         return cls.deletes([])
 
     @classmethod
     def deletes(cls, keys: Sequence[bytes]) -> WrittenValues:
-        """Deletes of keys."""
         n = len(keys)
         tag, number, version = np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
         return cls(tag, number, version, Ragged.of(keys), Ragged.empty(n))
@@ -74,12 +71,10 @@ class Verdicts(ColumnTable, frozen=True):
 
     @classmethod
     def none(cls) -> Verdicts:
-        """A table without rows."""
         return cls(np.empty(0, np.int64), Ragged.empty())
 
     @classmethod
     def of(cls, results: Sequence[tuple[int, bytes]]) -> Verdicts:
-        """The results of some seqs."""
         seqs = np.array([seq for seq, _ in results], np.int64)
         return cls(seqs, Ragged.of([result for _, result in results]))
 
@@ -107,7 +102,6 @@ class ValueLimits(NamedTuple):
 
     @classmethod
     def of(cls, rows: WrittenValues, low: int, high: int) -> ValueLimits:
-        """Take them from a table."""
         return cls(
             rows.tag,
             rows.version,

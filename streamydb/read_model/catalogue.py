@@ -27,12 +27,10 @@ Parts = npt.NDArray[Any]
 
 
 def no_parts() -> Parts:
-    """A run without parts."""
     return np.empty(0, PART)
 
 
 def packed(runs: Sequence[Parts]) -> bytes:
-    """The list as it is stored."""
     parts = np.concatenate([no_parts(), *runs])
     parts["run"] = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
     parts["address"] = 0
@@ -40,7 +38,6 @@ def packed(runs: Sequence[Parts]) -> bytes:
 
 
 def unpacked(data: bytes) -> Parts:
-    """The parts of a list that was stored."""
     return np.frombuffer(data, PART).copy()
 
 

@@ -101,7 +101,6 @@ class Retention:
     seqs: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no length."""
         for name, length in (("retention_s", self.seconds), ("retention_seqs", self.seqs)):
             if math.isnan(length) or length < 0:
                 raise ValueError(f"{name} must be 0 or more, not {length}")

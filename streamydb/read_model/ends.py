@@ -45,7 +45,6 @@ class Ends:
     """
 
     def __init__(self) -> None:
-        """Know of no part."""
         self.looked = 0
         self._known: dict[int, _Earliest] = {}
         self._lock = Lock()
@@ -84,7 +83,6 @@ class Ends:
         seq: int,
         pause: Callable[[], object],
     ) -> None:
-        """Look through some parts."""
         for start in range(0, len(wanted), _PARTS):
             some = wanted[start : start + _PARTS]
             pause()

@@ -77,7 +77,6 @@ class Environment:
     _inherited: dict[tuple[int, int], Environment] = {}  # noqa: RUF012 - shared by all instances
 
     def __init__(self, folder: Path, map_bytes: int, *, write: bool) -> None:
-        """Open the file; use `open`, which shares it."""
         self.folder = folder
         self._users = 0
         self._changed = threading.Condition()
@@ -147,7 +146,6 @@ class Environment:
                     self._env, self.tables = _opened(self.folder, map_bytes, write=True)
 
     def close(self) -> None:
-        """Give it back; the file is closed behind its last user and the last transaction."""
         with self._registry:
             self._give_back()
 
@@ -194,7 +192,6 @@ class Environment:
         return self._env.begin(buffers=True)
 
     def end(self, txn: lmdb.Transaction[memoryview]) -> None:
-        """End a read transaction."""
         txn.abort()
         with self._changed:
             self._open -= 1
@@ -206,7 +203,6 @@ class Environment:
 
     @contextmanager
     def reading(self) -> Iterator[lmdb.Transaction[memoryview]]:
-        """A read transaction for a block."""
         txn = self.begin()
         try:
             yield txn
@@ -280,7 +276,6 @@ class Environment:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """A block in which no transaction of this process is open; `_changed` is held."""
         self._resizing = True
         try:
             if not self._changed.wait_for(lambda: self._open == 0, WAIT_S):

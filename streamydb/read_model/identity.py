@@ -16,7 +16,6 @@ class _Identity(msgspec.Struct):
 
 
 def identity(number: int, database: str) -> bytes:
-    """The identity of a store of format ``number``."""
     return msgspec.json.encode(_Identity(number, database))
 
 

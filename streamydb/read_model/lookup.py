@@ -46,13 +46,11 @@ BEHIND_ALL: Final = -1
 
 @leaf
 def part_place(view: Ints, part: int) -> int:
-    """The place of a part in a view."""
     return 2 + 2 * view[0] + PART_WORDS * part  # type: ignore[no-any-return]
 
 
 @leaf
 def row_in(view: Ints, part: int, i: int) -> int:
-    """A row of a part; `DAMAGED`."""
     at = part_place(view, part)
     row = row_at(view[at], view[at + 1], view[at + 2], i)
     return row if row != 0 else DAMAGED
@@ -60,7 +58,6 @@ def row_in(view: Ints, part: int, i: int) -> int:
 
 @leaf
 def _precedes(row: int, key: int, key_bytes: int, seq: int) -> bool:
-    """Return True if a row comes before the version ``seq`` of a key."""
     by_key = compare(key_of(row), key_bytes_of(row), key, key_bytes)
     return by_key < 0 or (by_key == 0 and seq_of(row) > seq)
 

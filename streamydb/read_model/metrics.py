@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def registry_of(model: ReadModel) -> CollectorRegistry:
-    """Return the metrics of a read model."""
     registry = CollectorRegistry()
 
     def show(name: str, text: str, value: Callable[[Resolved], float]) -> None:

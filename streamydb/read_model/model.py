@@ -40,7 +40,6 @@ class ReadModel:
     """
 
     def __init__(self, folder: Path, database: str, store: Store, lock: int | None) -> None:
-        """Take over an open store; use `open`."""
         self.folder = folder
         self.database = database
         self.store = store
@@ -82,11 +81,9 @@ class ReadModel:
         return cls(folder, database, store, lock)
 
     def __enter__(self) -> Self:
-        """The read model itself."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:

@@ -64,14 +64,12 @@ class Runs:
     """
 
     def __init__(self, runs: list[Parts], numbers: int) -> None:
-        """Take over runs; ``numbers``: of new parts, from here on."""
         self.runs = runs
         self.fresh: dict[int, Any] = {}
         self.gone: list[int] = []
         self._next = numbers
 
     def add(self, rows: Ints) -> None:
-        """Add sorted rows as the newest run."""
         if len(rows):
             self.runs.append(self._written(rows))
 
@@ -80,11 +78,9 @@ class Runs:
         self.runs = [np.concatenate([*self.runs, self._written(rows)])]
 
     def view(self) -> Ints:
-        """The runs as kernels take them."""
         return view_of(self.runs)
 
     def newer(self, seq: int) -> Ints:
-        """The rows with a larger seq."""
         found = [run[run["newest"] > seq] for run in self.runs]
         return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in found)])
 
@@ -117,7 +113,6 @@ class Runs:
         return False
 
     def _due(self, horizon: int, turn: float) -> _Merge | None:
-        """The next thing to do."""
         sizes = [int(run["length"].sum()) for run in self.runs]
         for upper in range(len(sizes) - 1, 0, -1):
             if sizes[upper] * RATIO > sizes[upper - 1]:
@@ -219,7 +214,6 @@ class Runs:
                 self.gone.append(number)
 
     def _written(self, rows: Ints) -> Parts:
-        """Sorted rows as new parts."""
         if not len(rows):
             return no_parts()
         buffer, made = written(rows, PART_BYTES)
@@ -260,11 +254,9 @@ def _note_boundary(before: Parts, behind: Parts) -> None:
 
 
 def _first(parts: Parts, i: int) -> tuple[bytes, int]:
-    """The first version in a part: its key, and minus its seq."""
     return row_named(int(parts["address"][i]))
 
 
 def _last(parts: Parts, i: int) -> tuple[bytes, int]:
-    """The last version in a part: its key, and minus its seq."""
     part = parts[i]
     return row_named(last_row(int(part["address"]), int(part["length"]), int(part["rows"])))

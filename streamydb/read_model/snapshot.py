@@ -69,7 +69,6 @@ class Snapshot:
     def __init__(
         self, store: Store, txn: lmdb.Transaction[memoryview], seq: int, shown: Shown
     ) -> None:
-        """Take over a read transaction; made by `ReadModel.snapshot`."""
         self.seq = seq
         self._store = store
         self._txn: lmdb.Transaction[memoryview] | None = txn
@@ -78,11 +77,9 @@ class Snapshot:
         self._view, self._parts = shown.view, shown.parts
 
     def __enter__(self) -> Self:
-        """The snapshot itself."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:

@@ -97,11 +97,9 @@ class Store:
 
     @property
     def tables(self) -> Tables:
-        """The sub-databases."""
         return self.environment.tables
 
     def close(self) -> None:
-        """Give the file back."""
         self.environment.close()
 
     def _initialise(self, txn: lmdb.Transaction[memoryview]) -> None:
@@ -118,7 +116,6 @@ class Store:
         check_identity(found, FORMAT, self.database, self.environment.folder)
 
     def bounds(self, txn: lmdb.Transaction[memoryview]) -> SnapshotBounds:
-        """Return the seqs of which a transaction can take snapshots."""
         data = txn.get(_BOUNDS, b"", db=self.tables.about)
         return SnapshotBounds(unpack_seq(data), unpack_seq(data[8:]), unpack_seq(data[16:]))
 
@@ -139,14 +136,12 @@ class Store:
         return found
 
     def damaged(self) -> StoreFailedError:
-        """The error for a damaged file."""
         return StoreFailedError(
             f"what is stored in {self.environment.folder} cannot be read: the file is damaged. "
             "Delete the folder; its follower loads it again"
         )
 
     def progress(self) -> TopicProgress:
-        """Return how far the topic is read."""
         with self.environment.reading() as txn:
             return self._progress(txn)
 
@@ -165,13 +160,11 @@ class Store:
         return found
 
     def generation(self) -> str | None:
-        """Return the generation of what is stored; None: nobody has recorded it."""
         with self.environment.reading() as txn:
             found = txn.get(_GENERATION, db=self.tables.about)
             return None if found is None else bytes(found).decode()
 
     def belong_to(self, generation: str) -> None:
-        """Record the generation of what is stored."""
         self.environment.write(
             lambda txn: txn.put(_GENERATION, generation.encode(), db=self.tables.about)
         )
@@ -183,7 +176,6 @@ class Store:
             return max([self.bounds(txn).latest, *(int(run["newest"].max()) for run in runs)])
 
     def adopt(self, progress: TopicProgress) -> None:
-        """Record the topic that an empty store will follow."""
         self.environment.write(lambda txn: self._put_progress(txn, progress))
 
     def preload(self, rows: list[bytes]) -> None:
@@ -261,7 +253,6 @@ class Store:
             raise self.damaged() from fault
 
     def _runs(self, txn: lmdb.Transaction[memoryview], number: int) -> Runs:
-        """The runs that are stored; new parts are numbered from ``number`` on."""
         runs = self._listed(txn)
         ids = [int(run["id"].max()) + 1 for run in runs]
         return Runs(runs, max([number, *ids]))

@@ -28,7 +28,6 @@ class Unresolved:
     """The changes that a store has and that are not resolved in their partition."""
 
     def __init__(self) -> None:
-        """Know nothing; what is stored is read when it is needed."""
         self._seen: Seen | None = None
 
     def suspects(

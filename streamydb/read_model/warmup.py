@@ -70,7 +70,6 @@ class _Changes:
 
 
 def warm_up() -> None:
-    """Follow a few changes into a read model that is thrown away, and read them."""
     compile_kernels()
     settings = Settings(database=_DATABASE, bootstrap="127.0.0.1:1")
     with TemporaryDirectory(prefix="streamydb-warm-up-") as home:

@@ -95,12 +95,10 @@ _decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
 
 
 def encode_change(change: Change) -> bytes:
-    """The record value of a change."""
     return _encode(change)
 
 
 def encode_resolved(resolved: Resolved) -> bytes:
-    """The record value of a resolved record."""
     return _encode(resolved)
 
 

@@ -74,7 +74,6 @@ _TRANSACTION: Final = [
 
 
 def key_schema() -> Schema:
-    """Return Connect's schema of all keys."""
     return {"type": "struct", "fields": [_KEY_FIELD], "optional": False, "name": "streamydb.Key"}
 
 
@@ -96,7 +95,6 @@ def value_schema() -> Schema:
 
 
 def _head(schema: Schema) -> bytes:
-    """Return what stands before each payload."""
     return b'{"schema":%b,"payload":' % json.dumps(schema, separators=(",", ":")).encode()
 
 
@@ -107,12 +105,10 @@ _NULL: Final = b"null"
 
 
 def connect_key(key: str) -> bytes:
-    """Return the record key of a key."""
     return _KEY_HEAD + _encode(key) + b"}}"
 
 
 def connect_value(key: str, change: Change) -> bytes:
-    """Return the record value of a change of a key."""
     expires_ms = None if change.expires_ms is UNSET else change.expires_ms
     envelope = _Envelope(
         _row(key, change.before, None, None),

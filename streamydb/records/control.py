@@ -102,7 +102,6 @@ def owner_of(pipeline: str) -> str:
 
 
 def encode_message(message: Message) -> bytes:
-    """A message as a record's value."""
     return msgspec.json.encode(message)
 
 

@@ -81,7 +81,6 @@ def valid_id(value: Any) -> str | None:
 
 
 def valid_key(value: Any) -> bool:
-    """Return True if the value may be a key."""
     return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
 
 
@@ -127,7 +126,6 @@ def _check(record: Any) -> None:
 
 
 def _bounds(found: dict[str, str]) -> tuple[bytes, bytes]:
-    """The first bytes in a range, and the first behind it."""
     first = (found["prefix"] if "prefix" in found else found["start"]).encode()
     last = first[:-1] + bytes([first[-1] + 1]) if "prefix" in found else found["end"].encode()
     return first, last

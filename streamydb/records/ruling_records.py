@@ -59,7 +59,6 @@ class _OfAnyRelease(msgspec.Struct):
 
 
 def encode_ruling(record: RulingRecord) -> bytes:
-    """The value of a record."""
     return msgspec.json.encode(record)
 
 

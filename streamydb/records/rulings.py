@@ -59,16 +59,13 @@ class Rulings:
         self._offsets = np.sort(np.array([offset for _, offset in self._known], np.int64))
 
     def __len__(self) -> int:
-        """Return the number of rulings."""
         return len(self._known)
 
     @property
     def faults(self) -> list[Fault]:
-        """All of them, in order of the records."""
         return [self._known[place] for place in sorted(self._known)]
 
     def get(self, place: Place) -> Fault | None:
-        """The ruling on a record."""
         return self._known.get(place)
 
     def rows(
@@ -97,7 +94,6 @@ class UnruledFaults(StreamyError):  # noqa: N818 - what there is, as with the ot
     """
 
     def __init__(self, faults: list[Fault]) -> None:
-        """Name them all."""
         first = faults[0]
         super().__init__(
             f"our own code failed on {len(faults)} transactions, the first at partition "
@@ -110,7 +106,6 @@ class TooLate(InvariantViolation):
     """Our own code failed on a transaction whose result is known: there is nothing to rule."""
 
     def __init__(self, fault: Fault) -> None:
-        """Name the fault and what to do."""
         super().__init__(
             f"this release fails ({fault.error}) on the record at partition {fault.partition}, "
             f"offset {fault.offset}, whose result is known already: run the release that executed "
@@ -122,7 +117,6 @@ class ReadBefore(InvariantViolation):
     """A record was ruled to be unreadable after this pipeline had read it."""
 
     def __init__(self, fault: Fault) -> None:
-        """Name the record and what to do."""
         super().__init__(
             f"this pipeline read the record at partition {fault.partition}, offset {fault.offset}, "
             "before the one that led ruled that it cannot be read: start it with a new checkpoint "
@@ -200,7 +194,6 @@ class Suspects:
     """Tells a fault that comes again, and is ruled on, from one that does not."""
 
     def __init__(self) -> None:
-        """Nothing has failed yet."""
         self._seen: set[Fault] = set()
 
     def confirm(self, faults: Iterable[Fault]) -> list[Fault]:
@@ -227,7 +220,6 @@ class Book:
         self._known: dict[Place, Fault] = {}
 
     def __len__(self) -> int:
-        """Return the number of rulings."""
         return len(self._known)
 
     def take(self, value: bytes | None) -> None:
@@ -249,19 +241,16 @@ class Book:
             self._known.setdefault(place, fault_of(record))
 
     def rulings(self) -> Rulings:
-        """All that was ruled up to here."""
         return Rulings(self._known.values(), self._begins)
 
 
 def fault_of(ruling: Ruling) -> Fault:
-    """Return the fault that was ruled on."""
     return Fault(
         ruling.partition, ruling.offset, ruling.error, ruling.named, ruling.counted, ruling.shown
     )
 
 
 def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
-    """The ruling on a fault."""
     return Ruling(
         log=log,
         epoch=epoch,

@@ -41,12 +41,10 @@ RANGE: Final[Schema] = {
 
 
 def or_null(schema: Schema) -> Schema:
-    """The same, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def object_of(required: Schema, optional: Schema | None = None, **more: Any) -> Schema:
-    """An object with exactly these fields."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -57,5 +55,4 @@ def object_of(required: Schema, optional: Schema | None = None, **more: Any) -> 
 
 
 def array(items: Schema) -> Schema:
-    """An array of such items."""
     return {"type": "array", "items": items}

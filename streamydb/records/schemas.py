@@ -198,7 +198,6 @@ _TITLES: Final = {
 
 
 def schemas() -> dict[str, Schema]:
-    """The schema of every record, by name."""
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **make()}
         for name, (make, title) in _TITLES.items()
@@ -213,7 +212,6 @@ def files() -> dict[str, str]:
 
 
 def write(folder: Path) -> None:
-    """Write the schemas to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files().items():
         (folder / name).write_text(content, encoding="utf-8")

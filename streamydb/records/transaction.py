@@ -167,12 +167,10 @@ class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     @property
     def module(self) -> str:
-        """The module's name."""
         return self.procedure.partition(".")[0]
 
     @property
     def name(self) -> str:
-        """The procedure's name in its module."""
         return self.procedure.partition(".")[2]
 
 
@@ -208,7 +206,6 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     @property
     def deadline(self) -> int:
-        """The deadline, 0 if there is none."""
         return 0 if self.deadline_ms is UNSET else self.deadline_ms
 
     @property

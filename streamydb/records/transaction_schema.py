@@ -133,7 +133,6 @@ _CONSTRAIN: Final[Schema] = {
 
 
 def transaction() -> Schema:
-    """The schema of a transaction's record."""
     return object_of(
         {"id": ID},
         {

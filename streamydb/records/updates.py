@@ -16,7 +16,6 @@ class UpdateFailed(Exception):  # noqa: N818 - a verdict, not an error
     """An update cannot be made; ``code`` is the reason code."""
 
     def __init__(self, code: str) -> None:
-        """Keep the reason code."""
         super().__init__(code)
         self.code = code
 

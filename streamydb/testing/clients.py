@@ -62,7 +62,6 @@ class MemoryHost:
         tokens: Tokens | None = None,
         database: MemoryDatabase | None = None,
     ) -> None:
-        """Build the facade; it begins to serve with `with`."""
         self.database = MemoryDatabase() if database is None else database
         self.faults = Faults()
         self.portal = Portal()
@@ -76,12 +75,10 @@ class MemoryHost:
         )
 
     def __enter__(self) -> Self:
-        """Begin to serve."""
         self.portal.call(self._facade.__aenter__())
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End."""
         self.portal.call(self._direct.close())
         self.portal.call(self._facade.__aexit__(*error))
         self.portal.close()
@@ -92,8 +89,6 @@ class MemoryHost:
         self.do(self.database.run)
 
     def do(self, function: Callable[[], _T]) -> _T:
-        """Call a function in the loop of the database."""
-
         async def called() -> _T:
             return function()
 
@@ -177,12 +172,10 @@ class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._given = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what has come."""
         while chunk := self._portal.call(self._more()):
             yield chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield what has come."""
         while True:
             future = asyncio.run_coroutine_threadsafe(self._more(), self._portal.loop)
             chunk = await asyncio.wrap_future(future)
@@ -199,11 +192,9 @@ class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         return chunk
 
     def close(self) -> None:
-        """Drop the connection."""
         self._portal.loop.call_soon_threadsafe(self._stream.leave)
 
     async def aclose(self) -> None:
-        """Drop the connection."""
         self.close()
 
 
@@ -214,12 +205,10 @@ class Awaited:
     """
 
     def __init__(self, portal: Portal, inner: Any) -> None:
-        """Wrap an `AsyncClient`, or what one of its methods returned."""
         self._portal = portal
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute, a method made blocking."""
         value = getattr(self._inner, name)
         if not callable(value):
             return value
@@ -232,27 +221,22 @@ class Awaited:
         return call
 
     def __enter__(self) -> Self:
-        """Enter the inner one."""
         self._given(self._inner.__aenter__())
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Leave the inner one."""
         self._given(self._inner.__aexit__(*error))
 
     def __iter__(self) -> Self:
-        """Return this."""
         return self
 
     def __next__(self) -> Any:
-        """Return the next item of the inner one."""
         try:
             return self._given(self._inner.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
 
     def _given(self, value: Any) -> Any:
-        """Return what a method returned, made blocking."""
         if inspect.isawaitable(value):
             try:
                 return self._given(self._portal.call(_awaited(value)))

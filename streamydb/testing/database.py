@@ -75,7 +75,6 @@ class Database:
         options: Sequence[str] = (),
         master: str = "local[2]",
     ) -> None:
-        """Nothing is started yet."""
         self.folder = folder
         self.name = "bank"
         self.shards = shards
@@ -105,7 +104,6 @@ class Database:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End everything."""
         self.kill_pipeline()
         self.broker.kill()
 
@@ -130,7 +128,6 @@ class Database:
 
     @property
     def settings(self) -> Settings:
-        """Settings of clients of this database."""
         return Settings(
             database=self.name,
             bootstrap=self.broker.bootstrap,
@@ -140,7 +137,6 @@ class Database:
         )
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
-        """The pipeline's command line."""
         return [
             sys.executable,
             "-m",
@@ -166,14 +162,12 @@ class Database:
         ]
 
     def start_pipeline(self, extra: Iterable[str] = ()) -> None:
-        """Start the pipeline and wait until its query runs."""
         self.launch_pipeline(extra)
         wait_for(lambda: self._ended() or self.status().state == "running", "the start")
         if self._ended():
             raise TestingError(f"the pipeline ended: {self.log_file.read_text()[-4000:]}")
 
     def launch_pipeline(self, extra: Iterable[str] = ()) -> None:
-        """Start the pipeline and wait for nothing."""
         self.place.status_file.unlink(missing_ok=True)
         environment = {} if self.release is None else {"PYTHONPATH": str(self.release)}
         self._process = LocalProcess(
@@ -185,7 +179,6 @@ class Database:
         return self._process is None or not self._process.alive
 
     def status(self) -> PipelineStatus:
-        """Return the pipeline's report of its state."""
         return self.place.status()
 
     def processes(self) -> list[psutil.Process]:
@@ -193,13 +186,11 @@ class Database:
         return [] if self._process is None else self._process.family()
 
     def kill_pipeline(self) -> None:
-        """SIGKILL the driver, its JVM and all workers."""
         if self._process is not None:
             self._process.kill_family()
             self._process = None
 
     def stop_pipeline(self) -> int:
-        """Ask the pipeline to stop; its exit code."""
         self.signal_pipeline(signal.SIGTERM)
         return self.wait_pipeline()
 
@@ -210,7 +201,6 @@ class Database:
         self._process.send(number)
 
     def wait_pipeline(self, timeout_s: float = 120.0) -> int:
-        """Wait until the pipeline has ended; its exit code."""
         if self._process is None:
             raise TestingError("no pipeline runs")
         return self._process.wait(timeout_s)

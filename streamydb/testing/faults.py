@@ -30,7 +30,6 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        """Break nothing."""
         self.refused = self.lost = 0
         self.cut: list[int] = []
         self.sent: Counter[str] = Counter()
@@ -38,15 +37,12 @@ class Faults:
         self._skipped: ContextVar[float] = ContextVar("skipped", default=0.0)
 
     def clock(self) -> float:
-        """Return the time."""
         return time.monotonic() + self._skipped.get()
 
     def pause(self, seconds: float) -> None:
-        """Note a pause, and make it short."""
         time.sleep(self._shortened(seconds))
 
     async def pause_async(self, seconds: float) -> None:
-        """Note a pause, and make it short."""
         await asyncio.sleep(self._shortened(seconds))
 
     def _shortened(self, seconds: float) -> float:
@@ -77,7 +73,6 @@ class _Cut:
     """Cuts one stream after some events."""
 
     def __init__(self, left: int | None) -> None:
-        """Let `left` events pass, all if it is None."""
         self._left = left
 
     def check(self) -> None:
@@ -86,7 +81,6 @@ class _Cut:
             raise ConnectionLostError("cut by a test")
 
     def pass_on(self, events: list[Event]) -> list[Event]:
-        """Let events pass."""
         if self._left is None:
             return events
         passed = events[: self._left]
@@ -98,12 +92,10 @@ class FaultyTransport:
     """A transport for threads with faults."""
 
     def __init__(self, inner: Transport, faults: Faults) -> None:
-        """Break `inner`, which is not closed with this."""
         self._inner = inner
         self._faults = faults
 
     def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         self._faults.before(request)
         try:
             return self._inner.send(request)
@@ -111,12 +103,10 @@ class FaultyTransport:
             self._faults.after()
 
     def open(self, request: Open) -> Stream:
-        """Open a stream."""
         self._faults.before(request)
         return _FaultyStream(self._inner.open(request), self._faults.cutting())
 
-    def close(self) -> None:
-        """End."""
+    def close(self) -> None: ...
 
 
 class _FaultyStream:
@@ -136,12 +126,10 @@ class FaultyAsyncTransport:
     """A transport for coroutines with faults."""
 
     def __init__(self, inner: AsyncTransport, faults: Faults) -> None:
-        """Break `inner`, which is not closed with this."""
         self._inner = inner
         self._faults = faults
 
     async def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         self._faults.before(request)
         try:
             return await self._inner.send(request)
@@ -149,12 +137,10 @@ class FaultyAsyncTransport:
             self._faults.after()
 
     async def open(self, request: Open) -> AsyncStream:
-        """Open a stream."""
         self._faults.before(request)
         return _FaultyAsyncStream(await self._inner.open(request), self._faults.cutting())
 
-    async def close(self) -> None:
-        """End."""
+    async def close(self) -> None: ...
 
 
 class _FaultyAsyncStream:

@@ -27,12 +27,10 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Decode the body."""
         return msgspec.json.decode(self.body)
 
     @property
     def problem(self) -> str:
-        """The slug of the problem in the body."""
         if self.headers["content-type"] != "application/problem+json":
             raise AssertionError(f"not a problem: {self.status} {self.headers}")
         return str(self.json()["type"]).removeprefix("/problems/")
@@ -63,7 +61,6 @@ class EventStream:
     """
 
     def __init__(self) -> None:
-        """Nothing has come yet."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self.data = b""
@@ -83,14 +80,12 @@ class EventStream:
         return self.data
 
     async def end(self) -> bytes:
-        """Wait until the stream has ended; return all data."""
         async with asyncio.timeout(_WAIT_S):
             while not self.ended:
                 await self.news()
         return self.data
 
     def leave(self) -> None:
-        """Drop the connection."""
         self._gone.set()
 
     async def receive(self) -> dict[str, Any]:
@@ -125,7 +120,6 @@ class InProcess:
     """A client of an application in the same event loop."""
 
     def __init__(self, app: Gate, *, address: str = "127.0.0.1") -> None:
-        """Talk to `app` from `address`."""
         self._app = app
         self._address = address
         self._to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -134,7 +128,6 @@ class InProcess:
         self._streams: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Start the application."""
         self._lifespan = self._run({"type": "lifespan"}, self._to_app.get, self._from_app.put)
         await self._to_app.put({"type": "lifespan.startup"})
         message = await self._from_app.get()
@@ -143,7 +136,6 @@ class InProcess:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Stop the application."""
         for task in self._streams:
             task.cancel()
         await self._to_app.put({"type": "lifespan.shutdown"})

@@ -37,22 +37,18 @@ class MemorySnapshot:
     """The state after a seq."""
 
     def __init__(self, seq: int, entries: dict[str, MemoryEntry]) -> None:
-        """Show these entries."""
         self.seq = seq
         self.ts_ms = max((entry.ts_ms for entry in entries.values()), default=0)
         self._entries = entries
 
     def first_end(self) -> int | None:
-        """Return the earliest end of its keys."""
         ends = (entry.expires_ms for entry in self._entries.values())
         return min((end for end in ends if end is not None), default=None)
 
     def get(self, key: str) -> MemoryEntry | None:
-        """Return a key's entry."""
         return self._entries.get(key)
 
     def get_many(self, keys: Sequence[str]) -> list[MemoryEntry | None]:
-        """Return the entries of several keys."""
         return [self._entries.get(key) for key in keys]
 
     def scan(
@@ -64,7 +60,6 @@ class MemorySnapshot:
         after: str | None = None,
         limit: int = 1000,
     ) -> list[MemoryEntry]:
-        """Return entries in key order."""
         keys = sorted(self._entries, key=str.encode)
         found = [
             self._entries[key]
@@ -77,7 +72,6 @@ class MemorySnapshot:
         return found[:limit]
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
-        """Return the entries of several keys as members of a JSON object."""
         found = dict(zip(keys, self.get_many(keys), strict=True))
         if sum(len(entry.value) for entry in found.values() if entry) > bytes_max:
             return None
@@ -94,7 +88,6 @@ class MemorySnapshot:
         bytes_max: int,
         at_once: bool = False,  # noqa: ARG002 - the port
     ) -> JsonPage:
-        """Return a page of a list as JSON."""
         found = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)
         sizes = list(accumulate(len(entry.value) for entry in found[:limit]))
         shown = found[: max(1, sum(size <= bytes_max for size in sizes))]
@@ -102,15 +95,12 @@ class MemorySnapshot:
         return JsonPage(_inside(list(map(_shown, shown))), last)
 
     def __enter__(self) -> Self:
-        """Return the snapshot itself."""
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        """Nothing is held."""
+    def __exit__(self, *_error: object) -> None: ...
 
 
 def _shown(entry: MemoryEntry) -> dict[str, Any]:
-    """An entry as an answer has it."""
     shown = {**entry._asdict(), "value": Raw(entry.value)}
     return {name: part for name, part in shown.items() if part is not None}
 
@@ -131,7 +121,6 @@ class MemoryModel:
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.gone = 0
         self.broken = False
         self.generation = FIRST
@@ -140,17 +129,14 @@ class MemoryModel:
         self._history: dict[str, list[tuple[int, bytes | None, int, int | None]]] = {}
 
     def latest(self) -> MemoryResolved:
-        """Return how far it is."""
         self._must_be_whole()
         self.looks += 1
         return self._resolved
 
     def oldest(self) -> int:
-        """Return the smallest seq that is kept."""
         return self.gone
 
     def snapshot(self, at: int | None = None) -> MemorySnapshot:
-        """Return the state at a seq."""
         self._must_be_whole()
         seq = self._resolved.seq if at is None else at
         if not self.gone <= seq <= self._resolved.seq:
@@ -158,7 +144,6 @@ class MemoryModel:
         return MemorySnapshot(seq, {e.key: e for k in self._history if (e := self._at(k, seq))})
 
     def apply(self, changes: Sequence[tuple[str, Change]], resolved: MemoryResolved) -> None:
-        """Take in changes, and show them."""
         for key, change in changes:
             after = None if change.op == "d" else bytes(change.after)
             end = None if change.expires_ms is UNSET else change.expires_ms

@@ -67,7 +67,6 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
 
     def paths(self, folder: Path | str) -> list[str]:
-        """The paths of the data files."""
         return [posixpath.join(str(folder).removeprefix("file:"), name) for name in self.files]
 
 
@@ -105,7 +104,6 @@ def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
 
 
 def _seal(fields: dict[str, Any]) -> str:
-    """The digest of a manifest's fields, in their order."""
     return hashlib.blake2b(msgspec.json.encode(fields), digest_size=16).hexdigest()
 
 

@@ -65,7 +65,6 @@ class Comparison:
     """
 
     def __init__(self, expected: Expected, report: CheckReport, workflows: Workflows) -> None:
-        """Start with nothing seen; counts go to `report`."""
         self.expected = expected
         self.workflows = workflows
         self.report = report
@@ -86,7 +85,6 @@ class Comparison:
     # -- results and dead letters
 
     def result(self, output: Output) -> None:
-        """Judge one record of the results topic."""
         seq = result_seq(output.value)
         counts = self.report.results
         if not 0 < seq <= self.expected.transactions:
@@ -100,7 +98,6 @@ class Comparison:
             counts.matched += 1
 
     def dead_letter(self, output: Output) -> None:
-        """Judge one record of the dead-letter topic."""
         seq = dead_letter_seq(output.value)
         counts = self.report.deadletters
         wanted = self.expected.dead.get(seq)
@@ -150,7 +147,6 @@ class Comparison:
             self._apply(output, key, change)
 
     def _position(self, name: OutputName) -> int:
-        """Find a change in `expected.changes`; -1 if it is not expected."""
         _, seq, index, key_hash = name
         if not 0 < seq <= self.expected.transactions or index < 1:
             return -1
@@ -257,7 +253,6 @@ class Comparison:
             at = seen.find(0, at + 1)
 
     def _missing_changes(self) -> None:
-        """Count changes that were never seen."""
         from bisect import bisect_right
 
         seen, starts = self._seen_changes, self.expected.starts
@@ -272,7 +267,6 @@ class Comparison:
             at = seen.find(0, at + 1)
 
     def _missing_dead(self) -> None:
-        """Count dead letters that were never seen."""
         absent = sorted(self.expected.dead.keys() - self._seen_dead)
         self.report.deadletters.missing = len(absent)
         for seq in absent:

@@ -44,7 +44,6 @@ class Evidence:
         self._keep(found, place)
 
     def absent(self, topic: str, place: OutputName) -> bool:
-        """Note a missing output; False once enough have been noted."""
         message = "the replay produces this record; it is not in the topic"
         found = Difference(kind="missing", topic=topic, message=message, seq=place.seq)
         return self._keep(found, place)

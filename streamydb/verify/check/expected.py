@@ -48,7 +48,6 @@ class Expected:
     """
 
     def __init__(self) -> None:
-        """Nothing is expected yet."""
         self.results = array("q")
         self.starts = array("q", [0])
         self.changes = array("q")

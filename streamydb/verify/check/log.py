@@ -49,7 +49,6 @@ class Log:
         partitions: int | None,
         trimmed: LogSource | None,
     ) -> None:
-        """Ask where it begins and ends."""
         self._connection = connection
         self._trimmed = trimmed
         self.topic = TopicNames(database).transactions
@@ -86,7 +85,6 @@ class Log:
             yield from order.released(unfinished, lambda number: parts[number].batch())
 
     def trimmed(self) -> Iterator[Output]:
-        """The records that the log does not have any more."""
         for number in self._starts:
             for piece in self._before(number):
                 for offset, _, key, value in piece.rows():
@@ -127,7 +125,6 @@ class _Part:
         self._end = end
 
     def batch(self) -> list[LogRecord] | None:
-        """The next records; None at the end."""
         for piece in self._before:
             return [LogRecord(offset, at_ms, value) for offset, at_ms, _, value in piece.rows()]
         for batch in self._reader.until({self._number: self._end}):
@@ -136,7 +133,6 @@ class _Part:
 
 
 def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type-arg]
-    """Kafka's records before the end as the oracle's."""
     return [
         LogRecord(message.offset(), message.timestamp()[1], message.value())
         for message in batch

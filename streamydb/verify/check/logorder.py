@@ -51,7 +51,6 @@ class LogOrder:
     """
 
     def __init__(self, initial_partitions: int) -> None:
-        """Begin with an empty log; ``initial_partitions``: when the database was created."""
         self.markers = 0
         self._joined = [_Partition(_NEVER) for _ in range(initial_partitions)]
         self._out: deque[Ordered] = deque()
@@ -87,7 +86,6 @@ class LogOrder:
         return min(numbers, key=lambda n: (self._joined[n].last_ms, n)) if numbers else None
 
     def feed(self, number: int, records: Sequence[LogRecord]) -> None:
-        """The next records of one partition, in order of their offsets."""
         partition = self._joined[number]
         last_ms = partition.last_ms
         hold = partition.held.append
@@ -149,7 +147,6 @@ class LogOrder:
             self._join()
 
     def _join(self) -> None:
-        """Let in all partitions that were named."""
         while self._join_next():
             pass
 

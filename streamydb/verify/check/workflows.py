@@ -37,7 +37,6 @@ class Workflows:
     """
 
     def __init__(self, report: CheckReport) -> None:
-        """Start with nothing expected; counts go to `report`."""
         self.report = report
         self.later_seq = 0
         self._streams: dict[tuple[int, int], int] = {}
@@ -63,13 +62,11 @@ class Workflows:
 
     @property
     def complete(self) -> bool:
-        """True if everything that is expected has been seen."""
         report = self.report
         counts = (report.streams, report.follow_ups)
         return all(count.matched == count.expected for count in counts)
 
     def stream(self, output: Output) -> None:
-        """Judge one record of the streams."""
         try:
             found = self._decode(output.value or b"")
             place = found.seq, found.index
@@ -88,7 +85,6 @@ class Workflows:
             self._judge("transactions", self._follow_ups, self.report.follow_ups, place, output)
 
     def finish(self) -> None:
-        """Count what is missing."""
         for topic, wanted, counts in (
             ("streams", self._streams, self.report.streams),
             ("transactions", self._follow_ups, self.report.follow_ups),

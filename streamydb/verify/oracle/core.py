@@ -119,7 +119,6 @@ class Oracle:
     def _outputs_of(
         self, raw: bytes | None, partition: int, offset: int, ts_ms: int
     ) -> list[OutputRecord]:
-        """The outputs of the next record, but for the removals of what has ended."""
         fault = self.rulings.get((partition, offset))
         if fault is not None:
             return self._fail(fault, raw, self._next(partition, offset, ts_ms))
@@ -147,7 +146,6 @@ class Oracle:
     def _given(
         self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: Place
     ) -> list[OutputRecord]:
-        """All outputs of an executed transaction; updates the state."""
         outputs = [OutputRecord("results", name.encode(), result)]
         outputs += self._write(name, writes, place)
         outputs += [OutputRecord("streams", *record) for record in self._outputs.emitted]
@@ -172,7 +170,6 @@ class Oracle:
         return self.state.get(key, (None, 0))
 
     def _next(self, partition: int, offset: int, ts_ms: int) -> Place:
-        """The place of the next transaction."""
         seq = self.next_seq
         self.next_seq += 1
         self._forget(seq, ts_ms)
@@ -286,7 +283,6 @@ class Oracle:
     def _judge(
         self, txn: Transaction, touched: Sequence[str], _writes: Mapping[str, bytes | None]
     ) -> Judge:
-        """The judge of what a transaction writes."""
         named = CountedRanges(txn.ranges, self._ranges.count)
         return Judge(self.state, touched, txn.lock_keys, named)
 

@@ -70,7 +70,6 @@ class Place(NamedTuple):
         returned: bytes | None = None,
         reason: str | None = None,
     ) -> Result:
-        """A result at this place."""
         return Result(
             id=name,
             seq=self.seq,
@@ -135,5 +134,4 @@ def repeat(name: str, seen: Verdict, payload_hash: bytes, place: Place) -> list[
 
 
 def raw_value(value: bytes | None) -> Raw:
-    """A value as it stands in a record; null for none."""
     return NULL if value is None else Raw(value)

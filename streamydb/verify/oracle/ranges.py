@@ -21,7 +21,6 @@ class OracleRanges:
     """The ranges of a state; texts are in the order of their code points, as their bytes are."""
 
     def __init__(self, state: Callable[[], _State]) -> None:
-        """Look at ``state``; its keys are put in order when somebody asks first."""
         self._get = state
         self._keys: list[str] | None = None
         self._known: _State | None = None
@@ -31,7 +30,6 @@ class OracleRanges:
         return self._get()
 
     def note(self, key: str, before: bytes | None, after: bytes | None) -> None:
-        """Note a write (None: absent)."""
         if self._keys is None or (before is None) == (after is None):
             return
         if after is None:
@@ -58,7 +56,6 @@ class OracleRanges:
         return size > limits.RESULT_BYTES_MAX
 
     def count(self, named: Range) -> int:
-        """Return how many keys a range has."""
         start, end = self._span(named)
         return end - start
 

@@ -61,7 +61,6 @@ def _reads(result: Result) -> Any:
 
 
 def of_values(before: State, after: State) -> Iterator[Difference]:
-    """Yield the keys whose values differ at the end, in the order of the keys."""
     for key in sorted({*before, *after}):
         was, now = before.get(key), after.get(key)
         if _is_derived(key) or (was and was[0]) == (now and now[0]):

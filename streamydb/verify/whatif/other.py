@@ -44,7 +44,6 @@ class OtherRules(msgspec.Struct, frozen=True):
 
     @property
     def dropped(self) -> list[str]:
-        """The constraints that are dropped."""
         given = [msgspec.json.decode(wanted) for wanted in self.constrain]
         return [each["drop"] for each in given if "drop" in each]
 
@@ -93,7 +92,6 @@ class ResumedOracle(Oracle):
     """
 
     def __init__(self, history: History, earlier: RememberedIds) -> None:
-        """Begin with an empty database."""
         super().__init__(
             history.database, history.id_window, history.source.rulings(), history.modules
         )

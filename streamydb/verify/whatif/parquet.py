@@ -43,13 +43,11 @@ class DifferencesFile:
             raise WhatIfError(f"{path} cannot be written: {fault.strerror or fault}") from None
 
     def keep(self, difference: Difference) -> None:
-        """Take one more."""
         self._kept.append(difference)
         if len(self._kept) >= _ROWS:
             self._flush()
 
     def __enter__(self) -> Self:
-        """Return the file itself."""
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

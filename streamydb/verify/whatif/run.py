@@ -75,11 +75,9 @@ class WhatIfReport(msgspec.Struct):
 
     @property
     def same(self) -> bool:
-        """Return True if nothing differs."""
         return not any(kind.count for kind in self.kinds.values())
 
     def note(self, found: Difference) -> None:
-        """Count a difference."""
         kind = self.kinds[found.kind]
         kind.count += 1
         kind.first = kind.first or found
@@ -241,7 +239,6 @@ class _Run(NamedTuple):
             self.keep(difference)
 
     def finish(self, was: ResumedOracle, now: OtherOracle) -> None:
-        """Compare the final states."""
         self._note(of_values(was.state, now.state))
         report = self.report
         report.calls, report.keys = now.calls, len(was.state)
@@ -249,7 +246,6 @@ class _Run(NamedTuple):
 
 
 def _constraints(oracle: ResumedOracle) -> dict[str, object]:
-    """The constraints that hold, by name."""
     value, _ = oracle.state.get(CONSTRAINTS_KEY, (b"{}", 0))
     found: dict[str, object] = msgspec.json.decode(value)
     return found

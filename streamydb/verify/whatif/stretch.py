@@ -60,7 +60,6 @@ class RememberedIds:
     """The ids that a state remembers, by their hashes."""
 
     def __init__(self, state: State | None, id_window: int) -> None:
-        """Remember those of ``state``."""
         self._window = id_window
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         if state is not None:
@@ -72,7 +71,6 @@ class RememberedIds:
                 self._known[id0, id1] = seq, deadline
 
     def __bool__(self) -> bool:
-        """Return True if there are any."""
         return bool(self._known)
 
     def has(self, name: str, seq: int, ts_ms: int) -> bool:
@@ -116,7 +114,6 @@ def records(history: History, known: Mapping[int, PartitionState]) -> Iterator[l
 
 
 def take_over(oracle: Oracle, state: State) -> None:
-    """Put a state into an oracle that has executed nothing; ids are not part of it."""
     for piece in state.values:
         columns = piece.tag.tolist(), piece.number.tolist(), piece.version.tolist()
         texts = piece.key.tolist(), piece.text.tolist()
