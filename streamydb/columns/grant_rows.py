@@ -84,27 +84,13 @@ class PlanTransactions(GrantedTransactions, frozen=True):
         """Join what shards have granted: (shard, transactions)."""
         txns = GrantedTransactions.concat([part for _, part in parts])
         home = np.repeat([shard for shard, _ in parts], [len(part) for _, part in parts])
-        whole = cls(
-            txns.seq,
-            txns.ts_ms,
-            txns.partition,
-            txns.offset,
-            txns.kind,
-            txns.code,
-            txns.duplicate,
-            txns.original,
-            txns.id,
-            txns.raw,
-            txns.keys,
-            txns.steps,
-            home.astype(np.int32),
-        )
+        whole = txns.cast(cls, home=home.astype(np.int32))
         if len(txns) > 1 and np.any(txns.seq[1:] < txns.seq[:-1]):
             return whole.take(np.argsort(txns.seq, kind="stable"))
         return whole
 
     def places(self) -> PlaceRows:
-        return PlaceRows(self.seq, self.ts_ms, self.partition, self.offset, self.id)
+        return self.cast(PlaceRows)
 
 
 class SlotRows(ColumnTable, frozen=True):
@@ -128,8 +114,8 @@ class SlotRows(ColumnTable, frozen=True):
         """Require what holds of the slots of a grant, or of a chunk of it; as
         `GrantedTransactions.check`.
         """
-        values = WrittenValues(self.tag, self.number, self.version, self.key, self.text)
-        found = _wrong_slot(self.slot, ValueLimits.of(values, 1, seqs[0] - 1))
+        values = ValueLimits.of(self.cast(WrittenValues), 1, seqs[0] - 1)
+        found = _wrong_slot(self.slot, values)
         seam.require_none(found, _SLOT_FACTS, first=seqs[0], last=seqs[1], **where)
 
 

@@ -102,10 +102,7 @@ class LogRecords(Message, frozen=True):
 
     def pieces(self) -> list[Part]:
         """The message as bytes in pieces; the first two are the header and the shared part."""
-        rows = self.home.rows
-        stored = _StoredHome(
-            self.id1, rows.code, rows.deadline, rows.payload, rows.id, rows.raw, rows.steps
-        )
+        stored = self.home.rows.cast(_StoredHome, id1=self.id1)
         own = narrowed({"home*": self.home.counts, **stored.flatten("home.")})
         return pack_narrowed([self.shared.narrowed(hashes=self.hashes), own], **self.header())
 
@@ -123,9 +120,8 @@ class LogRecords(Message, frozen=True):
         shared, own = stored.divided("home")
         arrays = own.arrays()
         home = _StoredHome.unflatten(arrays, "home.")
-        rows = HomeRows(home.code, home.deadline, home.payload, home.id, home.raw, home.steps)
-        counts = arrays["home*"]
-        return cls(SharedRecords(None, shared), home.id1, ChildRows(counts, rows), last)
+        rows = ChildRows(arrays["home*"], home.cast(HomeRows))
+        return cls(SharedRecords(None, shared), home.id1, rows, last)
 
     def known(self) -> tuple[Hashes, ChildRows[HomeRows]]:
         """The part of all records that one shard knows: ``id1``, 0 where the home is elsewhere."""

@@ -129,32 +129,10 @@ class CompiledRecords(ColumnTable, frozen=True):
 
     @classmethod
     def of(cls, shared: SharedRows, id1: Hashes, home: ChildRows[HomeRows]) -> Self:
-        return cls(
-            shared.kind,
-            shared.id0,
-            id1,
-            shared.partition,
-            shared.offset,
-            shared.size,
-            shared.append_ms,
-            shared.keys,
-            shared.marker,
-            shared.ranges,
-            home,
-        )
+        return shared.cast(cls, id1=id1, home=home)
 
     def shared(self) -> SharedRows:
-        return SharedRows(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.keys,
-            self.marker,
-            self.ranges,
-        )
+        return self.cast(SharedRows)
 
     def check(self, seam: Seam) -> None:
         found = _wrong_record(
@@ -167,19 +145,7 @@ class CompiledRecords(ColumnTable, frozen=True):
         seam.require_none(found, _RECORD_FACTS)
 
     def timed(self, ts_ms: Ints) -> TimedRecords:
-        return TimedRecords(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.id1,
-            ts_ms,
-            self.keys,
-            self.ranges,
-            self.home,
-        )
+        return self.cast(TimedRecords, ts_ms=ts_ms)
 
 
 class TimedRecords(ColumnTable, frozen=True):
@@ -198,20 +164,7 @@ class TimedRecords(ColumnTable, frozen=True):
     home: ChildRows[HomeRows]
 
     def released(self, seq: Ints) -> ReleasedRecords:
-        return ReleasedRecords(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.id1,
-            self.ts_ms,
-            self.keys,
-            self.ranges,
-            self.home,
-            seq,
-        )
+        return self.cast(ReleasedRecords, seq=seq)
 
 
 class ReleasedRecords(TimedRecords, frozen=True):
@@ -220,19 +173,7 @@ class ReleasedRecords(TimedRecords, frozen=True):
     seq: Ints
 
     def timed(self) -> TimedRecords:
-        return TimedRecords(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.id1,
-            self.ts_ms,
-            self.keys,
-            self.ranges,
-            self.home,
-        )
+        return self.cast(TimedRecords)
 
 
 @kernel

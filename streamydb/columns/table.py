@@ -186,6 +186,13 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
                 cut.append(None if value is None else value[start:end])
         return type(self)(*cut)
 
+    def cast(self, table: type[Rows], **columns: Any) -> Rows:
+        """The rows as another kind of table, whose fields are of here or among ``columns``."""
+        return table(*(
+            columns[name] if name in columns else getattr(self, name)
+            for name in table.__struct_fields__
+        ))  # fmt: skip
+
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
         """The rows of ``parts``, in order; at least one part.

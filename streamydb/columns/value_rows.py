@@ -35,7 +35,7 @@ class ValueRows(ColumnTable, frozen=True):
     text: Ragged
 
     def of_keys(self, keys: Ragged) -> WrittenValues:
-        return WrittenValues(self.tag, self.number, self.version, keys, self.text)
+        return self.cast(WrittenValues, key=keys)
 
 
 class WrittenValues(ColumnTable, frozen=True):
