@@ -22,8 +22,8 @@ from streamydb.key_processor.state import ShardState, load
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.records import Expiring, end_of
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import replay
 from streamydb.verify.oracle.outputs import OutputRecord, Topic
-from streamydb.verify.oracle.replay import replay
 
 __all__ = ["TOPICS", "Divergence", "SeedOutcome", "judge"]
 

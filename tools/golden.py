@@ -52,9 +52,9 @@ from streamydb.records.control import (
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.settings import Settings
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import replay as replay_serially
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.oracle.outputs import OutputRecord
-from streamydb.verify.oracle.replay import replay as replay_serially
 from tests.support.memory_topic import MemorySource, MemoryTopic
 
 __all__ = ["make"]

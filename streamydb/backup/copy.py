@@ -16,11 +16,10 @@ from typing import Final, NamedTuple
 import lmdb
 import msgspec
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog, told_digests
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
 from streamydb.backup.state import State

@@ -12,16 +12,15 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from streamydb.backup.envelope import unwrap, wrap
-from streamydb.backup.errors import BackupError
 from streamydb.backup.manifest import (
     MANIFEST,
+    BackupError,
     BackupManifest,
     decode_about,
     decode_manifest,
     encode_json,
 )
-from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece
+from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece, unwrap, wrap
 from streamydb.backup.state import FORMAT, About, Pieces, State, files_of
 from streamydb.columns.table import ColumnTable
 from streamydb.columns.value_rows import Verdicts, WrittenValues

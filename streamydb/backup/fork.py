@@ -11,11 +11,10 @@ import math
 from collections.abc import Iterator, Mapping
 
 from streamydb.backup.copy import Progress, Subject, config_of, state_at
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING
 from streamydb.backup.restore import committed_until, shown, times_of

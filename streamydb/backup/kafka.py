@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import Piece, Row
 from streamydb.columns.digest import StateDigest
 from streamydb.kafka import TopicNames, log_id

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import Row
 from streamydb.kafka.reader import Span
 

@@ -6,8 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
+from streamydb.errors import StreamyError
 from streamydb.records.formats import UNREADABLE
+
+
+class BackupError(StreamyError):
+    """A folder is no backup, a damaged one or another database's; or something still needs it."""
+
 
 FORMAT: Final = 1
 """Version of the folder; raised when an older program would misread it."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import StateFolder
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.start import START
 from streamydb.errors import RecordError
 from streamydb.kafka import TopicNames

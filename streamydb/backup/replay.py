@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
 from streamydb.columns.digest import StateDigest

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamydb.backup.copy import Progress, Subject, config_of, owned, state_at
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.start import START
 from streamydb.backup.state import About, State
 from streamydb.kafka.reader import Span

@@ -20,9 +20,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamydb.backup.copy import Progress, config_of, state_at
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece, advance
 from streamydb.backup.stand_in import fitting
 from streamydb.backup.state import About

@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, DEPTH_MAX, TRANSACTION_BYTES_MAX
-from streamydb.records.depth import outermost_field
 from streamydb.records.rejection import Rejection, explain
+from streamydb.records.values import outermost_field
 
 FITTING_BYTES_MAX: Final = 1_048_000
 """Key and value of a record that fits into a batch of the largest size."""

@@ -13,8 +13,8 @@ from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.state import About, start_blobs
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.shards import ShardConfig

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.backup import checks
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.columns.blobs import Blob, BlobStore
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack

@@ -10,10 +10,15 @@ import numpy.typing as npt
 
 from streamydb.columns.invariants import Seam, not_after
 from streamydb.columns.jit import kernel
-from streamydb.columns.output_rows import PlaceRows
 from streamydb.columns.program_steps import ProgramSteps
 from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
-from streamydb.columns.value_rows import VALUE_FACTS, ValueLimits, WrittenValues, wrong_value
+from streamydb.columns.value_rows import (
+    VALUE_FACTS,
+    PlaceRows,
+    ValueLimits,
+    WrittenValues,
+    wrong_value,
+)
 
 Ints = npt.NDArray[np.int64]
 

@@ -21,12 +21,11 @@ import numpy as np
 
 from streamydb.columns.encoding import peel
 from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
-from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import PlanName
 from streamydb.columns.protocol import Message
 from streamydb.columns.table import Bytes, ColumnTable, Ragged
 from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.columns.value_rows import ChangeRows, Verdicts, WrittenValues
 from streamydb.records.change import Resolved, encode_resolved
 
 

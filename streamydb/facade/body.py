@@ -29,9 +29,9 @@ from streamydb.facade.request import Request
 from streamydb.facade.within import within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
-from streamydb.records.depth import deeper_than
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.problems import problem_of_rejection
+from streamydb.records.values import deeper_than
 
 __all__ = ["decode_fields", "decode_value_body", "reading"]
 

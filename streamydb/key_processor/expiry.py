@@ -22,13 +22,12 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.messages import KeyRemovals
-from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.scans import first_name
 from streamydb.columns.table import ColumnTable, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ValueRows, WrittenValues
+from streamydb.columns.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.expiry import EXPIRY_ID, removal_number

@@ -17,17 +17,53 @@ from streamydb.read_model.catalogue import Parts, fits, no_parts, packed, unpack
 from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.ends import Ends, ShownParts
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
-from streamydb.read_model.errors import StoreFailedError
-from streamydb.read_model.identity import check_identity, identity
+from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
 from streamydb.read_model.lookup import find_each
 from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
 from streamydb.read_model.runs import Runs
 from streamydb.read_model.times import forget_times, last_until
 from streamydb.read_model.unresolved import Unresolved, check_same, new_rows
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     import lmdb
+
+
+class _Identity(msgspec.Struct):
+    format: int
+    database: str
+
+
+def identity(number: int, database: str) -> bytes:
+    return msgspec.json.encode(_Identity(number, database))
+
+
+def check_identity(found: bytes, number: int, database: str, folder: Path) -> None:
+    """Require that a stored identity (empty: there is none) is of a format and a database.
+
+    Raises:
+        StoreMissingError: it is not written yet.
+        StoreMismatchError: it is of another format, or of another database.
+        StoreFailedError: it is none.
+    """
+    if not found:
+        raise StoreMissingError(f"the read model in {folder} is still empty; try again")
+    try:
+        known = msgspec.json.decode(found, type=_Identity)
+    except UNREADABLE as fault:
+        raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
+    if known.database != database:
+        raise StoreMismatchError(
+            f"the read model in {folder} is of the database {known.database!r}, not of "
+            f"{database!r}; name another folder"
+        )
+    if known.format != number:
+        raise StoreMismatchError(
+            f"the read model in {folder} has format {known.format}, this program writes format "
+            f"{number}; delete the folder and load it again"
+        )
+
 
 FORMAT: Final = 3
 """Version of the store's layout; raised when an older program would misread it."""

@@ -22,7 +22,6 @@ from streamydb.limits import (
     TRANSACTION_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
-from streamydb.records.depth import deeper_than
 from streamydb.records.marker import Marker
 from streamydb.records.names import (
     CONSTRAINTS_KEY,
@@ -36,7 +35,7 @@ from streamydb.records.ranges import RangeRead
 from streamydb.records.rejection import Rejection, explain, lent_to
 from streamydb.records.shape import constrain_fits
 from streamydb.records.transaction import Add, Append, Check, Max, Min, Put, Transaction, Update
-from streamydb.records.values import canonical, canonical_number
+from streamydb.records.values import canonical, canonical_number, deeper_than
 
 _decode = msgspec.json.Decoder(Transaction).decode
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

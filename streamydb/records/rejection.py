@@ -18,7 +18,6 @@ import msgspec
 
 from streamydb import errors, limits
 from streamydb.errors import ValueRejected
-from streamydb.records.depth import deeper_than, outermost_field
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import decode_marker
 from streamydb.records.names import (
@@ -31,7 +30,7 @@ from streamydb.records.names import (
     WINDOWS_PREFIX,
 )
 from streamydb.records.shape import is_ranged, shape_fits
-from streamydb.records.values import canonical
+from streamydb.records.values import canonical, deeper_than, outermost_field
 
 if TYPE_CHECKING:
     from streamydb.records.marker import Marker

@@ -18,7 +18,7 @@ from streamydb import limits
 from streamydb.errors import ABORTED_CODES, INTERNAL, REJECTED_CODES
 from streamydb.records.change import CONNECTOR
 from streamydb.records.names import NAME
-from streamydb.records.schema_parts import (
+from streamydb.records.transaction_schema import (
     ANY,
     COUNT,
     ID,
@@ -32,8 +32,8 @@ from streamydb.records.schema_parts import (
     array,
     object_of,
     or_null,
+    transaction,
 )
-from streamydb.records.transaction_schema import transaction
 
 _PLACE: Final = object_of({"partition": COUNT, "offset": COUNT})
 _ORDER: Final[Schema] = {

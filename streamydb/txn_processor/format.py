@@ -16,8 +16,8 @@ import numpy.typing as npt
 from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
+from streamydb.columns.value_rows import ChangeRows, ResultRows
 from streamydb.txn_processor.json_writer import (
     Values,
     json_strings,

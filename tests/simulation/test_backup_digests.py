@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from streamydb.backup import copy
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.columns.digest import StateDigest
 from tests.support.kept_log import NAMES, Kept
 from tests.support.memory_kafka import Partition

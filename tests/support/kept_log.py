@@ -26,10 +26,9 @@ from streamydb.backup import fork as forking
 from streamydb.backup import resize as resizing
 from streamydb.backup import restore as restoring
 from streamydb.backup import trim as trimming
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
-from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.needs import Need, needs
 from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin

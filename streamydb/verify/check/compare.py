@@ -16,8 +16,13 @@ import msgspec
 from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
 from streamydb.verify.check.evidence import Evidence
-from streamydb.verify.check.expected import Expected
-from streamydb.verify.check.outputs import Output, OutputName, dead_letter_seq, result_seq
+from streamydb.verify.check.expected import (
+    Expected,
+    Output,
+    OutputName,
+    dead_letter_seq,
+    result_seq,
+)
 from streamydb.verify.check.report import CheckReport
 from streamydb.verify.check.workflows import Workflows
 

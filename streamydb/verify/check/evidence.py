@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamydb.verify.check.outputs import Output, OutputName
+from streamydb.verify.check.expected import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
+from streamydb.verify.check.expected import Output
 from streamydb.verify.check.logorder import LogOrder
-from streamydb.verify.check.outputs import Output
 from streamydb.verify.oracle.order import LogRecord, Ordered
 
 if TYPE_CHECKING:

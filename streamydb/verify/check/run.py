@@ -21,10 +21,9 @@ from streamydb.records import decode_dead_letter
 from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import Rulings
 from streamydb.verify.check.compare import Comparison
-from streamydb.verify.check.expected import Expected, tells_removal
+from streamydb.verify.check.expected import Expected, Output, OutputName, tells_removal
 from streamydb.verify.check.log import Log
 from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
-from streamydb.verify.check.outputs import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, excerpt
 from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle

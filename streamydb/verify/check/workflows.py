@@ -20,7 +20,7 @@ from streamydb.verify.check.report import CheckReport, Difference, OutputCounts,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamydb.verify.check.outputs import Output
+    from streamydb.verify.check.expected import Output
     from streamydb.verify.oracle.outputs import OutputRecord
 
 

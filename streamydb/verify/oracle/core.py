@@ -11,8 +11,8 @@ checks and enforced constraints it has its own (`order`, `steps`, `constraints.j
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from msgspec import UNSET
 
@@ -47,6 +47,7 @@ from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.records.updates import UpdateFailed
 from streamydb.verify.oracle.expiry import OracleExpiry, removals
+from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from streamydb.verify.oracle.outputs import (
     OutputRecord,
     Place,
@@ -399,3 +400,32 @@ def _read_keys(txn: Transaction) -> dict[str, None]:
     """The keys whose values a result gives: reads, then the counters, each once."""
     counters = (update.key for update in txn.updates if isinstance(update, NextId))
     return dict.fromkeys([*txn.read_keys, *counters])
+
+
+class Replay(NamedTuple):
+    """The meaning of a log: its outputs in order, the final state, the seq of the next record."""
+
+    outputs: list[OutputRecord]
+    state: dict[str, tuple[bytes, int]]
+    next_seq: int
+
+
+def replay(
+    log: Mapping[int, Sequence[LogRecord]],
+    *,
+    database: str,
+    initial_partitions: int,
+    id_window: int = limits.ID_WINDOW_DEFAULT,
+    rulings: Rulings = NO_RULINGS,
+    modules: Modules = NO_MODULES,
+) -> Replay:
+    """All that a pipeline makes of a log, as it is released (see ``released``)."""
+    oracle = Oracle(database, id_window, rulings, modules)
+    outputs = list(run(oracle, released(log, initial_partitions)))
+    return Replay(outputs, oracle.state, oracle.next_seq)
+
+
+def run(oracle: Oracle, records: Iterable[Ordered]) -> Iterator[OutputRecord]:
+    """The outputs of records in the total order, one by one: for logs too long for a list."""
+    for record in records:
+        yield from oracle.apply(record.value, record.partition, record.offset, record.ts_ms)

@@ -15,10 +15,10 @@ from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns.blobs import Position
 from streamydb.columns.messages import Grant, KeyRemovals
-from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import Life
 from streamydb.columns.readers import TO_EXECUTOR
 from streamydb.columns.shards import ShardConfig
+from streamydb.columns.value_rows import ChangeRows
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import expiry, values
 from streamydb.key_processor.memory import MemoryValues

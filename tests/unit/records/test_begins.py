@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
+from streamydb.backup.manifest import BackupError
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import Founding, merged
 from streamydb.pipeline.foundation import begun

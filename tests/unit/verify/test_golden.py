@@ -32,8 +32,8 @@ from streamydb.records import decode_change, decode_dead_letter, decode_result
 from streamydb.records.control import decode_message
 from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import replay as replay_serially
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.oracle.replay import replay as replay_serially
 from tools.golden import DATABASE, GoldenLog, make
 
 ROOT = Path(__file__).parents[2] / "golden"
