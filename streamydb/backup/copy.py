@@ -304,10 +304,10 @@ def _compare(subject: Subject, mine: Mapping[int, StateAfter], resolved: int) ->
     """
     if not mine:
         return 0
-    told = told_digests(subject.connection, subject.database, subject.digest_interval, mine)
+    digests = told_digests(subject.connection, subject.database, subject.digest_interval, mine)
     compared = 0
     for seq, (digest, ts_ms) in mine.items():
-        others = told.get(seq, {})
+        others = digests.get(seq, {})
         agreeing = sum(other.digest == digest for other in others.values())
         compared += agreeing
         for pipeline, other in others.items():

@@ -76,10 +76,10 @@ class StateFolder:
         """
         path = self.folder / _ABOUT
         try:
-            found: About = decode_about(path.read_bytes(), str(path), About, FORMAT)
+            description: About = decode_about(path.read_bytes(), str(path), About, FORMAT)
         except OSError as fault:
             raise BackupError(f"{self.folder} has no state ({fault.strerror})") from None
-        return found
+        return description
 
     def read(self) -> State:
         """Return the state; its values are read, file by file, when somebody iterates over them.
@@ -135,8 +135,8 @@ class BackupFolder:
             BackupError: the file is missing or damaged, or of another format.
         """
         path = self.folder / _RULINGS
-        found: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
-        return Rulings(found.rulings, found.begins)
+        stored: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
+        return Rulings(stored.rulings, stored.begins)
 
     def write_rulings(self, known: Rulings) -> None:
         write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
@@ -176,8 +176,8 @@ class BackupFolder:
 
     def _has_other_files(self) -> bool:
         """Return True if there is more than the first files of a backup, half written."""
-        found = self.folder.iterdir() if self.folder.exists() else ()
-        return any(path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in found)
+        files = self.folder.iterdir() if self.folder.exists() else ()
+        return any(path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in files)
 
     def write_manifest(self, manifest: BackupManifest) -> None:
         write_whole(self.folder / MANIFEST, encode_json(manifest))
@@ -188,19 +188,19 @@ class BackupFolder:
         Raises:
             BackupError: one is missing between two others.
         """
-        found = []
+        segments = []
         for path in (self.folder / "log" / str(partition)).glob("*.seg"):
             name = _SEGMENT.fullmatch(path.name)
             if name is not None:
-                found.append(Segment(int(name[1]), int(name[2]), path))
-        found.sort()
-        for before, after in pairwise(found):
+                segments.append(Segment(int(name[1]), int(name[2]), path))
+        segments.sort()
+        for before, after in pairwise(segments):
             if before.end != after.start:
                 raise BackupError(
                     f"{self.folder}: the records {before.end} to {after.start} of partition "
                     f"{partition} are missing; take the files from another copy of the backup"
                 )
-        return found
+        return segments
 
     def add_segment(self, piece: Piece, start: int, end: int) -> None:
         """Keep a piece as a file; the log has no other records from ``start`` to before ``end``."""

@@ -60,8 +60,8 @@ class LiveLog:
         )
         places = [subject.procedures]
         if trimmed is not None:
-            kept = trimmed.manifest()
-            if kept.log != subject.log:
+            manifest = trimmed.manifest()
+            if manifest.log != subject.log:
                 raise BackupError(f"{trimmed.folder} is a backup of another log")
             places.append(trimmed.procedures)
         elif any(span.low for span in spans.values()):
@@ -96,10 +96,10 @@ def live(subject: Subject, trimmed: BackupFolder | None) -> LiveLog:
     """
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
-    found = LiveLog(subject, log, spans, trimmed)
+    live_log = LiveLog(subject, log, spans, trimmed)
     if trimmed is not None:
         require_same_end(trimmed, log, spans)
-    return found
+    return live_log
 
 
 def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:

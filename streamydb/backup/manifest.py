@@ -63,8 +63,8 @@ def decode_manifest(data: bytes, name: str) -> BackupManifest:
     Raises:
         BackupError: it is none, or of a newer format.
     """
-    found: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
-    return found
+    manifest: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
+    return manifest
 
 
 def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
@@ -74,13 +74,13 @@ def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
         BackupError: it is damaged, or of another format than ``version``.
     """
     try:
-        found = msgspec.json.decode(data)
-        if isinstance(found, dict) and found.get("format", version) != version:
+        fields = msgspec.json.decode(data)
+        if isinstance(fields, dict) and fields.get("format", version) != version:
             raise BackupError(
-                f"{name} has format {found['format']}, this release reads {version}: use the "
+                f"{name} has format {fields['format']}, this release reads {version}: use the "
                 "release that wrote it"
             )
-        return msgspec.convert(found, kind, strict=False)
+        return msgspec.convert(fields, kind, strict=False)
     except UNREADABLE as fault:
         raise BackupError(
             f"{name} is damaged ({fault}); take it from another copy of the backup"

@@ -74,8 +74,8 @@ def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
     path = checkpoint / "query" / "offsets" / str(max(commits))
     try:
         for line in path.read_text("utf-8").splitlines():
-            if line.startswith("{") and topic in (found := msgspec.json.decode(line)):
-                return {int(number): offset for number, offset in found[topic].items()}
+            if line.startswith("{") and topic in (offsets := msgspec.json.decode(line)):
+                return {int(number): offset for number, offset in offsets[topic].items()}
     except (OSError, *UNREADABLE) as fault:
         raise BackupError(f"{path} cannot be read ({fault}); is the checkpoint whole?") from fault
     raise BackupError(f"{path} names no offsets of {topic}; is it another database's checkpoint?")

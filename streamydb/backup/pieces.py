@@ -53,8 +53,8 @@ def unwrap(data: bytes, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
             f"{name} has format {version}, this release reads {FORMAT}: use the release that "
             "wrote it, or a newer one"
         )
-    whole, told = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
-    if hashlib.blake2b(whole, digest_size=_SUM_BYTES).digest() != told:
+    whole, checksum = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
+    if hashlib.blake2b(whole, digest_size=_SUM_BYTES).digest() != checksum:
         raise BackupError(f"{name} is damaged (its checksum is another); {_FIX}")
     if size > _BLOCK_BYTES_MAX:
         raise BackupError(f"{name} says that it holds {size} bytes; {_FIX}")
@@ -121,17 +121,17 @@ class LogSource(Protocol):
 
 def joined(pieces: Iterable[Piece]) -> Iterable[Piece]:
     """The same records in pieces of a size for files."""
-    kept: list[Piece] = []
+    waiting: list[Piece] = []
     size = rows = 0
     for piece in pieces:
-        kept.append(piece)
+        waiting.append(piece)
         size += sum(len(value or b"") for value in piece.values)
         rows += len(piece.values)
         if size >= _SEGMENT_BYTES or rows >= _SEGMENT_ROWS:
-            yield _join(kept)
-            kept, size, rows = [], 0, 0
-    if kept:
-        yield _join(kept)
+            yield _join(waiting)
+            waiting, size, rows = [], 0, 0
+    if waiting:
+        yield _join(waiting)
 
 
 def _join(pieces: list[Piece]) -> Piece:
@@ -188,8 +188,8 @@ def decode_piece(data: bytes, name: str) -> Piece:
 
 
 def _texts(texts: Ragged, there: Bytes) -> list[bytes | None]:
-    given = zip(texts.tolist(), there.tolist(), strict=True)
-    return [text if known else None for text, known in given]
+    pairs = zip(texts.tolist(), there.tolist(), strict=True)
+    return [text if known else None for text, known in pairs]
 
 
 def advance(before: PartitionState, piece: Piece) -> PartitionState:
@@ -211,12 +211,12 @@ def advance(before: PartitionState, piece: Piece) -> PartitionState:
 
 
 def _markers(piece: Piece) -> list[tuple[int, Marker]]:
-    found = []
+    markers = []
     for row, value in enumerate(piece.values):
         marker = decode_marker(value)
         if marker is not None:
-            found.append((row, marker))
-    return found
+            markers.append((row, marker))
+    return markers
 
 
 class Positions:
@@ -238,9 +238,9 @@ class Positions:
 
     def forget(self, covered: Mapping[int, int]) -> None:
         """Forget what lies before these offsets: nobody will ask `at` for it."""
-        for partition, kept in self._kept.items():
-            while kept and kept[0][1].end <= covered.get(partition, 0):
-                kept.popleft()
+        for partition, pieces in self._kept.items():
+            while pieces and pieces[0][1].end <= covered.get(partition, 0):
+                pieces.popleft()
 
     def at(self, covered: Mapping[int, int]) -> dict[int, PartitionState]:
         """Return the sorter's knowledge of each partition before the record at its offset."""
@@ -252,8 +252,8 @@ class Positions:
             return now
         for before, piece in self._kept.get(partition, ()):
             if offset < piece.end:
-                found = advance(before, piece.between(0, offset))
-                if found.position == offset:
-                    return found
-                return PartitionState(found.effective, offset, found.named)  # behind a gap
+                state = advance(before, piece.between(0, offset))
+                if state.position == offset:
+                    return state
+                return PartitionState(state.effective, offset, state.named)  # behind a gap
         raise BackupError(f"offset {offset} of partition {partition} was forgotten")

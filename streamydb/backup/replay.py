@@ -142,10 +142,10 @@ class LogReplay:
             self._take(item)
         return bool(self._inbox) or self.seq > before
 
-    def _note_times(self, told: ToExecutor) -> None:
+    def _note_times(self, records: ToExecutor) -> None:
         """Note when the transactions are committed after which there is a digest."""
-        if isinstance(told, Grant):
-            seqs, times = told.txns.seq, told.txns.ts_ms
+        if isinstance(records, Grant):
+            seqs, times = records.txns.seq, records.txns.ts_ms
             ends = np.flatnonzero(seqs % self._config.digest_interval == 0)
             self._times.update(zip(seqs[ends].tolist(), times[ends].tolist(), strict=True))
 

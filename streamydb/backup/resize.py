@@ -100,7 +100,7 @@ def _base(
     spans: Mapping[int, Span],
 ) -> State | None:
     """The newest state that is at hand, not after the seq, of which the log has what follows."""
-    found: list[tuple[About, StateFolder]] = []
+    states: list[tuple[About, StateFolder]] = []
     folders = [StateFolder(checkpoint / START)] if (checkpoint / START).exists() else []
     if backup is not None:
         folders += [backup.state(seq) for seq in backup.manifest().states]
@@ -109,10 +109,10 @@ def _base(
         if about.log != subject.log:
             raise BackupError(f"{folder.folder} is of another log than that of {subject.database}")
         if about.seq <= resolved and _has_rest(spans, about):
-            found.append((about, folder))
-    if not found:
+            states.append((about, folder))
+    if not states:
         return None
-    return max(found, key=lambda each: each[0].seq)[1].read()
+    return max(states, key=lambda each: each[0].seq)[1].read()
 
 
 def _has_rest(spans: Mapping[int, Span], about: About) -> bool:

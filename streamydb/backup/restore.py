@@ -98,12 +98,12 @@ def times_of(source: LogSource, manifest: BackupManifest) -> Timed:
 
 def committed_until(timed: Timed, limit: int) -> int:
     """Count the transactions whose effective time (ms) is not after a limit."""
-    found = 0
+    count = 0
     for partition, join in enumerate(timed.order.joined()):
         if join is not None and join <= limit:
             times = timed.times.get(partition, [])
-            found += sum(int(np.count_nonzero(some <= limit)) for some in times)
-    return found
+            count += sum(int(np.count_nonzero(some <= limit)) for some in times)
+    return count
 
 
 def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> int:
@@ -129,8 +129,8 @@ def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dt
         if marker is not None:
             times[row] = max(int(times[row]), marker.marker)
     np.maximum.accumulate(times, out=times)
-    kept = np.array([marker is None for marker in markers], np.bool_)
-    return np.maximum(times, before.effective)[kept]
+    is_transaction = np.array([marker is None for marker in markers], np.bool_)
+    return np.maximum(times, before.effective)[is_transaction]
 
 
 def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress) -> About:
@@ -229,9 +229,9 @@ def open_log(connection: Mapping[str, str], database: str) -> None:
     set_times(connection, TopicNames(database).transactions, opened)
 
 
-def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
+def set_times(connection: Mapping[str, str], topic: str, settings: Mapping[str, str]) -> None:
     """Change settings of the log that say whose clock its records carry."""
-    mend(connection, [TopicProblem(topic, "", "", setting=setting) for setting in given.items()])
+    mend(connection, [TopicProblem(topic, "", "", setting=setting) for setting in settings.items()])
 
 
 def keep_rulings(
@@ -264,7 +264,7 @@ def _compare(
     """Compare what is in the log already with what shall be there;
     return how many records it has.
     """
-    found = 0
+    count = 0
     with TopicReader(connection, topic) as reader:
         span = reader.spans()[partition]
         if span.low > 0:
@@ -280,8 +280,8 @@ def _compare(
                         "record than shall be there: another database has this name, or what was "
                         "begun there was another restore. Take a new name"
                     )
-                found += 1
-    return found
+                count += 1
+    return count
 
 
 class _LogAppender(TopicAppender):

@@ -37,10 +37,10 @@ def fitting(key: bytes | None, value: bytes | None) -> bytes | None:
     room = FITTING_BYTES_MAX - len(key or b"")
     if value is None or len(value) <= room:
         return value
-    found = explain(value)
-    if not isinstance(found, Rejection) or found.id is None:
+    rejection = explain(value)
+    if not isinstance(rejection, Rejection) or rejection.id is None:
         return value[:room]  # it has no id either, as it breaks off
-    return _named(value, found.id)
+    return _named(value, rejection.id)
 
 
 def _named(value: bytes, name: str) -> bytes:
@@ -57,9 +57,9 @@ def _named(value: bytes, name: str) -> bytes:
     heads = (value[: DEAD_LETTER_PAYLOAD_BYTES_MAX + more] for more in range(_MORE_BYTES))
     nestings = range(DEPTH_MAX + 1)
     for head, text, depth, field in product(heads, _TEXT_ENDS, nestings, _FIELD_ENDS):
-        begun = head + text + b"}" * depth + field + rest
-        if outermost_field(begun + b"}", "id") == name:
-            return begun.ljust(size - 1) + b"}"
+        beginning = head + text + b"}" * depth + field + rest
+        if outermost_field(beginning + b"}", "id") == name:
+            return beginning.ljust(size - 1) + b"}"
     raise BackupError(
         f"the transaction {name!r} has {len(value):,} bytes, a new log takes {FITTING_BYTES_MAX:,},"
         " and no shorter record has its id and its beginning: please report it"

@@ -41,14 +41,14 @@ class Beginning(NamedTuple):
 
 
 def begin(
-    checkpoint: Path, given: Path | None, config: ShardConfig, log: str, beginnings: Sequence[int]
+    checkpoint: Path, state: Path | None, config: ShardConfig, log: str, beginnings: Sequence[int]
 ) -> Beginning | None:
     """Return the beginning of a checkpoint; None: the beginning of the log, or it has begun
     already.
 
     Args:
         checkpoint: the folder.
-        given: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
+        state: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
             the checkpoint has begun, it replaces a state that was given before.
         config: of the database.
         log: Kafka's id of the log.
@@ -59,18 +59,18 @@ def begin(
             needed.
     """
     start = checkpoint / START
-    begun = (checkpoint / "query").exists()
-    if given is not None and begun and not start.exists():
+    has_begun = (checkpoint / "query").exists()
+    if state is not None and has_begun and not start.exists():
         raise BackupError(
             f"the checkpoint {checkpoint} has begun without a state: leave --from-state out, "
             "or name a new checkpoint folder"
         )
-    if given is not None and not begun:
-        found = find_state(given)
-        _refuse(StateFolder(found).about(), found, config, log)
-        _copy(found, start)
+    if state is not None and not has_begun:
+        source = find_state(state)
+        _refuse(StateFolder(source).about(), source, config, log)
+        _copy(source, start)
     about = StateFolder(start).about() if start.exists() else None
-    if not begun:
+    if not has_begun:
         if about is not None:
             _refuse(about, start, config, log)
             StateFolder(start).require_whole()

@@ -79,12 +79,12 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     def offsets(self) -> dict[int, int]:
         return {partition: state.position for partition, state in self.positions.items()}
 
-    def must_fit(self, config: ShardConfig, shown: str) -> None:
+    def must_fit(self, config: ShardConfig, name_of_state: str) -> None:
         """Refuse what a pipeline is configured with, if the state was made with something else.
 
         Args:
             config: the pipeline's.
-            shown: what to call the state.
+            name_of_state: what to call the state.
 
         Raises:
             BackupError: something differs; it is named with both values.
@@ -93,7 +93,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
             old, new = getattr(self, name), getattr(config, name)
             if old != new:
                 raise BackupError(
-                    f"{shown} was made with {name}={old}, now {new} is given; start with "
+                    f"{name_of_state} was made with {name}={old}, now {new} is given; start with "
                     f"{name}={old}"
                 )
 
@@ -139,9 +139,9 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     yield from _values(state, config.shards, shard, values)
     checks.remembered(state.ids, state.verdicts, about.seq, is_new=False)
     homes = state.ids.id0 % shards == np.uint64(shard)
-    for mine, told, span in _remembered(state, homes, ids):
+    for mine, results, span in _remembered(state, homes, ids):
         yield from _runs("ids", mine, span.ids, ids)
-        yield from _runs("verdicts", told, span.verdicts, ids)
+        yield from _runs("verdicts", results, span.verdicts, ids)
     sorter = SorterState(config.partitions, dict(about.positions), declares=about.declares)
     meta = ShardState(
         config, sorter, values, ids, seq=about.seq, ts=about.ts_ms, expires=about.expires
@@ -225,14 +225,14 @@ def state_of(
         blobs: its store.
         values: of all keys, in the order of the keys' hashes.
     """
-    kept = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
-    remembered = (_load(blobs, run.name, UsedIds) for each in kept for run in each.ids)
+    spans = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
+    remembered = (_load(blobs, run.name, UsedIds) for each in spans for run in each.ids)
     ids = _joined((_wanted(part.dated(), meta) for part in remembered), DatedIds.none())
-    told = (_load(blobs, run.name, Verdicts) for each in kept for run in each.verdicts)
-    results = _joined((_known(part, ids.seq) for part in told), Verdicts.none())
+    results_kept = (_load(blobs, run.name, Verdicts) for each in spans for run in each.verdicts)
+    results = _joined((_known(part, ids.seq) for part in results_kept), Verdicts.none())
     checks.remembered(ids, results, meta.seq, is_new=True)
     keys, digest = _summed(checks.made(values, meta.seq))
-    found = About(
+    about_state = About(
         format=FORMAT,
         declares=meta.sorter.declares,
         expires=meta.expires,
@@ -244,14 +244,14 @@ def state_of(
         digest=digest,
         **about,
     )
-    return State(found, values, ids, results)
+    return State(about_state, values, ids, results)
 
 
 def _wanted(ids: DatedIds, meta: ShardState) -> DatedIds:
     """Those ids that are remembered still."""
     oldest = meta.seq - meta.config.id_window
-    wanted = (ids.seq > oldest) | (ids.deadline >= max(meta.ts, 1))
-    return ids.take(np.flatnonzero(wanted))
+    is_remembered = (ids.seq > oldest) | (ids.deadline >= max(meta.ts, 1))
+    return ids.take(np.flatnonzero(is_remembered))
 
 
 def _known(verdicts: Verdicts, seqs: npt.NDArray[np.int64]) -> Verdicts:

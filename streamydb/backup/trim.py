@@ -67,30 +67,30 @@ def must_be_of(folder: BackupFolder, manifest: BackupManifest, log: str) -> None
         )
 
 
-def refusals(wanted: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> list[str]:
+def refusals(cut: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> list[str]:
     """Why the log must not be cut there, one line for each that still needs what would go.
 
     Args:
-        wanted: the cut.
+        cut: the cut.
         known: who needs what.
         without: names that do not count: pipelines that are gone for good.
     """
-    left, found = set(without), []
+    left, messages = set(without), []
     for need in known:
         if need.name in left:
             continue
-        if need.seq is not None and need.seq < wanted.about.seq:
-            found.append(
+        if need.seq is not None and need.seq < cut.about.seq:
+            messages.append(
                 f"{need.who} is at seq {need.seq}, before the backup's oldest state at seq "
-                f"{wanted.about.seq}"
+                f"{cut.about.seq}"
             )
-        for number, span in wanted.deletes.items() if need.offsets is not None else ():
+        for number, span in cut.deletes.items() if need.offsets is not None else ():
             at = (need.offsets or {}).get(number, 0)
             if at < span.high:
-                found.append(
+                messages.append(
                     f"{need.who} goes on at offset {at} of partition {number}, before {span.high}"
                 )
-    return found
+    return messages
 
 
 def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress) -> None:

@@ -45,8 +45,8 @@ def backup(
     with Phases().phase(f"Backup of {target.database}") as phase:
         subject = subject_of(target)
         seq = resolved_seq(target)
-        kept = BackupFolder(folder)
-        done = take(kept, subject, seq, keep, noting(phase), compare=compare)
+        folder_of_backup = BackupFolder(folder)
+        done = take(folder_of_backup, subject, seq, keep, noting(phase), compare=compare)
         phase.outcome = f"seq {done.seq:,}, {done.records:,} records copied, {done.keys:,} keys"
     if json:
         print_json({**done._asdict(), "folder": str(folder), "bytes": size_of(folder)})
@@ -79,16 +79,16 @@ def trim(
     from streamydb.read_model.needs import read_model_needs
 
     target = find_target(named)
-    kept = BackupFolder(folder)
+    folder_of_backup = BackupFolder(folder)
     with Phases().phase(f"Reading {folder}") as phase:
         subject = subject_of(target)
         log = BackupLog(subject.connection, subject.database)
-        cut = trims.cut(kept, kept.manifest(), subject.log, log.spans())
+        cut = trims.cut(folder_of_backup, folder_of_backup.manifest(), subject.log, log.spans())
         known = list(needs(subject.connection, subject.database, subject.log, target.place))
         known += read_model_needs(target.place, subject.database)
         known.append(Need("what is resolved", "resolved", resolved_seq(target), None))
         against = trims.refusals(cut, known, without or ())
-        trims.verify(kept, cut, log, noting(phase))
+        trims.verify(folder_of_backup, cut, log, noting(phase))
         phase.outcome = f"whole; oldest state at seq {cut.about.seq:,}"
     if yes and not against:
         trims.trim(subject.connection, subject.database, cut)

@@ -36,8 +36,8 @@ def subject_of(target: Target) -> Subject:
     if known is not None:
         facts = facts.completed(kafka.Founding(log=log_id, **facts_of(known)))
     created = record.partitions if record is not None else log.partitions
-    given = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
-    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **given))
+    fixed = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
+    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **fixed))
     return Subject(
         connection=target.connection,
         database=target.database,
@@ -57,8 +57,8 @@ def _shards(target: Target) -> int:
 
     if "shards" in target.settings.model_fields_set:  # the record of this home counts as well
         return target.settings.shards
-    found = kafka.describe(target.connection, target.database)
-    feedback = found.get(kafka.TopicNames(target.database).feedback)
+    topics = kafka.describe(target.connection, target.database)
+    feedback = topics.get(kafka.TopicNames(target.database).feedback)
     return target.settings.shards if feedback is None else feedback.partitions
 
 

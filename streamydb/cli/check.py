@@ -76,7 +76,7 @@ def run_check(
 
     target.must_listen()
     record = target.place.record()
-    given = {name: getattr(target.settings, name) for name in target.settings.model_fields_set}
+    options = {name: getattr(target.settings, name) for name in target.settings.model_fields_set}
     trimmed = of_this_log(target, backup) if backup else None
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]
     with Phases().phase(f"Checking {target.database}") as phase:
@@ -85,7 +85,7 @@ def run_check(
                 connection=target.connection,
                 database=target.database,
                 initial_partitions=created_partitions or (record.partitions if record else None),
-                id_window=given.get("id_window"),
+                id_window=options.get("id_window"),
                 timeout_s=timeout_s,
                 modules=FolderModules(modules),
                 trimmed=trimmed,
@@ -113,12 +113,14 @@ def show(report: CheckReport) -> None:
         )
     for rule, count in report.violations.items():
         out.print(f"[red]rule broken: {rule}[/red], {count:,} times")
-    for found in report.differences:
-        place = "" if found.partition is None else f" {found.partition}/{found.offset}"
-        seq = "" if found.seq is None else f", seq {found.seq}"
-        text = f"{found.kind}: {found.topic}{place}{seq}: {found.message}"
+    for difference in report.differences:
+        place = (
+            "" if difference.partition is None else f" {difference.partition}/{difference.offset}"
+        )
+        seq = "" if difference.seq is None else f", seq {difference.seq}"
+        text = f"{difference.kind}: {difference.topic}{place}{seq}: {difference.message}"
         out.print(f"{tick(out, good=False)} {escape(text)}", soft_wrap=True)
-        for name, value in (("expected", found.expected), ("actual", found.actual)):
+        for name, value in (("expected", difference.expected), ("actual", difference.actual)):
             if value is not None:
                 out.print(f"    {name:<8} {escape(plain(value))}", soft_wrap=True)
     if not report.caught_up and not report.ok:

@@ -88,10 +88,10 @@ def _place(record: str | None) -> LogPosition | None:
 
     if record is None:
         return None
-    found = _PLACE.fullmatch(record)
-    if found is None:
+    match = _PLACE.fullmatch(record)
+    if match is None:
         fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41", EXIT_USAGE)
-    return LogPosition(int(found[1]), int(found[2]))
+    return LogPosition(int(match[1]), int(match[2]))
 
 
 def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
@@ -106,13 +106,13 @@ def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
     from streamydb.facade.ports import Missing
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
-    told = search_result(settings, txn_id, place)
-    if isinstance(told, Missing) or told.id != txn_id:
+    result = search_result(settings, txn_id, place)
+    if isinstance(result, Missing) or result.id != txn_id:
         fail(
             f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
             "decided yet, or its result was deleted since"
         )
-    return msgspec.structs.replace(told, duplicate=msgspec.UNSET)
+    return msgspec.structs.replace(result, duplicate=msgspec.UNSET)
 
 
 def _history(target: Target, backup: Path | None) -> History | None:
@@ -179,7 +179,7 @@ def lines(life: Life) -> Iterator[str]:
     if life.resolved is not None:
         yield f"resolved\n  up to {life.resolved.seq} at {shown(life.resolved.written_ms)}"
     for digest in life.digests:
-        states = sorted({told.state for told in digest.told})
+        states = sorted({state.state for state in digest.told})
         agreed = "alike" if len(states) == 1 else "THEY DIFFER"
         yield f"digest\n  seq {digest.seq}, shard {digest.shard}: {', '.join(states)} ({agreed})"
     if life.unknown:
@@ -217,8 +217,8 @@ def _plan(plan: Plan) -> Iterator[str]:
 
 def _check(each: CheckOutcome) -> str:
     outcome = {True: "holds", False: "does not hold", None: "not known"}[each.holds]
-    wanted = ", ".join(f"{name} {_shown(value)}" for name, value in each.wanted.items())
-    return f"{each.check} {each.index} on {plain(each.key)}: {wanted}: {outcome}"
+    operands = ", ".join(f"{name} {_shown(value)}" for name, value in each.wanted.items())
+    return f"{each.check} {each.index} on {plain(each.key)}: {operands}: {outcome}"
 
 
 def _shown(value: object) -> str:

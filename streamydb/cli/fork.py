@@ -51,8 +51,8 @@ def fork(
         fail(f"{name} is the database itself: name a new one", EXIT_USAGE)
     subject = subject_of(source)
     log = live(subject, None if backup is None else BackupFolder(backup))
-    given = Named(name, named.home, named.bootstrap or source.bootstrap)
-    target = empty_target(log.manifest, given, shards, replicas)
+    new = Named(name, named.home, named.bootstrap or source.bootstrap)
+    target = empty_target(log.manifest, new, shards, replicas)
     if target.place.record() is not None:
         fail(f"there is a database {name} in {target.settings.home} already: name another one")
     with Phases().phase(f"Reading {source.database}") as phase:
@@ -67,5 +67,5 @@ def _seq(log: LiveLog, at: str | None) -> int | None:
     from streamydb.backup.fork import seq_until
     from streamydb.spark.snapshot import moment
 
-    wanted = moment(at)
-    return seq_until(log, log.manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
+    time = moment(at)
+    return seq_until(log, log.manifest, time) if isinstance(time, dt.datetime) else time

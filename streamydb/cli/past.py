@@ -49,9 +49,9 @@ def of_this_log(target: Target, folder: Path) -> BackupFolder:
     from streamydb.backup.trim import must_be_of
     from streamydb.cli.backup_options import subject_of
 
-    found = BackupFolder(folder)
-    must_be_of(found, found.manifest(), subject_of(target).log)
-    return found
+    backup = BackupFolder(folder)
+    must_be_of(backup, backup.manifest(), subject_of(target).log)
+    return backup
 
 
 def backup_history(target: Target, folder: Path) -> History:

@@ -120,16 +120,16 @@ def _list(target: Target, timeout_s: float, *, json: bool) -> None:
     from streamydb.procedures.folder import published
     from streamydb.records import module_key
 
-    found = published(target.procedures)
-    if not found:
+    versions = published(target.procedures)
+    if not versions:
         if json:
             print_json([])
         say(f"no modules in {target.procedures}; deploy one: `streamydb procedures deploy bank.py`")
         return
-    keys = sorted({module_key(version.module) for version in found})
+    keys = sorted({module_key(version.module) for version in versions})
     values = read(target, keys, timeout_s)
     current = {key: version_of(v).hash for key, v in values.items() if v != b"null"}
-    rows = [(v, current.get(module_key(v.module)) == v.hash) for v in found]
+    rows = [(v, current.get(module_key(v.module)) == v.hash) for v in versions]
     if json:
         print_json([{**v._asdict(), "path": str(v.path), "current": now} for v, now in rows])
         return

@@ -42,7 +42,7 @@ def rebuild(
     target = find_target(named, procedures=procedures)
     phases = Phases()
     checkpoint = target.place.checkpoint_of(name)
-    told: dict[str, Any] = {"database": target.database}
+    report: dict[str, Any] = {"database": target.database}
     with undone_if_interrupted(target, phases):
         start_broker(target, None, phases)
         if target.place.record() is None and not checkpoint.exists():
@@ -54,8 +54,8 @@ def rebuild(
         if not name and not checkpoint.exists():
             refuse_second(target, "To mend that one's checkpoint: see docs/operations.md")
         with phases.phase("The checkpoint") as phase:
-            told["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
-            phase.outcome = f"is now {told['old_checkpoint'] or 'a new one'}"
+            report["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
+            phase.outcome = f"is now {report['old_checkpoint'] or 'a new one'}"
         if not name:
             extra = [] if from_backup is None else ["--from-state", str(from_backup)]
             with phases.phase("Pipeline") as phase:
@@ -63,7 +63,7 @@ def rebuild(
                 status = wait_until_ready(target, timeout, phase)
                 phase.outcome = f"executes the log, process {status.pid}"
     if json:
-        print_json(told)
+        print_json(report)
     else:
         say(
             "`streamydb status` tells how far it is, `streamydb check` proves it at the end. "
@@ -94,12 +94,12 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     from streamydb.pipeline.preparation import require_rest, require_same_history
     from streamydb.pipeline.record import lack_beginning
 
-    found = kafka.describe(target.connection, target.database)
+    topics = kafka.describe(target.connection, target.database)
     names = kafka.TopicNames(target.database)
-    log = found.get(names.transactions)
+    log = topics.get(names.transactions)
     if log is None:
         fail(f"there is no database {target.database} at {target.bootstrap}")
-    if names.changes in found:
+    if names.changes in topics:
         for problem in kafka.changes_problems(target.connection, target.database):
             fail(f"{problem.topic}: {problem.what}. {problem.fix}")
         require_same_history(target.connection, target.database)
@@ -116,7 +116,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
     require_rest(target.connection, names.transactions, about.positions)
-    if names.changes not in found:
+    if names.changes not in topics:
         return
     written = written_until(target.connection, target.database)
     if lack_beginning(written, about.seq):

@@ -60,8 +60,8 @@ def restore(
 
     backup = BackupFolder(folder)
     manifest = backup.manifest()
-    wanted = named._replace(database=named.database or manifest.database)
-    target = empty_target(manifest, wanted, shards, replicas)
+    new = named._replace(database=named.database or manifest.database)
+    target = empty_target(manifest, new, shards, replicas)
     phases = Phases()
     with phases.phase(f"Reading {folder}") as phase:
         about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase))
@@ -99,24 +99,24 @@ def resize(
     if shards is None and partitions is None:
         fail("name --shards, --partitions or both", EXIT_USAGE)
     phases = Phases()
-    told: dict[str, Any] = {"database": target.database}
+    report: dict[str, Any] = {"database": target.database}
     with undone_if_interrupted(target, phases):
         start_broker(target, None, phases)
         if shards is not None:
-            told |= _reshard(target, shards, from_state)
+            report |= _reshard(target, shards, from_state)
         if partitions is not None:
             from streamydb.kafka import grow
 
             with phases.phase(f"The log of {target.database}") as phase:
                 grow(target.connection, target.database, partitions)
                 phase.outcome = f"has {partitions} partitions"
-            told["partitions"] = partitions
+            report["partitions"] = partitions
     if json:
-        print_json(told)
+        print_json(report)
     elif shards is not None:
         say(
-            f"{target.database} has {shards} shards from seq {told['seq']} on (state "
-            f"{told['digest']}); the old checkpoint is {told['old_checkpoint']}. Start the "
+            f"{target.database} has {shards} shards from seq {report['seq']} on (state "
+            f"{report['digest']}); the old checkpoint is {report['old_checkpoint']}. Start the "
             "pipeline (`streamydb up`), then standbys with new checkpoints (--from-state)."
         )
 
@@ -141,12 +141,12 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
     _must_stand_still(target)
-    given = None if from_state is None else BackupFolder(from_state)
+    backup = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
         subject = subject_of(target)
         draft = checkpoint.with_name("checkpoint.draft")
         about = sizes.divide(
-            subject, checkpoint, given, resolved_seq(target), StateFolder(draft / START),
+            subject, checkpoint, backup, resolved_seq(target), StateFolder(draft / START),
             noting(phase),
         )  # fmt: skip
         kafka.reshard(target.connection, target.database, shards)
@@ -173,9 +173,9 @@ def _must_stand_still(target: Target) -> None:
     from streamydb.cli.status import pipelines_elsewhere
 
     for name in target.place.others():
-        said = target.place.status(name)
-        if said.runs:
-            fail(f"the pipeline {name} runs (process {said.pid}): stop it first")
+        status = target.place.status(name)
+        if status.runs:
+            fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
     for seen in pipelines_elsewhere(target) or ():
         fail(
             f"{target.database} is executed elsewhere, by pipeline {seen}: stop it first. One that "
@@ -195,10 +195,10 @@ def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
     from streamydb.backup.restore import seq_at
     from streamydb.spark.snapshot import moment
 
-    wanted = moment(at)
-    if wanted is None:
+    time = moment(at)
+    if time is None:
         return manifest.seq
-    return seq_at(backup, manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
+    return seq_at(backup, manifest, time) if isinstance(time, dt.datetime) else time
 
 
 def fill(
@@ -276,9 +276,9 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
     from streamydb.kafka.topic_plans import LOADING, STAMPS
 
     settings, names = target.settings, kafka.TopicNames(target.database)
-    found = kafka.describe(target.connection, target.database)
-    log, partitions = found.get(names.transactions), max(manifest.partitions, len(manifest.ends))
-    _refuse_used(target, found, partitions)
+    topics = kafka.describe(target.connection, target.database)
+    log, partitions = topics.get(names.transactions), max(manifest.partitions, len(manifest.ends))
+    _refuse_used(target, topics, partitions)
     copies = copies_of(target)
     loading = log is None or log.settings.get(STAMPS) == LOADING
     kafka.create(

@@ -97,11 +97,11 @@ def facade_settings(listening: Listening) -> FacadeSettings:
 
     from streamydb.facade import FacadeSettings
 
-    given: dict[str, Any] = listening._asdict()
+    options: dict[str, Any] = listening._asdict()
     try:
-        return FacadeSettings(**{n: value for n, value in given.items() if value is not None})
+        return FacadeSettings(**{n: value for n, value in options.items() if value is not None})
     except ValidationError as error:
-        fail(settings_message(error, given, "STREAMYDB_SERVE_"), EXIT_USAGE)
+        fail(settings_message(error, options, "STREAMYDB_SERVE_"), EXIT_USAGE)
     except SettingsError:
         wrong = ", ".join(_no_json())
         fail(f'{wrong}: write a JSON list, such as ["https://app.example"]', EXIT_USAGE)
@@ -159,8 +159,8 @@ def read_model(
         return
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     optional = {"retention_s": retention_s, "retention_seqs": retention_seqs}
-    kept = {name: value for name, value in optional.items() if value is not None}
-    run(target.settings, place, copy_from=copy_from, from_snapshot=from_snapshot, **kept)
+    limits = {name: value for name, value in optional.items() if value is not None}
+    run(target.settings, place, copy_from=copy_from, from_snapshot=from_snapshot, **limits)
 
 
 def _verify(target: Target, folder: Path) -> None:
@@ -175,17 +175,17 @@ def _verify(target: Target, folder: Path) -> None:
             scratch(folder.parent, f".{folder.name}.verify-") as beside,
             Phases().phase(f"Reading the changes of {target.database}") as phase,
         ):
-            found = verify(
+            comparison = verify(
                 folder, target.settings, beside / "model",
                 note=lambda done, total: phase.note(f"{bar(done, total)} seq {done:,}"),
             )  # fmt: skip
-            phase.outcome = f"{found.entries:,} keys at seq {found.seq:,}"
+            phase.outcome = f"{comparison.entries:,} keys at seq {comparison.seq:,}"
     except (StreamyError, OSError) as error:
         fail(str(error))
-    if not found.differing:
+    if not comparison.differing:
         say(f"{folder} has what the topic says.")
         return
-    names = ", ".join(map(repr, found.differing))
+    names = ", ".join(map(repr, comparison.differing))
     fail(
         f"{folder} is damaged; the first keys that differ: {names}. Stop its facades and its "
         "follower, delete the folder, and start them again: it is loaded from the topic.",

@@ -83,13 +83,13 @@ class Prompt:
         if word != "\\d":
             typer.echo(_HELP)
             return
-        found = self._relations()
+        relations = self._relations()
         if not name:
-            for table in found:
+            for table in relations:
                 typer.echo(f"{table.name} ({', '.join(_columns(table))})")
             return
-        wanted = name.strip().rstrip(";").strip('"').lower()
-        named = [table for table in found if table.name.lower() == wanted]
+        relation = name.strip().rstrip(";").strip('"').lower()
+        named = [table for table in relations if table.name.lower() == relation]
         for table in named:
             typer.echo("\n".join(describe(table)))
         if not named:
@@ -104,12 +104,12 @@ class Prompt:
         with suppress(ImportError, OSError):
             import readline
 
-            found: list[str] = []
+            matches: list[str] = []
 
             def complete(word: str, number: int) -> str | None:
                 if number == 0:
-                    found[:] = self.complete(word)
-                return found[number] if number < len(found) else None
+                    matches[:] = self.complete(word)
+                return matches[number] if number < len(matches) else None
 
             readline.set_completer(complete)
             readline.set_completer_delims(" \t\n,();=<>.")

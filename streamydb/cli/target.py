@@ -123,8 +123,8 @@ def find_target(named: Named, **more: object) -> Target:
     missing = {name: known[name] for name in known if name not in settings.model_fields_set}
     if not missing:
         return Target(settings, place)
-    given = {name: getattr(settings, name) for name in settings.model_fields_set}
-    return Target(read_settings(**{**missing, **given}), place)
+    options = {name: getattr(settings, name) for name in settings.model_fields_set}
+    return Target(read_settings(**{**missing, **options}), place)
 
 
 def facade_of(target: Target, url: str | None) -> str:
@@ -135,20 +135,20 @@ def facade_of(target: Target, url: str | None) -> str:
     """
     from streamydb.kafka.connection import listens
 
-    found = url or target.place.facade_url()
-    if found is None:
+    address = url or target.place.facade_url()
+    if address is None:
         fail(
             f"there is no facade of {target.database}: start one (`{target.command('up')}`), or "
             "name it with --url"
         )
     if url is None:
-        _must_be_of(target, found)
-    if not listens(_place_of(found)):
+        _must_be_of(target, address)
+    if not listens(_place_of(address)):
         fail(
-            f"nobody listens at {found}: start the facade (`{target.command('up')}`), or name "
+            f"nobody listens at {address}: start the facade (`{target.command('up')}`), or name "
             "another one with --url"
         )
-    return found
+    return address
 
 
 def _must_be_of(target: Target, facade: str) -> None:

@@ -48,25 +48,25 @@ def txn(
     """
     target = find_target(named)
     try:
-        given = transaction_of(parts)
+        transaction = transaction_of(parts)
     except PartError as error:
         raise Failure(str(error), EXIT_USAGE) from None
-    wanted = given if id_ is None else {"id": id_, **given}
-    committed = _run(target, file, wanted, timeout, json=json)
+    identified = transaction if id_ is None else {"id": id_, **transaction}
+    committed = _run(target, file, identified, timeout, json=json)
     if strict and not committed:
         raise typer.Exit(EXIT_NO)
 
 
 def _run(
-    target: Target, file: Path | None, given: dict[str, Any], timeout_s: float, *, json: bool
+    target: Target, file: Path | None, transaction: dict[str, Any], timeout_s: float, *, json: bool
 ) -> bool:
     if file is not None:
-        if given:
+        if transaction:
             raise Failure("give either a file or options, not both", EXIT_USAGE)
         return _many(target, file, timeout_s, json=json)
-    if not given.keys() - {"id"}:
+    if not transaction.keys() - {"id"}:
         raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
-    return _one(target, given, timeout_s, json=json)
+    return _one(target, transaction, timeout_s, json=json)
 
 
 def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
@@ -91,8 +91,8 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
     lines = _Lines(file, timeout_s)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     console = stderr()
-    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with shown as progress:
+    display = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with display as progress:
         bar = progress.add_task("transactions", total=0)
 
         def appended() -> None:
@@ -106,8 +106,10 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
     say(", ".join(f"{count:,} {status}" for status, count in counts.items()))
     if lines.fault is not None:
         done = sum(counts.values())
-        told = f"; the {done:,} before it were executed, nothing else was appended" if done else ""
-        raise Failure(f"{lines.fault}{told}", EXIT_USAGE)
+        stopped_after = (
+            f"; the {done:,} before it were executed, nothing else was appended" if done else ""
+        )
+        raise Failure(f"{lines.fault}{stopped_after}", EXIT_USAGE)
     return counts["aborted"] == counts["rejected"] == 0
 
 
@@ -156,17 +158,17 @@ class _Lines:
         from streamydb.records import with_deadline
 
         try:
-            found = msgspec.json.decode(text)
+            fields = msgspec.json.decode(text)
         except UNREADABLE as error:
             raise Failure(f"not JSON ({error})") from None
-        if not isinstance(found, dict):
+        if not isinstance(fields, dict):
             raise Failure("not a JSON object")
-        named = text if "id" in found else msgspec.json.encode(with_id(found))
-        dated = "deadline_ms" in found
-        made = named if dated else with_deadline(named, deadline_ms(self._timeout_s))
-        if len(made) > TRANSACTION_BYTES_MAX:
+        named = text if "id" in fields else msgspec.json.encode(with_id(fields))
+        dated = "deadline_ms" in fields
+        payload = named if dated else with_deadline(named, deadline_ms(self._timeout_s))
+        if len(payload) > TRANSACTION_BYTES_MAX:
             raise Failure(f"a transaction has at most {TRANSACTION_BYTES_MAX:,} bytes: split it")
-        return made
+        return payload
 
 
 def _show(result: Result, *, json: bool) -> None:
@@ -191,12 +193,14 @@ def _show(result: Result, *, json: bool) -> None:
         typer.echo(f"  returned {_value(result.returned)}")
     for key, value in result.reads.items():
         typer.echo(f"  {plain(key)} = {_value(value)}")
-    for found in result.ranges or ():
-        end = ".." + (found.range.end or "") if found.range.prefix is msgspec.UNSET else ""
-        typer.echo(f"  {plain(found.range.begin + end)}: {len(found.entries)} keys")
-        for entry in found.entries:
-            shown = _value(entry.value)
-            typer.echo(f"    {plain(entry.key)} = {shown}  (version {entry.version})")
+    for range_read in result.ranges or ():
+        end = (
+            ".." + (range_read.range.end or "") if range_read.range.prefix is msgspec.UNSET else ""
+        )
+        typer.echo(f"  {plain(range_read.range.begin + end)}: {len(range_read.entries)} keys")
+        for entry in range_read.entries:
+            text = _value(entry.value)
+            typer.echo(f"    {plain(entry.key)} = {text}  (version {entry.version})")
     for failed in result.failed:
         met = f"value is {_value(failed.value)}"
         if failed.count is not msgspec.UNSET:

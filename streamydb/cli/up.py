@@ -139,18 +139,18 @@ def _refuse_other_ways(target: Target, master: str, small: bool | None) -> None:
     if running is None:
         return
     if small is not None and small is not (SMALL in running.command):
-        without, given = ("without", SMALL) if small else ("with", "--no-small")
+        without, flag = ("without", SMALL) if small else ("with", "--no-small")
         fail(
             f"the pipeline of {target.database} runs {without} {SMALL}: stop it first "
-            f"(`{target.command('down')}`), or leave {given} out"
+            f"(`{target.command('down')}`), or leave {flag} out"
         )
     folder = target.settings.procedures
-    wanted = {
+    asked_for = {
         "--bootstrap": target.bootstrap,
         "--master": None if master == MASTER else master,
         "--procedures": None if folder is None else str(folder),
     }
-    for option, value in wanted.items():
+    for option, value in asked_for.items():
         known = option_of(running, option) or ""
         if value is not None and not {*value.split(",")} & {*known.split(",")}:
             fail(

@@ -77,15 +77,15 @@ def watch(
     """
     chosen = _chosen(feed, (prefix, start, end, where, where_before), since)
     target = find_target(named)
-    shown = 0
+    count = 0
     try:
         begin = from_start or since is not None
         for message in records(target, feed, from_start=begin, follow=follow):
             if not chosen.takes(message, resolved=resolved):
                 continue
             _show(feed, message, json)
-            shown += 1
-            if shown == limit:
+            count += 1
+            if count == limit:
                 return
     except KeyboardInterrupt:
         say()

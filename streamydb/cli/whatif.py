@@ -81,8 +81,8 @@ def whatif(
 
 
 def _module(text: str) -> tuple[str, Path]:
-    name, given, file = text.partition("=")
-    if not given or not name or not file:
+    name, separator, file = text.partition("=")
+    if not separator or not name or not file:
         fail(f"--module {text}: give it as NAME=FILE, like shop=new_shop.py", EXIT_USAGE)
     path = Path(file)
     read_file(path)
@@ -121,11 +121,11 @@ def _ignore(_: Difference) -> None:
 def _told(report: WhatIfReport, output: Path | None) -> dict[str, Any]:
     import msgspec
 
-    told: dict[str, Any] = msgspec.to_builtins(report)
-    for kind in told["kinds"].values():
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    for kind in fields["kinds"].values():
         if kind["first"] is not None:
             kind["first"] = dict(zip(_FIELDS, kind["first"], strict=True))
-    return {**told, "same": report.same, "output": None if output is None else str(output)}
+    return {**fields, "same": report.same, "output": None if output is None else str(output)}
 
 
 _FIELDS = ("seq", "id", "kind", "before", "after")

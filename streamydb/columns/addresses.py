@@ -42,10 +42,10 @@ def _load(bits: int, *, big_end_first: bool = False) -> Any:
     def load(_context: Any, _address: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            found = builder.load(pointer, align=_ANY_PLACE)
+            word = builder.load(pointer, align=_ANY_PLACE)
             if big_end_first:
-                return builder.bswap(found)
-            return builder.zext(found, ir.IntType(64)) if bits < 64 else found
+                return builder.bswap(word)
+            return builder.zext(word, ir.IntType(64)) if bits < 64 else word
 
         return kind(types.int64), generate
 

@@ -250,12 +250,12 @@ def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0)
 
 def close(state: DigestState, shard: int, resolved: int, shards: int = 1) -> list[StateDigest]:
     """The digests of the intervals that end at or before ``resolved``, which are over."""
-    found = []
+    digests = []
     while (state.told + 1) * state.interval <= resolved:
         low, high, outcomes = state.open.pop(state.told, (0, 0, 0))
         state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
         state.told += 1
         seq = state.told * state.interval
-        shown = f"{state.high:016x}{state.low:016x}"
-        found.append(StateDigest(seq, shard, state.interval, shown, f"{outcomes:016x}", shards))
-    return found
+        text = f"{state.high:016x}{state.low:016x}"
+        digests.append(StateDigest(seq, shard, state.interval, text, f"{outcomes:016x}", shards))
+    return digests

@@ -75,8 +75,8 @@ class GrantedTransactions(ColumnTable, frozen=True):
             self.steps.rows.key,
             rows,
         )
-        found = _wrong_transaction(columns, seqs)
-        seam.require_none(found, _TRANSACTION_FACTS, first=seqs[0], last=seqs[1], **where)
+        wrong = _wrong_transaction(columns, seqs)
+        seam.require_none(wrong, _TRANSACTION_FACTS, first=seqs[0], last=seqs[1], **where)
 
 
 class PlanTransactions(GrantedTransactions, frozen=True):
@@ -120,8 +120,8 @@ class SlotRows(ColumnTable, frozen=True):
         `GrantedTransactions.check`.
         """
         values = ValueLimits.of(self.cast(WrittenValues), 1, seqs[0] - 1)
-        found = _wrong_slot(self.slot, values)
-        seam.require_none(found, _SLOT_FACTS, first=seqs[0], last=seqs[1], **where)
+        wrong = _wrong_slot(self.slot, values)
+        seam.require_none(wrong, _SLOT_FACTS, first=seqs[0], last=seqs[1], **where)
 
 
 class RangeEntries(ColumnTable, frozen=True):

@@ -118,19 +118,19 @@ def _texts(hashes: Hashes, keys: Texts, table: Places, slot: Ints, first: Ints, 
     mask = np.int64(len(table) - 1)
     while i < len(hashes) and 2 * count < len(table):
         place = np.int64(hashes[i] & np.uint64(mask))
-        found = np.int64(table[place])
-        while found >= 0:
-            other = first[found]
+        number = np.int64(table[place])
+        while number >= 0:
+            other = first[number]
             if hashes[other] == hashes[i] and same_text(keys.data, keys.offsets, other, i):
                 break
             place = (place + 1) & mask
-            found = np.int64(table[place])
-        if found < 0:
-            found = count
+            number = np.int64(table[place])
+        if number < 0:
+            number = count
             table[place] = count
             first[count] = i
             count += 1
-        slot[i] = found
+        slot[i] = number
         i += 1
     at[0], at[1] = i, count
 

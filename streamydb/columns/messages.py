@@ -115,8 +115,8 @@ class ResolvedRecord(Message, frozen=True):
 
 def resolved_value(seq: int, ts_ms: int, offsets: Mapping[int, int]) -> bytes:
     """The value of a resolved record; ``offsets``: first ones of the log that are not covered."""
-    shown = {str(number): offset for number, offset in sorted(offsets.items())}
-    return encode_resolved(Resolved(seq, ts_ms, shown))
+    texts = {str(number): offset for number, offset in sorted(offsets.items())}
+    return encode_resolved(Resolved(seq, ts_ms, texts))
 
 
 class RecordTexts(ColumnTable, frozen=True):

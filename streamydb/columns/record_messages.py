@@ -63,9 +63,9 @@ class SharedRecords:
             arrays = self.rows().flatten()
             if not hashes:
                 del arrays["keys.hash"]
-            made = narrowed(arrays)
-            made.stored = [b"".join(made.stored)]
-            self._narrowed = made
+            narrow = narrowed(arrays)
+            narrow.stored = [b"".join(narrow.stored)]
+            self._narrowed = narrow
         return self._narrowed
 
 
@@ -134,14 +134,14 @@ def records_for(
     records: CompiledRecords, shards: int, last: Sequence[LastRead] = (), *, hashes: bool = False
 ) -> Iterator[LogRecords]:
     """Yield the message for each shard, in order; arguments as the fields of `LogRecords`."""
-    shared, told = SharedRecords(records.shared()), list(last)
+    shared, last_reads = SharedRecords(records.shared()), list(last)
     payloads = records.home.rows
     if shards == 1:
-        yield LogRecords(shared, records.id1, records.home, told, hashes)
+        yield LogRecords(shared, records.id1, records.home, last_reads, hashes)
         return
     homes = records.id0 % np.uint64(shards)
     for shard in range(shards):
         mine = homes == np.uint64(shard)
         rows = np.flatnonzero(mine)
         home = ChildRows(mine.astype(np.int64), payloads.take(rows))
-        yield LogRecords(shared, records.id1[rows], home, told, hashes)
+        yield LogRecords(shared, records.id1[rows], home, last_reads, hashes)

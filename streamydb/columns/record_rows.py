@@ -135,14 +135,14 @@ class CompiledRecords(ColumnTable, frozen=True):
         return self.cast(SharedRows)
 
     def check(self, seam: Seam) -> None:
-        found = _wrong_record(
+        wrong = _wrong_record(
             self.kind,
             (self.keys.counts, self.home.counts, self.marker.counts),
             (len(self.keys.rows), len(self.home.rows), len(self.marker.rows)),
             self.keys.rows.key.offsets,
             limits.KEY_BYTES_MAX,
         )
-        seam.require_none(found, _RECORD_FACTS)
+        seam.require_none(wrong, _RECORD_FACTS)
 
     def timed(self, ts_ms: Ints) -> TimedRecords:
         return self.cast(TimedRecords, ts_ms=ts_ms)
@@ -182,7 +182,7 @@ def _wrong_record(
     counts: tuple[Array, Array, Array],
     rows: tuple[int, int, int],
     keys: Ints,
-    most: int,
+    key_bytes_max: int,
 ) -> tuple[int, int]:
     of_keys, of_homes, of_markers = counts
     key, home, marker = 0, 0, 0
@@ -198,6 +198,6 @@ def _wrong_record(
         return 1, -1
     for k in range(len(keys) - 1):
         length = keys[k + 1] - keys[k]
-        if length < 1 or length > most:
+        if length < 1 or length > key_bytes_max:
             return 2, k
     return -1, -1

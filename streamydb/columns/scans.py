@@ -60,7 +60,7 @@ class Scan(NamedTuple):
         self, items: Iterable[tuple[bytes | memoryview, bytes | memoryview]]
     ) -> list[tuple[bytes, bytes]]:
         """Return what it wants of the items from its start on, which are in order."""
-        found: list[tuple[bytes, bytes]] = []
+        items_taken: list[tuple[bytes, bytes]] = []
         end, skip, left = self.end, self.skip, self.keys_max
         size, room = 0, self.bytes_max
         for key, item in items:
@@ -72,5 +72,5 @@ class Scan(NamedTuple):
             left -= 1
             if size <= room:
                 size += len(name) + len(item) - HEAD_BYTES
-            found.append((name, bytes(item if size <= room else item[:HEAD_BYTES])))
-        return found
+            items_taken.append((name, bytes(item if size <= room else item[:HEAD_BYTES])))
+        return items_taken

@@ -45,25 +45,25 @@ class _Head(msgspec.Struct):
 def unreadable(data: bytes, error: Exception) -> str:
     """Why the state of a shard cannot be read, from its blob "meta"."""
     try:
-        found = msgspec.msgpack.decode(data, type=_Head).config.format
+        number = msgspec.msgpack.decode(data, type=_Head).config.format
     except UNREADABLE:
-        found = FORMAT
-    if found == FORMAT:
+        number = FORMAT
+    if number == FORMAT:
         return f"the state of this database cannot be read ({error}); rebuild it from the log"
     fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
-    return f"the state of this database has format {found}, this release reads {FORMAT}; {fix}"
+    return f"the state of this database has format {number}, this release reads {FORMAT}; {fix}"
 
 
-def mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
+def mismatch(recorded: ShardConfig, config: ShardConfig) -> str:
     """Return a message for a user whose configuration is not that of the state."""
-    if recorded.format != given.format:
+    if recorded.format != config.format:
         what = f"the state of this database has format {recorded.format}, this release reads"
         fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
-        return f"{what} {given.format}; {fix}"
+        return f"{what} {config.format}; {fix}"
     differing = [
-        f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(given, name)!r}"
+        f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(config, name)!r}"
         for name in ShardConfig.__struct_fields__
-        if getattr(recorded, name) != getattr(given, name)
+        if getattr(recorded, name) != getattr(config, name)
     ]
     fix = "start with the recorded values, or use a new checkpoint folder to rebuild from the log"
     return f"the state of this database was made otherwise ({'; '.join(differing)}); {fix}"

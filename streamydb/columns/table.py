@@ -280,15 +280,15 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(table: type[ColumnTable]) -> list[_Field]:
-    found = []
+    fields = []
     for each in msgspec.structs.fields(table):
         named = [kind for kind in get_args(each.type) if kind is not type(None)]
         optional = type(None) in get_args(each.type)
         kind = named[0] if optional else each.type
         of = get_origin(kind) or kind
         rows = get_args(kind)[0] if of is ChildRows else None
-        found.append(_Field(each.encode_name, of, rows, optional))
-    return found
+        fields.append(_Field(each.encode_name, of, rows, optional))
+    return fields
 
 
 @cache
@@ -309,12 +309,12 @@ def _stored(
     """Return of each field the path of its first array, its own path (the same one if it is a
     column), the table of its children, and whether it may be missing.
     """
-    found = []
+    places = []
     for stored, kind, rows, optional in _fields(table):
         path = prefix + stored
         mark = _MARKS.get(kind)
-        found.append((path if mark is None else path + mark, path, rows, optional))
-    return found
+        places.append((path if mark is None else path + mark, path, rows, optional))
+    return places
 
 
 _MARKS: Final = {Ragged: "$", ChildRows: "*"}

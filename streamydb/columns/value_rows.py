@@ -59,8 +59,8 @@ class WrittenValues(ColumnTable, frozen=True):
 
     def check(self, seam: Seam, seqs: tuple[int, int]) -> None:
         """Require what holds of the writes of a plan; ``seqs``: its first and its last."""
-        found = _wrong_values(ValueLimits.of(self, *seqs))
-        seam.require_none(found, VALUE_FACTS, first=seqs[0], last=seqs[1])
+        wrong = _wrong_values(ValueLimits.of(self, *seqs))
+        seam.require_none(wrong, VALUE_FACTS, first=seqs[0], last=seqs[1])
 
 
 class Verdicts(ColumnTable, frozen=True):
@@ -80,8 +80,8 @@ class Verdicts(ColumnTable, frozen=True):
 
     def check(self, seam: Seam, seqs: tuple[int, int]) -> None:
         """Require what holds of the verdicts of a plan; ``seqs``: its first and its last."""
-        found = _wrong_verdict(self.seq, self.result.offsets, seqs, limits.RESULT_BYTES_MAX)
-        seam.require_none(found, _VERDICT_FACTS, first=seqs[0], last=seqs[1])
+        wrong = _wrong_verdict(self.seq, self.result.offsets, seqs, limits.RESULT_BYTES_MAX)
+        seam.require_none(wrong, _VERDICT_FACTS, first=seqs[0], last=seqs[1])
 
 
 VALUE_FACTS: Final = (VERSIONS_FACT, KEYS_FACT, VALUES_FACT)

@@ -88,10 +88,10 @@ def times_of(rows: Ints, partitions: Ints, count: int) -> Ints:
     them, and not many more. ``count``: of partitions.
     """
     out = np.empty((len(rows), 2), np.int64)
-    told = np.full((count, 2), -1, np.int64)
+    times = np.full((count, 2), -1, np.int64)
     n = 0
     for i in range(len(rows)):
-        ts_ms, seq, last = ts_of(rows[i]), seq_of(rows[i]), told[partitions[i]]
+        ts_ms, seq, last = ts_of(rows[i]), seq_of(rows[i]), times[partitions[i]]
         if ts_ms != last[0] or seq < last[1]:
             last[0], last[1] = ts_ms, seq
             out[n, 0], out[n, 1] = ts_ms, seq

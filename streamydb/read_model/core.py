@@ -261,20 +261,20 @@ def single_change(key: bytes, value: bytes, database: str) -> bytes:
 
 def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
     try:
-        found = _decode_resolved(value)
+        resolved = _decode_resolved(value)
     except UNREADABLE as fault:
         raise not_read(value, "resolved", fault) from fault
-    if found.resolved < 0 or found.ts_ms < 0:
+    if resolved.resolved < 0 or resolved.ts_ms < 0:
         raise RecordError("its seq or timestamp is negative")
-    offsets = {int(q): offset for q, offset in found.offsets.items()}
+    offsets = {int(q): offset for q, offset in resolved.offsets.items()}
     before = part.resolved
-    if found.resolved < before.seq:
+    if resolved.resolved < before.seq:
         return
-    if found.resolved == before.seq:
+    if resolved.resolved == before.seq:
         for q, offset in before.offsets.items():
             offsets[q] = max(offset, offsets.get(q, 0))
-    part.resolved = Resolved(found.resolved, found.ts_ms, offsets)
-    _note_time(batch, found.ts_ms, found.resolved)
+    part.resolved = Resolved(resolved.resolved, resolved.ts_ms, offsets)
+    _note_time(batch, resolved.ts_ms, resolved.resolved)
 
 
 def _note_time(batch: StoreBatch, ts_ms: int, seq: int) -> None:

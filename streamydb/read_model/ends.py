@@ -78,18 +78,18 @@ class Ends:
         self,
         parts: ShownParts,
         places: dict[int, int],
-        wanted: list[int],
+        numbers_of_parts: list[int],
         known: dict[int, _Earliest],
         seq: int,
         pause: Callable[[], object],
     ) -> None:
-        for start in range(0, len(wanted), _PARTS):
-            some = wanted[start : start + _PARTS]
+        for start in range(0, len(numbers_of_parts), _PARTS):
+            some = numbers_of_parts[start : start + _PARTS]
             pause()
             numbers = np.array([places[part] for part in some], np.int64)
-            found = earliest_ends(parts.view, numbers, seq)
+            earliest = earliest_ends(parts.view, numbers, seq)
             self.looked += len(some)
-            for part, (end, row) in zip(some, found.tolist(), strict=True):
+            for part, (end, row) in zip(some, earliest.tolist(), strict=True):
                 if end == DAMAGED:
                     raise DamagedError
                 known[part] = _Earliest(end, row, seq)
@@ -111,9 +111,9 @@ class Ends:
             if is_current(parts.view, places[part], known[part].row, seq):
                 return end
             self._look(parts, places, [part], known, seq, pause)
-            found = known[part].end
-            if found == NONE:
+            earliest = known[part].end
+            if earliest == NONE:
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, (found, part))
+                heapq.heapreplace(heap, (earliest, part))
         return None

@@ -107,18 +107,18 @@ class Environment:
                 raise _missing(folder)
             if data.exists() and _identity(data) in cls._inherited:
                 raise _inherited(folder)
-            found = cls._known.get(_identity(data)) if data.exists() else None
-            if found is None:
-                found = cls(folder, map_bytes, write=write)
-                cls._known[_identity(data)] = found
-            found._users += 1
+            environment = cls._known.get(_identity(data)) if data.exists() else None
+            if environment is None:
+                environment = cls(folder, map_bytes, write=write)
+                cls._known[_identity(data)] = environment
+            environment._users += 1
             try:
                 if write:
-                    found._make_writable(map_bytes)
+                    environment._make_writable(map_bytes)
             except BaseException:
-                found._give_back()
+                environment._give_back()
                 raise
-            return found
+            return environment
 
     @classmethod
     def forget(cls) -> None:
@@ -225,10 +225,10 @@ class Environment:
                         "and load it again"
                     )
                 known[number] = address_of(data), len(data)
-        found = [known[number] for number in numbers]
+        places = [known[number] for number in numbers]
         if len(known) > _FORGOTTEN * len(numbers) + 1_000:
-            self.mapped = dict(zip(numbers, found, strict=True))
-        return found
+            self.mapped = dict(zip(numbers, places, strict=True))
+        return places
 
     def write(self, work: Callable[[lmdb.Transaction[memoryview]], _T]) -> _T:
         """Run ``work`` in a write transaction and commit; again from the start when the map grows.
@@ -319,8 +319,8 @@ def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environm
 
 
 def _identity(data: Path) -> tuple[int, int]:
-    found = data.stat()
-    return found.st_dev, found.st_ino
+    status = data.stat()
+    return status.st_dev, status.st_ino
 
 
 def _missing(folder: Path) -> StoreMissingError:

@@ -8,9 +8,9 @@ from streamydb.errors import ReadModelError
 class SnapshotGone(ReadModelError):  # noqa: N818 - the agreed name
     """The snapshot is older than what is kept; ``oldest`` is the smallest seq that is left."""
 
-    def __init__(self, asked: str, oldest: int) -> None:
+    def __init__(self, at: str, oldest: int) -> None:
         super().__init__(
-            f"the snapshot at {asked} has been collected; the oldest that is kept is seq {oldest}. "
+            f"the snapshot at {at} has been collected; the oldest that is kept is seq {oldest}. "
             "Ask for a newer one, or let the follower keep more (--retention-s, --retention-seqs)"
         )
         self.oldest = oldest

@@ -136,8 +136,8 @@ class Follower:
         batch, count = StoreBatch(progress), 0
         while count % BATCH_RECORDS_MAX == 0 and count < COMMIT_RECORDS_MAX:
             fetched = self._source.fetch(timeout_s)
-            found = plan(fetched.records, fetched.ends, batch.progress, self._model.database)
-            batch = batch.followed_by(found)
+            planned = plan(fetched.records, fetched.ends, batch.progress, self._model.database)
+            batch = batch.followed_by(planned)
             count += len(fetched.records)
             if not fetched.records:
                 break
@@ -153,8 +153,8 @@ class Follower:
         if self._belongs or not (count or batch.progress.resolved().seq):
             return
         store = self._model.store
-        if store.generation() is None and (found := self._generation()) is not None:
-            store.belong_to(found)
+        if store.generation() is None and (generation := self._generation()) is not None:
+            store.belong_to(generation)
         self._belongs = True
 
     def close(self) -> None:

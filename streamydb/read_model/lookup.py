@@ -153,11 +153,11 @@ def earliest_ends(view: Ints, parts: Ints, seq: int) -> Ints:
             end = expires_of(row)
             if end == 0 or (first != NONE and end >= first) or seq_of(row) > seq:
                 continue
-            found = find_row(view, key_of(row), key_bytes_of(row), seq)
-            if found == DAMAGED:
+            current = find_row(view, key_of(row), key_bytes_of(row), seq)
+            if current == DAMAGED:
                 first = DAMAGED
                 break
-            if seq_of(found) == seq_of(row):
+            if seq_of(current) == seq_of(row):
                 first, at = end, i
         out[k, 0], out[k, 1] = first, at
     return out
@@ -169,8 +169,8 @@ def is_current(view: Ints, part: int, i: int, seq: int) -> bool:
     row = row_in(view, part, i)
     if row == DAMAGED:
         return False
-    found = find_row(view, key_of(row), key_bytes_of(row), seq)
-    return found > NONE and seq_of(found) == seq_of(row)
+    newest = find_row(view, key_of(row), key_bytes_of(row), seq)
+    return newest > NONE and seq_of(newest) == seq_of(row)
 
 
 @kernel

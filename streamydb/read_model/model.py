@@ -149,19 +149,19 @@ class ReadModel:
             StoreBusyError: too many snapshots stay open while the store grows.
             TypeError: it is no whole number.
         """
-        given: Any = at
-        if given is not None:
-            if isinstance(given, bool) or not isinstance(given, Integral):
-                raise TypeError(f"a snapshot is at a seq, a whole number, not at {given!r}")
-            at = int(given)  # of NumPy's, as a column of a DataFrame has them
+        argument: Any = at
+        if argument is not None:
+            if isinstance(argument, bool) or not isinstance(argument, Integral):
+                raise TypeError(f"a snapshot is at a seq, a whole number, not at {argument!r}")
+            at = int(argument)  # of NumPy's, as a column of a DataFrame has them
         environment = self.store.environment
         txn = environment.begin()
         try:
-            shown = self.store.shown(txn)
-            oldest, latest, _ = shown.bounds
+            view = self.store.shown(txn)
+            oldest, latest, _ = view.bounds
             seq = latest if at is None else at
             _check_between(oldest, seq, latest)
-            return Snapshot(self.store, txn, seq, shown)
+            return Snapshot(self.store, txn, seq, view)
         except BaseException:
             environment.end(txn)
             raise

@@ -128,16 +128,16 @@ def _is_key(data: Bytes, start: int, end: int) -> bool:
 
 
 @leaf
-def _put_row(row: int, keys: Texts, i: int, data: Bytes, found: _Change) -> int:
+def _put_row(row: int, keys: Texts, i: int, data: Bytes, change: _Change) -> int:
     """Write a row, see `rows`; the position behind it."""
     key_bytes = keys.offsets[i + 1] - keys.offsets[i]
-    id_bytes = found.id_end - found.id_start
-    value_bytes = found.value_end - found.value_start
-    version = found.seq, found.ts_ms, found.expires_ms
+    id_bytes = change.id_end - change.id_start
+    value_bytes = change.value_end - change.value_start
+    version = change.seq, change.ts_ms, change.expires_ms
     put_head(row, version, (value_bytes, key_bytes, id_bytes))
     copy_at(key_of(row), start_of(keys.data) + keys.offsets[i], key_bytes)
-    copy_at(key_of(row) + key_bytes, start_of(data) + found.id_start, id_bytes)
-    copy_at(value_of(row), start_of(data) + found.value_start, value_bytes)
+    copy_at(key_of(row) + key_bytes, start_of(data) + change.id_start, id_bytes)
+    copy_at(value_of(row), start_of(data) + change.value_start, value_bytes)
     return value_of(row) + value_bytes
 
 
@@ -151,10 +151,10 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> tuple[Bytes, Ints]
     for i in range(n):
         if not _is_key(keys.data, keys.offsets[i], keys.offsets[i + 1]):
             continue
-        found = _change(values.data, values.offsets[i], values.offsets[i + 1], pieces)
-        if found.seq > 0:
+        change = _change(values.data, values.offsets[i], values.offsets[i + 1], pieces)
+        if change.seq > 0:
             rows[i] = at
-            at = _put_row(at, keys, i, values.data, found)
+            at = _put_row(at, keys, i, values.data, change)
     return buffer, rows
 
 

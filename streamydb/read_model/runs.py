@@ -81,8 +81,8 @@ class Runs:
         return view_of(self.runs)
 
     def newer(self, seq: int) -> Ints:
-        found = [run[run["newest"] > seq] for run in self.runs]
-        return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in found)])
+        parts = [run[run["newest"] > seq] for run in self.runs]
+        return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in parts)])
 
     def settle(self, horizon: int, added_bytes: int, resolved: int, *, hurry: bool = False) -> bool:
         """Merge what has to be merged, but not for too long; whether more is left.
@@ -167,10 +167,10 @@ class Runs:
         """Parts of the oldest run of which enough can be removed."""
         parts = self.runs[0]
         enough = (parts["extra"] > 0) & (parts["due"] <= horizon)
-        found = np.flatnonzero(enough & (parts["extra"] >= SHARE * parts["rows"]))
-        if not len(found):
+        places = np.flatnonzero(enough & (parts["extra"] >= SHARE * parts["rows"]))
+        if not len(places):
             return None
-        start, end = int(found[0]), int(found[0]) + 1
+        start, end = int(places[0]), int(places[0]) + 1
         while start > 0:
             key, seq = _last(parts, start - 1)
             if key != _first(parts, start)[0] or -seq > horizon:
@@ -197,13 +197,13 @@ class Runs:
             above = upper[step.first : step.last]
             rows = merged(_rows(above), rows)
             self.runs[step.run + 1] = np.concatenate([upper[: step.first], upper[step.last :]])
-        made = self._written(kept(rows, horizon, step.run == 0))
+        parts = self._written(kept(rows, horizon, step.run == 0))
         self._remove(old)
         self._remove(above)
         before, behind = lower[: step.lower_first], lower[step.lower_last :]
-        _note_boundary(before, made)
-        _note_boundary(made, behind)
-        self.runs[step.run] = np.concatenate([before, made, behind])
+        _note_boundary(before, parts)
+        _note_boundary(parts, behind)
+        self.runs[step.run] = np.concatenate([before, parts, behind])
         self.runs = [run for run in self.runs if len(run)]
         return size
 
@@ -216,15 +216,18 @@ class Runs:
     def _written(self, rows: Ints) -> Parts:
         if not len(rows):
             return no_parts()
-        buffer, made = written(rows, PART_BYTES)
-        parts = np.zeros(len(made), PART)
+        buffer, new_parts = written(rows, PART_BYTES)
+        parts = np.zeros(len(new_parts), PART)
         for name in ("length", "rows", "extra", "due", "newest"):
-            parts[name] = made[name]
-        parts["id"] = np.arange(self._next, self._next + len(made))
-        parts["address"] = address_of(buffer) + made["start"]
-        self._next += len(made)
+            parts[name] = new_parts[name]
+        parts["id"] = np.arange(self._next, self._next + len(new_parts))
+        parts["address"] = address_of(buffer) + new_parts["start"]
+        self._next += len(new_parts)
         for number, start, length in zip(
-            parts["id"].tolist(), made["start"].tolist(), made["length"].tolist(), strict=True
+            parts["id"].tolist(),
+            new_parts["start"].tolist(),
+            new_parts["length"].tolist(),
+            strict=True,
         ):
             self.fresh[number] = buffer.data[start : start + length]
         return parts

@@ -44,8 +44,8 @@ def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
     """Move a run's head behind the key of a row; its newest version up to ``seq``, if any."""
     if seq_of(heads[run, 2]) > seq and not _seek(view, heads, run, key, seq):
         return DAMAGED
-    found = heads[run, 2]
-    if found == NONE or not same_key(found, key):
+    current = heads[run, 2]
+    if current == NONE or not same_key(current, key):
         return NONE
     if not _next(view, heads, run):
         return DAMAGED
@@ -53,7 +53,7 @@ def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
     older = row != NONE and same_key(row, key)
     if older and not _seek(view, heads, run, key, BEHIND_ALL):
         return DAMAGED
-    return found  # type: ignore[no-any-return]
+    return current  # type: ignore[no-any-return]
 
 
 @leaf
@@ -77,11 +77,11 @@ def _newest(view: Ints, heads: Ints, key: int, seq: int) -> int:
     for run in range(len(heads)):
         row = heads[run, 2]
         if row != NONE and same_key(row, key):
-            found = _pass(view, heads, run, key, seq)
-            if found == DAMAGED:
+            current = _pass(view, heads, run, key, seq)
+            if current == DAMAGED:
                 return DAMAGED
-            if found != NONE and (newest == NONE or seq_of(found) > seq_of(newest)):
-                newest = found
+            if current != NONE and (newest == NONE or seq_of(current) > seq_of(newest)):
+                newest = current
     return newest
 
 

@@ -39,7 +39,7 @@ def identity(number: int, database: str) -> bytes:
     return msgspec.json.encode(_Identity(number, database))
 
 
-def check_identity(found: bytes, number: int, database: str, folder: Path) -> None:
+def check_identity(stored: bytes, number: int, database: str, folder: Path) -> None:
     """Require that a stored identity (empty: there is none) is of a format and a database.
 
     Raises:
@@ -47,10 +47,10 @@ def check_identity(found: bytes, number: int, database: str, folder: Path) -> No
         StoreMismatchError: it is of another format, or of another database.
         StoreFailedError: it is none.
     """
-    if not found:
+    if not stored:
         raise StoreMissingError(f"the read model in {folder} is still empty; try again")
     try:
-        known = msgspec.json.decode(found, type=_Identity)
+        known = msgspec.json.decode(stored, type=_Identity)
     except UNREADABLE as fault:
         raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
     if known.database != database:
@@ -148,8 +148,8 @@ class Store:
 
     def _check_identity(self) -> None:
         with self.environment.reading() as txn:
-            found = bytes(txn.get(_IDENTITY, b"", db=self.tables.about))
-        check_identity(found, FORMAT, self.database, self.environment.folder)
+            stored = bytes(txn.get(_IDENTITY, b"", db=self.tables.about))
+        check_identity(stored, FORMAT, self.database, self.environment.folder)
 
     def bounds(self, txn: lmdb.Transaction[memoryview]) -> SnapshotBounds:
         data = txn.get(_BOUNDS, b"", db=self.tables.about)
@@ -189,16 +189,16 @@ class Store:
         """The last seq of which a snapshot can be taken; decoded when it has changed."""
         with self.environment.reading() as txn:
             data = bytes(txn.get(_RESOLVED, b"", db=self.tables.about))
-        before, found = self._last
+        before, progress = self._last
         if data != before:
-            found = _decode_resolved(data)
-            self._last = data, found
-        return found
+            progress = _decode_resolved(data)
+            self._last = data, progress
+        return progress
 
     def generation(self) -> str | None:
         with self.environment.reading() as txn:
-            found = txn.get(_GENERATION, db=self.tables.about)
-            return None if found is None else bytes(found).decode()
+            stored = txn.get(_GENERATION, db=self.tables.about)
+            return None if stored is None else bytes(stored).decode()
 
     def belong_to(self, generation: str) -> None:
         self.environment.write(
@@ -300,8 +300,8 @@ class Store:
             StoreFailedError: the list and the parts do not fit.
         """
         parts = unpacked(bytes(txn.get(_PARTS, b"", db=self.tables.about)))
-        found = self.environment.parts(txn, parts["id"].tolist())
-        places = np.array(found, np.int64).reshape(-1, 2)
+        addresses = self.environment.parts(txn, parts["id"].tolist())
+        places = np.array(addresses, np.int64).reshape(-1, 2)
         stored = np.maximum(parts["length"], self._apart(txn))
         if not fits(parts) or (places[:, 1] != stored).any():
             raise self.damaged()

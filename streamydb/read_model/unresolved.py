@@ -56,8 +56,8 @@ def _nothing() -> Seen:
 
 def _resolved(progress: TopicProgress) -> Ints:
     """The resolved seq of each partition, and of changes whose partition is not known."""
-    found = [progress.parts[number].resolved.seq for number in sorted(progress.parts)]
-    return np.array([*found, min(found)], np.int64)
+    seqs = [progress.parts[number].resolved.seq for number in sorted(progress.parts)]
+    return np.array([*seqs, min(seqs)], np.int64)
 
 
 def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
@@ -73,9 +73,9 @@ def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
         DamagedError: what is stored cannot be read.
     """
     if suspects.any():
-        found = find_each(view, rows[suspects])
-        stored = found != NONE
-        check_same(found[stored], rows[suspects][stored])
+        stored_rows = find_each(view, rows[suspects])
+        stored = stored_rows != NONE
+        check_same(stored_rows[stored], rows[suspects][stored])
         suspects[suspects] = stored
         rows = rows[~suspects]
     ordered, wrong = distinct(sorted_rows(rows))
@@ -85,18 +85,18 @@ def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
     return ordered
 
 
-def check_same(found: Ints, rows: Ints) -> None:
+def check_same(stored: Ints, rows: Ints) -> None:
     """Require that stored rows, or `NONE`, are equal to others.
 
     Raises:
         InvariantViolation: one is not.
         DamagedError: what is stored cannot be read.
     """
-    if (found == DAMAGED).any():
+    if (stored == DAMAGED).any():
         raise DamagedError
-    wrong = differing(found, rows)
+    wrong = differing(stored, rows)
     if wrong >= 0:
-        what = "another change" if found[wrong] != NONE else "nothing"
+        what = "another change" if stored[wrong] != NONE else "nothing"
         key, seq = row_named(int(rows[wrong]))
         raise InvariantViolation(
             f"a change that was read before is read again, and the store has {what} at its place "

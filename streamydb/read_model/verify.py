@@ -71,12 +71,12 @@ def verify(
     """
     with ReadModel.open(scratch, settings.database, write=True) as fresh:
         with ReadModel.open(folder, settings.database) as model:
-            wanted = model.latest().seq
+            seq = model.latest().seq
         follower = Follower(fresh, settings, source=source)
         try:
-            while fresh.latest().seq < wanted:
+            while fresh.latest().seq < seq:
                 follower.step(_POLL_S)
-                note(min(fresh.latest().seq, wanted), wanted)
+                note(min(fresh.latest().seq, seq), seq)
         finally:
             follower.close()
         with ReadModel.open(folder, settings.database) as model:

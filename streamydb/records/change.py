@@ -126,8 +126,8 @@ def is_strange_change(value: bytes) -> bool:
     if later_format(value) is not None:
         return False
     try:
-        found = _decode_any(value)
+        record = _decode_any(value)
     except UNREADABLE:
         return True
-    ours = found.source is not UNSET and found.source.connector == CONNECTOR
-    return found.resolved is UNSET and not ours
+    ours = record.source is not UNSET and record.source.connector == CONNECTOR
+    return record.resolved is UNSET and not ours

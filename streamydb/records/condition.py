@@ -17,19 +17,19 @@ _VERSIONED: Final = (*_COMPARATORS, "version")
 _KEY: Final = "k"
 
 
-def condition(given: object, *, versioned: bool = True) -> Transaction | None:
+def condition(text: object, *, versioned: bool = True) -> Transaction | None:
     """Return a transaction whose one check is a condition; None: it is none.
 
     ``versioned``: whether it may be one on the version, too.
     """
-    if not isinstance(given, Mapping) or not set(given) <= set(_known(versioned=versioned)):
+    if not isinstance(text, Mapping) or not set(text) <= set(_known(versioned=versioned)):
         return None
     try:
-        payload = canonical({"id": "condition", "checks": [{"key": _KEY, **given}]})
+        payload = canonical({"id": "condition", "checks": [{"key": _KEY, **text}]})
     except ValueRejected:
         return None
-    found = decode(payload)
-    return found if isinstance(found, Transaction) else None
+    record = decode(payload)
+    return record if isinstance(record, Transaction) else None
 
 
 def condition_form(name: str, *, versioned: bool) -> str:

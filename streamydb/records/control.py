@@ -113,10 +113,10 @@ def decode_message(value: bytes | None) -> Message:
 
     """
     try:
-        found: Message = _decoder.decode(value or b"")
+        message: Message = _decoder.decode(value or b"")
     except UNREADABLE as error:
         raise not_read(value or b"", "control", error) from error
-    if found.format != FORMAT:
-        what = f"this control record has format {found.format}, this release reads {FORMAT}"
+    if message.format != FORMAT:
+        what = f"this control record has format {message.format}, this release reads {FORMAT}"
         raise RecordError(f"{what}: upgrade this pipeline (docs/upgrading.md)")
-    return found
+    return message

@@ -242,7 +242,7 @@ def _texts_fit(txn: Transaction) -> bool:
     """The rules of ids and keys beyond a count of characters: bytes and control characters."""
     if len(txn.id.encode()) > ID_BYTES_MAX or min(txn.id) < " ":
         return False
-    bounds = [name for found in txn.named_ranges for name in found.names()]
+    bounds = [name for named_range in txn.named_ranges for name in named_range.names()]
     return all(len(key.encode()) <= KEY_BYTES_MAX for key in (*keys(txn), *bounds))
 
 

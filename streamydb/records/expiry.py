@@ -26,9 +26,9 @@ class Expiring(bytes):
 
     def __new__(cls, value: bytes, expires_ms: int) -> Self:
         """Give a value an end."""
-        made = super().__new__(cls, value)
-        made.expires_ms = expires_ms
-        return made
+        instance = super().__new__(cls, value)
+        instance.expires_ms = expires_ms
+        return instance
 
     __hash__ = bytes.__hash__
 

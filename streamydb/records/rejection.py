@@ -103,9 +103,9 @@ def _check(record: Any) -> None:
         ranged += call.get("ranges", [])
         named += [*call.get("keys", []), *call.get("reads", [])]
         owner = call["procedure"].partition(".")[0]
-        given = [key for key in call.get("keys", []) if not lent_to(owner, key)]
-        written = [*written, *given]
-    bounds = [bound for found in ranged for bound in found.values()]
+        foreign = [key for key in call.get("keys", []) if not lent_to(owner, key)]
+        written = [*written, *foreign]
+    bounds = [bound for named_range in ranged for bound in named_range.values()]
     _require(all(map(valid_key, [*named, *bounds])), errors.INVALID_KEY)
     _check_values(asserts, checks, updates)
     if call is not None:
@@ -116,7 +116,7 @@ def _check(record: Any) -> None:
         _require(len(canonical(value)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
     if constrain is not None:
         _require(len(canonical(constrain)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
-    different = len(set(named)) + len({_bounds(found) for found in ranged})
+    different = len(set(named)) + len({_bounds(named_range) for named_range in ranged})
     _require(different <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
     _require(len({update["key"] for update in updates}) == len(updates), errors.DUPLICATE_UPDATE)
     _require(not any(key.startswith(RESERVED) for key in written), errors.RESERVED_KEY)
@@ -124,9 +124,13 @@ def _check(record: Any) -> None:
     _require(sum(parts) <= 1, errors.CALL_NOT_ALONE)
 
 
-def _bounds(found: dict[str, str]) -> tuple[bytes, bytes]:
-    first = (found["prefix"] if "prefix" in found else found["start"]).encode()
-    last = first[:-1] + bytes([first[-1] + 1]) if "prefix" in found else found["end"].encode()
+def _bounds(named_range: dict[str, str]) -> tuple[bytes, bytes]:
+    first = (named_range["prefix"] if "prefix" in named_range else named_range["start"]).encode()
+    last = (
+        first[:-1] + bytes([first[-1] + 1])
+        if "prefix" in named_range
+        else named_range["end"].encode()
+    )
     return first, last
 
 

@@ -70,15 +70,15 @@ def decode_ruling(value: bytes | None) -> RulingRecord:
 
     """
     try:
-        found: RulingRecord = _decoder.decode(value or b"")
+        record: RulingRecord = _decoder.decode(value or b"")
     except UNREADABLE as error:
         raise not_read(value or b"", "ruling", error) from error
-    if found.format != FORMAT:
+    if record.format != FORMAT:
         raise RecordError(
-            f"this ruling has format {found.format}, this release reads {FORMAT}: use the release "
+            f"this ruling has format {record.format}, this release reads {FORMAT}: use the release "
             "that wrote it, or a newer one (docs/upgrading.md)"
         )
-    return found
+    return record
 
 
 def is_strange_ruling(value: bytes | None) -> bool:

@@ -76,12 +76,12 @@ class Rulings:
             return {}
         at = np.searchsorted(self._offsets, offsets)
         there = self._offsets[np.minimum(at, len(self._offsets) - 1)] == offsets
-        found = {}
+        faults = {}
         for row in np.flatnonzero(there).tolist():
             fault = self._known.get((int(partitions[row]), int(offsets[row])))
             if fault is not None:
-                found[row] = fault
-        return found
+                faults[row] = fault
+        return faults
 
 
 NO_RULINGS: Final = Rulings()
@@ -168,9 +168,9 @@ _groups = msgspec.msgpack.Decoder(list[tuple[str, bool, bool, bool, int, list[in
 def faults_in(messages: Iterable[str]) -> list[Fault]:
     """The faults that the messages of a failure name; none: it failed for another reason."""
     for message in messages:
-        found = _PACKED.search(message)
-        if found:
-            groups = _groups(zlib.decompress(base64.b64decode(found[1])))
+        match = _PACKED.search(message)
+        if match:
+            groups = _groups(zlib.decompress(base64.b64decode(match[1])))
             return [
                 Fault(partition, offset, error, named, counted, shown)
                 for error, named, counted, shown, partition, distances in groups
@@ -198,9 +198,9 @@ class Suspects:
 
     def confirm(self, faults: Iterable[Fault]) -> list[Fault]:
         """Those of ``faults`` that the attempt before this one met, too; the others are noted."""
-        given = sorted(set(faults), key=_kind)
-        confirmed = [fault for fault in given if fault in self._seen]
-        self._seen = set(given).difference(confirmed)
+        faults_met = sorted(set(faults), key=_kind)
+        confirmed = [fault for fault in faults_met if fault in self._seen]
+        self._seen = set(faults_met).difference(confirmed)
         return confirmed
 
 

@@ -118,8 +118,8 @@ def constrain_fits(constrain: Any) -> bool:
     """
     if not isinstance(constrain, dict) or len(constrain) != 1:
         return False
-    ((what, given),) = constrain.items()
-    return what in _CONSTRAIN_PARTS and isinstance(given, _CONSTRAIN_PARTS[what])
+    ((what, content),) = constrain.items()
+    return what in _CONSTRAIN_PARTS and isinstance(content, _CONSTRAIN_PARTS[what])
 
 
 def _lock_fits(lock: Any) -> bool:
@@ -161,10 +161,10 @@ def _update_fits(update: Any) -> bool:
     if update["op"] not in _OPERATIONS:
         return False
     needed, optional = _OPERATIONS[update["op"]]
-    given = update.keys() - {"op"}
-    if not needed | {"key"} <= given <= needed | optional | {"key"}:
+    fields = update.keys() - {"op"}
+    if not needed | {"key"} <= fields <= needed | optional | {"key"}:
         return False
     if update["op"] not in _NUMERIC:
         ttl_ms = update.get("ttl_ms", 1)
         return type(ttl_ms) is int and 1 <= ttl_ms <= limits.TTL_MS_MAX
-    return all(is_number(update[name]) for name in given - {"key"})
+    return all(is_number(update[name]) for name in fields - {"key"})

@@ -44,21 +44,21 @@ def outermost_field(raw: bytes, name: str) -> Any:
 
     Whatever is nested in the object counts as null, without a look at its syntax.
     """
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(raw):
         text = token.group()
         if text in (b"[", b"{"):
             depth += 1
             if depth == 2:
-                kept += raw[start : token.start()], b"null"
+                parts += raw[start : token.start()], b"null"
         elif text in (b"]", b"}"):
             depth -= 1
             if depth == 1:
                 start = token.end()
-    kept.append(raw[start:])
+    parts.append(raw[start:])
     try:
-        outer = _decode(b"".join(kept))
+        outer = _decode(b"".join(parts))
     except UNREADABLE:
         return None
     return outer.get(name) if isinstance(outer, dict) else None

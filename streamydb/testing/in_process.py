@@ -70,12 +70,12 @@ class EventStream:
         self._news = asyncio.Event()
         self._gone = asyncio.Event()
 
-    async def until(self, wanted: bytes, count: int = 1) -> bytes:
+    async def until(self, text: bytes, count: int = 1) -> bytes:
         """Wait until some bytes have come `count` times; return all data."""
         async with asyncio.timeout(_WAIT_S):
-            while self.data.count(wanted) < count:
+            while self.data.count(text) < count:
                 if self.ended:
-                    raise AssertionError(f"the stream ended without {wanted!r}: {self.data!r}")
+                    raise AssertionError(f"the stream ended without {text!r}: {self.data!r}")
                 await self.news()
         return self.data
 
@@ -193,7 +193,7 @@ class InProcess:
     def _scope(self, method: str, target: str, headers: Mapping[str, str]) -> Any:
         """The scope of a request as uvicorn makes it."""
         raw, _, query = target.partition("?")
-        shown = {"host": "127.0.0.1:8080", **headers}
+        all_headers = {"host": "127.0.0.1:8080", **headers}
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -206,6 +206,6 @@ class InProcess:
             "path": unquote(raw),
             "raw_path": raw.encode(),
             "query_string": query.encode(),
-            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in shown.items()],
+            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in all_headers.items()],
             "state": {},
         }

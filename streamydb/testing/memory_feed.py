@@ -98,8 +98,8 @@ class MemoryStreams:
 
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         rows = [row for row in self.all[wanted.begin : wanted.end] if row.key == wanted.stream]
-        found = list(fresh(wanted.after, rows))[: bounds.records_max]
-        return found, found[-1].offset + 1 if len(found) == bounds.records_max else wanted.end
+        records = list(fresh(wanted.after, rows))[: bounds.records_max]
+        return records, records[-1].offset + 1 if len(records) == bounds.records_max else wanted.end
 
     def fault(self) -> str | None:
         return self.ended

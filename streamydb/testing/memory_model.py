@@ -61,7 +61,7 @@ class MemorySnapshot:
         limit: int = 1000,
     ) -> list[MemoryEntry]:
         keys = sorted(self._entries, key=str.encode)
-        found = [
+        entries = [
             self._entries[key]
             for key in keys
             if key.startswith(prefix)
@@ -69,13 +69,13 @@ class MemorySnapshot:
             and (end is None or key.encode() < end.encode())
             and (after is None or key.encode() > after.encode())
         ]
-        return found[:limit]
+        return entries[:limit]
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
-        found = dict(zip(keys, self.get_many(keys), strict=True))
-        if sum(len(entry.value) for entry in found.values() if entry) > bytes_max:
+        entries = dict(zip(keys, self.get_many(keys), strict=True))
+        if sum(len(entry.value) for entry in entries.values() if entry) > bytes_max:
             return None
-        return _inside({key: entry and _shown(entry) for key, entry in found.items()})
+        return _inside({key: entry and _shown(entry) for key, entry in entries.items()})
 
     def scan_json(
         self,
@@ -88,11 +88,11 @@ class MemorySnapshot:
         bytes_max: int,
         at_once: bool = False,  # noqa: ARG002 - the port
     ) -> JsonPage:
-        found = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)
-        sizes = list(accumulate(len(entry.value) for entry in found[:limit]))
-        shown = found[: max(1, sum(size <= bytes_max for size in sizes))]
-        last = shown[-1].key if len(shown) < len(found) else None
-        return JsonPage(_inside(list(map(_shown, shown))), last)
+        entries = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)
+        sizes = list(accumulate(len(entry.value) for entry in entries[:limit]))
+        page = entries[: max(1, sum(size <= bytes_max for size in sizes))]
+        last = page[-1].key if len(page) < len(entries) else None
+        return JsonPage(_inside(list(map(_shown, page))), last)
 
     def __enter__(self) -> Self:
         return self
@@ -101,8 +101,8 @@ class MemorySnapshot:
 
 
 def _shown(entry: MemoryEntry) -> dict[str, Any]:
-    shown = {**entry._asdict(), "value": Raw(entry.value)}
-    return {name: part for name, part in shown.items() if part is not None}
+    fields = {**entry._asdict(), "value": Raw(entry.value)}
+    return {name: part for name, part in fields.items() if part is not None}
 
 
 def _inside(container: Any) -> bytes:

@@ -88,15 +88,15 @@ def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
         SnapshotError: it is none, a damaged one, or of another format.
     """
     try:
-        found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format", FORMAT) != FORMAT:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        if fields.get("format", FORMAT) != FORMAT:
             raise SnapshotError(
-                f"the snapshot in {folder} has format {found['format']}, this program reads "
+                f"the snapshot in {folder} has format {fields['format']}, this program reads "
                 f"{FORMAT}: use the release that wrote it"
             )
-        if found.pop(_SEAL, None) != _seal(found):
+        if fields.pop(_SEAL, None) != _seal(fields):
             raise msgspec.ValidationError("its digest is of another content")
-        return msgspec.convert(found, SnapshotManifest, strict=False)
+        return msgspec.convert(fields, SnapshotManifest, strict=False)
     except UNREADABLE as fault:
         raise SnapshotError(
             f"{folder}/{MANIFEST} is damaged ({fault}); take another snapshot"
@@ -133,6 +133,6 @@ def file_system(folder: Path | str) -> tuple[FileSystem, str]:
 
     text = str(folder)
     if "://" in text:
-        found, path = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", text))
-        return found, path
+        system, path = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", text))
+        return system, path
     return fs.LocalFileSystem(), str(Path(text.removeprefix("file:")).resolve())

@@ -105,10 +105,10 @@ class Comparison:
     def dead_letter(self, output: Output) -> None:
         seq = dead_letter_seq(output.value)
         counts = self.report.deadletters
-        wanted = self.expected.dead.get(seq)
-        if wanted is None:
+        digest = self.expected.dead.get(seq)
+        if digest is None:
             self.evidence.outside("deadletters", counts, seq, output)
-        elif hash((output.key, output.value)) != wanted:
+        elif hash((output.key, output.value)) != digest:
             self.evidence.differs("deadletters", counts, OutputName("deadletter", seq, 0), output)
         elif seq in self._seen_dead:
             counts.duplicates += 1
@@ -283,10 +283,10 @@ class Comparison:
         last, report = self._last, self.report
         report.keys = len(values)
         for key, (value, version) in values.items():
-            found = last.get(key)
-            if found is None or found.value != value or found.seq != version:
-                actual = (None, 0) if found is None else (found.value, found.seq)
+            change = last.get(key)
+            if change is None or change.value != value or change.seq != version:
+                actual = (None, 0) if change is None else (change.value, change.seq)
                 self.evidence.value_differs(key, (value, version), actual)
-        for key, found in last.items():
-            if found.value is not None and key not in values:
-                self.evidence.value_differs(key, (None, 0), (found.value, found.seq))
+        for key, change in last.items():
+            if change.value is not None and key not in values:
+                self.evidence.value_differs(key, (None, 0), (change.value, change.seq))

@@ -50,15 +50,15 @@ class CheckOptions:
 
 def founded(options: CheckOptions) -> CheckOptions:
     """The options, with what the database was founded with where they say nothing."""
-    given = (options.initial_partitions, options.id_window)
-    if None not in given:
+    values = (options.initial_partitions, options.id_window)
+    if None not in values:
         return options
     try:
         log = log_id(options.connection, options.database)
     except TopicsError:  # whoever reads the log says what is wrong
         log = ""
     known = recall(options.connection, options.database, log) if log else Founding(log=log)
-    partitions, window = given
+    partitions, window = values
     return replace(
         options,
         initial_partitions=known.partitions if partitions is None else partitions,

@@ -238,14 +238,14 @@ def _judge_later(log: Log, comparison: Comparison) -> None:
 
 
 def _fill_in(
-    options: CheckOptions, log: Log, ruled: Rulings, wanted: dict[OutputName, list[Difference]]
+    options: CheckOptions, log: Log, ruled: Rulings, places: dict[OutputName, list[Difference]]
 ) -> None:
     """Replay once more to show the expected bytes of the differences that were kept."""
-    if not wanted:
+    if not places:
         return
-    last = max(place.seq for place in wanted)
+    last = max(place.seq for place in places)
     for place, key, value in _expected_records(options, log, ruled, last):
-        for difference in wanted.get(place, ()):
+        for difference in places.get(place, ()):
             difference.expected = excerpt(value)
             difference.message += f" (key {excerpt(key)!r})"
 

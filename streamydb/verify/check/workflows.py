@@ -48,8 +48,8 @@ class Workflows:
         """Keep what one transaction gives to its workflow."""
         for topic, key, value in outputs:
             if topic == "streams":
-                found = self._decode(value or b"")
-                self._streams[found.seq, found.index] = hash((key, value))
+                record = self._decode(value or b"")
+                self._streams[record.seq, record.index] = hash((key, value))
                 self.report.streams.expected += 1
             elif topic == "transactions":
                 self._follow_ups[_follow_up(value or b"")] = hash((key, value))
@@ -68,8 +68,8 @@ class Workflows:
 
     def stream(self, output: Output) -> None:
         try:
-            found = self._decode(output.value or b"")
-            place = found.seq, found.index
+            record = self._decode(output.value or b"")
+            place = record.seq, record.index
         except UNREADABLE:
             place = 0, 0
         self._judge("streams", self._streams, self.report.streams, place, output)
@@ -85,11 +85,11 @@ class Workflows:
             self._judge("transactions", self._follow_ups, self.report.follow_ups, place, output)
 
     def finish(self) -> None:
-        for topic, wanted, counts in (
+        for topic, records, counts in (
             ("streams", self._streams, self.report.streams),
             ("transactions", self._follow_ups, self.report.follow_ups),
         ):
-            for seq, index in sorted(wanted.keys() - self._seen[topic]):
+            for seq, index in sorted(records.keys() - self._seen[topic]):
                 counts.missing += 1
                 message = "the replay produces this record; it is not in the topic"
                 self.report.note(

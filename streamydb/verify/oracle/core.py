@@ -188,8 +188,8 @@ class Oracle:
         if isinstance(record, Transaction):
             hashed = payload_hash_of(raw or b"", record)
             self._see(record.id, Verdict(place.seq, record.deadline, hashed, result))
-        shown = raw if fault.shown else None
-        outputs = with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
+        payload = raw if fault.shown else None
+        outputs = with_letter(result, name, errors.INTERNAL, payload, place, fault.error)
         if isinstance(record, Transaction) and record.call is not UNSET:
             turn = turn_of(record.call, self._look)
             if turn is not None:
@@ -288,11 +288,11 @@ class Oracle:
         return Judge(self.state, touched, txn.lock_keys, named)
 
     def _constrain(
-        self, txn: Transaction, wanted: bytes, place: Place
+        self, txn: Transaction, declaration: bytes, place: Place
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
-            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq)
+            value = amended(self._value(CONSTRAINTS_KEY), declaration, place.seq)
         except DeclarationRefused as refused:
             code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
             return place.result(txn.id, "aborted", code=code, reason=reason), {}

@@ -83,15 +83,17 @@ class OracleRanges:
         rows = [(key, *after[key]) for key in sorted(after)]
         return ReadRange(named, [RangeEntry(k, raw_value(value), seq) for k, value, seq in rows])
 
-    def _within(self, wanted: Range) -> list[str]:
-        start, end = self._span(wanted)
+    def _within(self, key_range: Range) -> list[str]:
+        start, end = self._span(key_range)
         return self._ordered()[start:end]
 
-    def _span(self, wanted: Range) -> tuple[int, int]:
+    def _span(self, key_range: Range) -> tuple[int, int]:
         """The places in order of the first key of a range, and of the first behind it."""
         keys = self._ordered()
-        start = bisect_left(keys, wanted.begin)
-        behind = (wanted.end or "") if wanted.prefix is UNSET else first_behind(wanted.prefix)
+        start = bisect_left(keys, key_range.begin)
+        behind = (
+            (key_range.end or "") if key_range.prefix is UNSET else first_behind(key_range.prefix)
+        )
         end = len(keys) if behind is None else bisect_left(keys, behind)
         return start, max(start, end)
 
@@ -105,10 +107,10 @@ def _scanned(txn: Transaction) -> tuple[Range, ...]:
     return () if txn.call is UNSET else txn.call.ranges
 
 
-def _is_in(key: str, wanted: Range) -> bool:
-    if wanted.prefix is not UNSET:
-        return key.startswith(wanted.prefix)
-    return wanted.begin <= key and wanted.end is not UNSET and key < wanted.end
+def _is_in(key: str, key_range: Range) -> bool:
+    if key_range.prefix is not UNSET:
+        return key.startswith(key_range.prefix)
+    return key_range.begin <= key and key_range.end is not UNSET and key < key_range.end
 
 
 def _holds(check: Check, count: int, highest: int) -> bool:

@@ -77,10 +77,10 @@ class WhatIfReport(msgspec.Struct):
     def same(self) -> bool:
         return not any(kind.count for kind in self.kinds.values())
 
-    def note(self, found: Difference) -> None:
-        kind = self.kinds[found.kind]
+    def note(self, difference: Difference) -> None:
+        kind = self.kinds[difference.kind]
         kind.count += 1
-        kind.first = kind.first or found
+        kind.first = kind.first or difference
 
 
 def _quiet(_what: str, _done: int, _total: int) -> None:
@@ -229,12 +229,12 @@ class _Run(NamedTuple):
         )
 
     def _compare(self, seq: int, was: list[OutputRecord], now: list[OutputRecord]) -> None:
-        found = list(between(seq, was, now))
-        self.report.differing += bool(found)
-        self._note(found)
+        differences = list(between(seq, was, now))
+        self.report.differing += bool(differences)
+        self._note(differences)
 
-    def _note(self, found: Iterable[Difference]) -> None:
-        for difference in found:
+    def _note(self, each: Iterable[Difference]) -> None:
+        for difference in each:
             self.report.note(difference)
             self.keep(difference)
 
@@ -247,8 +247,8 @@ class _Run(NamedTuple):
 
 def _constraints(oracle: ResumedOracle) -> dict[str, object]:
     value, _ = oracle.state.get(CONSTRAINTS_KEY, (b"{}", 0))
-    found: dict[str, object] = msgspec.json.decode(value)
-    return found
+    constraints: dict[str, object] = msgspec.json.decode(value)
+    return constraints
 
 
 def _waiting(oracle: ResumedOracle) -> int:
