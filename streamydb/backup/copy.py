@@ -134,15 +134,15 @@ def _take(
     copied = _copy(folder, log, spans, progress)
     folder.write_rulings(log.rulings())
     _copy_procedures(subject.procedures, folder.procedures)
-    ends = _ends(folder, spans)
+    log_ends = _ends(folder, spans)
     base = folder.newest_state(manifest, resolved)
     config = config_of(manifest)
     modules = FolderModules([folder.procedures])
-    with state_at(folder, config, base, resolved, ends, modules, progress) as (state, digests):
+    with state_at(folder, config, base, resolved, log_ends, modules, progress) as (state, digests):
         if base is None or base.about.seq < resolved:
             folder.state(resolved).write(owned(state, subject))
     kept = folder.state(resolved).read()
-    with state_at(folder, config, kept, EVERYTHING, ends, modules, progress) as (newest, more):
+    with state_at(folder, config, kept, EVERYTHING, log_ends, modules, progress) as (newest, more):
         last = newest.about
     verified = _compare(subject, digests | more, resolved) if compare else 0
     states = sorted({*manifest.states, resolved})[-keep:]
@@ -150,7 +150,7 @@ def _take(
         manifest,
         seq=last.seq,
         ts_ms=last.ts_ms,
-        ends=ends,
+        ends=log_ends,
         states=states,
         shards=subject.shards,
         grouping=subject.grouping,
@@ -183,7 +183,7 @@ def state_at(
     config: ShardConfig,
     base: State | None,
     seq: int,
-    ends: Mapping[int, int],
+    log_ends: Mapping[int, int],
     modules: Modules,
     progress: Progress,
 ) -> Iterator[tuple[State, dict[int, StateAfter]]]:
@@ -194,7 +194,7 @@ def state_at(
         config: of the database.
         base: the state to begin with.
         seq: where to stop; `EVERYTHING`: where the log stops.
-        ends: per partition, where to stop reading.
+        log_ends: per partition, where to stop reading.
         modules: where the code of stored procedures is.
         progress: is told how far it is.
 
@@ -211,7 +211,7 @@ def state_at(
         _told_of_room(work),
         closing(LogReplay(config, work, base, seq, modules, source.rulings())) as run,
     ):
-        replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
+        replay(run, source, log_ends, seq, lambda at: progress("executing the log", at, goal or at))
         yield run.state(config.database, base.about.log if base else ""), run.digests
 
 
@@ -272,14 +272,14 @@ def _copy(
     for number in spans:
         segments = folder.segments(number)
         starts[number] = segments[-1].end if segments else 0
-    total, done = sum(span.high - starts[number] for number, span in spans.items()), 0
+    total, copied = sum(span.high - starts[number] for number, span in spans.items()), 0
     for number, span in spans.items():
         at = starts[number]
         for piece in joined(log.pieces(number, at, span.high)):
             folder.add_segment(piece, at, piece.end)
-            done, at = done + piece.end - at, piece.end
-            progress("copying the log", done, total)
-    return done
+            copied, at = copied + piece.end - at, piece.end
+            progress("copying the log", copied, total)
+    return copied
 
 
 def _ends(folder: BackupFolder, spans: Mapping[int, Span]) -> dict[int, int]:
@@ -295,18 +295,20 @@ def _copy_procedures(source: Path, target: Path) -> None:
             write_whole(target / path.name, data)
 
 
-def _compare(subject: Subject, mine: Mapping[int, StateAfter], resolved: int) -> int:
+def _compare(subject: Subject, digests_here: Mapping[int, StateAfter], resolved: int) -> int:
     """Compare the digests of the copy with those of the pipelines; return how many agree.
 
     A log that lost its end gives seqs again, and digests of the lost transactions are told for
     good. They are older than the transaction that has their seq now. Brokers' clocks may differ, so
     up to what is resolved that is believed only if a pipeline has told the copy's digest, too.
     """
-    if not mine:
+    if not digests_here:
         return 0
-    digests = told_digests(subject.connection, subject.database, subject.digest_interval, mine)
+    digests = told_digests(
+        subject.connection, subject.database, subject.digest_interval, digests_here
+    )
     compared = 0
-    for seq, (digest, ts_ms) in mine.items():
+    for seq, (digest, ts_ms) in digests_here.items():
         others = digests.get(seq, {})
         agreeing = sum(other.digest == digest for other in others.values())
         compared += agreeing

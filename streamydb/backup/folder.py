@@ -138,8 +138,8 @@ class BackupFolder:
         stored: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
         return Rulings(stored.rulings, stored.begins)
 
-    def write_rulings(self, known: Rulings) -> None:
-        write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
+    def write_rulings(self, rulings: Rulings) -> None:
+        write_whole(self.folder / _RULINGS, encode_json(_Rulings(rulings.faults, rulings.begins)))
 
     def manifest(self) -> BackupManifest:
         """Return the description of the backup.

@@ -187,8 +187,8 @@ def decode_piece(data: bytes, name: str) -> Piece:
     )
 
 
-def _texts(texts: Ragged, there: Bytes) -> list[bytes | None]:
-    pairs = zip(texts.tolist(), there.tolist(), strict=True)
+def _texts(texts: Ragged, present: Bytes) -> list[bytes | None]:
+    pairs = zip(texts.tolist(), present.tolist(), strict=True)
     return [text if known else None for text, known in pairs]
 
 

@@ -146,8 +146,8 @@ class LogReplay:
         """Note when the transactions are committed after which there is a digest."""
         if isinstance(records, Grant):
             seqs, times = records.txns.seq, records.txns.ts_ms
-            ends = np.flatnonzero(seqs % self._config.digest_interval == 0)
-            self._times.update(zip(seqs[ends].tolist(), times[ends].tolist(), strict=True))
+            rows = np.flatnonzero(seqs % self._config.digest_interval == 0)
+            self._times.update(zip(seqs[rows].tolist(), times[rows].tolist(), strict=True))
 
     def _take(self, item: o.Output) -> None:
         if isinstance(item, o.Told):
@@ -192,7 +192,7 @@ class LogReplay:
 def replay(
     run: LogReplay,
     source: LogSource,
-    ends: Mapping[int, int],
+    log_ends: Mapping[int, int],
     until: int,
     progress: Callable[[int], None] = lambda _seq: None,
 ) -> None:
@@ -201,7 +201,7 @@ def replay(
     Args:
         run: the replay.
         source: the log.
-        ends: per partition, where to stop reading.
+        log_ends: per partition, where to stop reading.
         until: the last seq to execute; `EVERYTHING`: whatever can be executed.
         progress: called with the seq that is reached.
 
@@ -211,7 +211,7 @@ def replay(
     run.settle()
     streams = {
         partition: iter(source.pieces(partition, _start(run, partition), end))
-        for partition, end in ends.items()
+        for partition, end in log_ends.items()
     }
     while streams and run.seq < until:
         partition = _behind(run, streams)
@@ -231,5 +231,5 @@ def _start(run: LogReplay, partition: int) -> int:
 
 
 def _behind(run: LogReplay, partitions: Iterable[int]) -> int:
-    known = run.positions.states
-    return min(partitions, key=lambda q: (known.get(q, PartitionState()).effective, q))
+    positions = run.positions.states
+    return min(partitions, key=lambda q: (positions.get(q, PartitionState()).effective, q))

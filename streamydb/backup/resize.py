@@ -64,7 +64,7 @@ def divide(
     base = _base(subject, checkpoint, backup, resolved, spans)
     if backup is not None:
         require_same_end(backup, log, spans)
-    ends = {number: span.high for number, span in spans.items()}
+    log_ends = {number: span.high for number, span in spans.items()}
     manifest = BackupManifest(
         format=FORMAT,
         database=subject.database,
@@ -76,12 +76,12 @@ def divide(
         digest_interval=subject.digest_interval,
         seq=resolved,
         ts_ms=0,
-        ends=ends,
+        ends=log_ends,
         states=[],
     )
     modules = FolderModules([subject.procedures])
     config = config_of(manifest)
-    with state_at(log, config, base, resolved, ends, modules, progress) as (state, _):
+    with state_at(log, config, base, resolved, log_ends, modules, progress) as (state, _):
         if not _has_rest(spans, state.about):
             raise BackupError(
                 f"the log of {subject.database} was trimmed, and nothing at hand is at seq "
@@ -117,8 +117,8 @@ def _base(
 
 def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
     """Return True if the log has all that comes after a state."""
-    known = about.offsets()
-    return all(known.get(number, 0) >= span.low for number, span in spans.items())
+    offsets = about.offsets()
+    return all(offsets.get(number, 0) >= span.low for number, span in spans.items())
 
 
 def put_aside(checkpoint: Path) -> Path:

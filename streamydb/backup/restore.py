@@ -143,8 +143,8 @@ def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: P
         raise BackupError(f"{folder.folder} has the seqs 1 to {manifest.seq}, not {seq}")
     base = folder.newest_state(manifest, seq)
     modules = FolderModules([folder.procedures])
-    config, ends = config_of(manifest), manifest.ends
-    with state_at(folder, config, base, seq, ends, modules, progress) as (state, _):
+    config, log_ends = config_of(manifest), manifest.ends
+    with state_at(folder, config, base, seq, log_ends, modules, progress) as (state, _):
         return state.about
 
 
@@ -200,7 +200,7 @@ def append_log(
         BackupError: the log has other records, or Kafka did not take some.
     """
     topic = TopicNames(database).transactions
-    done = sum(_compare(connection, topic, number, each) for number, each in contents.items())
+    present = sum(_compare(connection, topic, number, each) for number, each in contents.items())
     appended = 0
     with _LogAppender(connection, topic, BackupError) as appender:
         closing: dict[int, Line] = {}
@@ -210,8 +210,8 @@ def append_log(
                     close_log(connection, database)
                 if partition in closing:
                     appender.append_line(partition, closing[partition])
-                    done, appended = done + 1, appended + 1
-                    note(done)
+                    present, appended = present + 1, appended + 1
+                    note(present)
                 closing[partition] = line
         for partition, line in closing.items():
             appender.append_line(partition, line)
@@ -237,7 +237,7 @@ def set_times(connection: Mapping[str, str], topic: str, settings: Mapping[str, 
 def keep_rulings(
     connection: Mapping[str, str],
     database: str,
-    known: Rulings,
+    rulings: Rulings,
     places: Mapping[int, PartitionState],
 ) -> None:
     """Record in the new database the rulings on the restored records, from where on the rules hold
@@ -245,14 +245,14 @@ def keep_rulings(
     """
     add_shared(connection, database)
     log = log_id(connection, database)
-    ends = {partition: state.position for partition, state in places.items()}
-    record(connection, database, Founding(log=log, begins=known.begins.cut(ends)))
+    log_ends = {partition: state.position for partition, state in places.items()}
+    record(connection, database, Founding(log=log, begins=rulings.begins.cut(log_ends)))
     renew(connection, database, log, log)
-    topic = RulingTopic(connection, database, log, known.begins)
+    topic = RulingTopic(connection, database, log, rulings.begins)
     topic.adopt(
         lambda: [
             fault
-            for fault in known.faults
+            for fault in rulings.faults
             if fault.offset < places.get(fault.partition, PartitionState()).position
         ]
     )

@@ -53,11 +53,11 @@ def _named(value: bytes, name: str) -> bytes:
     whole = value[:DEAD_LETTER_PAYLOAD_BYTES_MAX].rstrip()
     if outermost_field(whole, "id") == name:  # what follows is blank, too
         return whole.ljust(size)
-    rest = b"," + msgspec.json.encode({"id": name})[1:-1]
+    tail = b"," + msgspec.json.encode({"id": name})[1:-1]
     heads = (value[: DEAD_LETTER_PAYLOAD_BYTES_MAX + more] for more in range(_MORE_BYTES))
     nestings = range(DEPTH_MAX + 1)
     for head, text, depth, field in product(heads, _TEXT_ENDS, nestings, _FIELD_ENDS):
-        beginning = head + text + b"}" * depth + field + rest
+        beginning = head + text + b"}" * depth + field + tail
         if outermost_field(beginning + b"}", "id") == name:
             return beginning.ljust(size - 1) + b"}"
     raise BackupError(

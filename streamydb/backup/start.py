@@ -36,8 +36,8 @@ class Beginning(NamedTuple):
 
     def starting_offsets(self, topic: str) -> str:
         """Spark's option startingOffsets."""
-        named = {str(number): offset for number, offset in enumerate(self.offsets)}
-        return msgspec.json.encode({topic: named}).decode()
+        offsets = {str(number): offset for number, offset in enumerate(self.offsets)}
+        return msgspec.json.encode({topic: offsets}).decode()
 
 
 def begin(

@@ -139,8 +139,8 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     yield from _values(state, config.shards, shard, values)
     checks.remembered(state.ids, state.verdicts, about.seq, is_new=False)
     homes = state.ids.id0 % shards == np.uint64(shard)
-    for mine, results, span in _remembered(state, homes, ids):
-        yield from _runs("ids", mine, span.ids, ids)
+    for ids_of_shard, results, span in _remembered(state, homes, ids):
+        yield from _runs("ids", ids_of_shard, span.ids, ids)
         yield from _runs("verdicts", results, span.verdicts, ids)
     sorter = SorterState(config.partitions, dict(about.positions), declares=about.declares)
     meta = ShardState(
@@ -182,14 +182,14 @@ def _remembered(
     deadlines = state.ids.deadline
     spans = np.where(deadlines > 0, deadlines // ids.span_ms, -1)
     for number in np.unique(spans[homes]).tolist():
-        mine: UsedIds = state.ids.take(np.flatnonzero(homes & (spans == number)))
+        ids_of_shard: UsedIds = state.ids.take(np.flatnonzero(homes & (spans == number)))
         span = DeadlineSpan(ids.ids, ids.verdicts)
         if number < 0:
-            mine = mine.undated()
+            ids_of_shard = ids_of_shard.undated()
         else:
             span = ids.spans[number] = DeadlineSpan()
-        at_home = np.isin(state.verdicts.seq, mine.seq)
-        yield mine, state.verdicts.take(np.flatnonzero(at_home)), span
+        at_home = np.isin(state.verdicts.seq, ids_of_shard.seq)
+        yield ids_of_shard, state.verdicts.take(np.flatnonzero(at_home)), span
 
 
 def _runs(
@@ -256,9 +256,9 @@ def _wanted(ids: DatedIds, meta: ShardState) -> DatedIds:
 
 def _known(verdicts: Verdicts, seqs: npt.NDArray[np.int64]) -> Verdicts:
     """Those verdicts whose ids are remembered: at ``seqs``, in order."""
-    own = verdicts.seq
-    ends = np.searchsorted(seqs, own, "right")
-    return verdicts.take(np.flatnonzero(np.searchsorted(seqs, own, "left") < ends))
+    own_seqs = verdicts.seq
+    after = np.searchsorted(seqs, own_seqs, "right")
+    return verdicts.take(np.flatnonzero(np.searchsorted(seqs, own_seqs, "left") < after))
 
 
 def _summed(values: Iterable[WrittenValues]) -> tuple[int, str]:

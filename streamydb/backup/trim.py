@@ -103,11 +103,11 @@ def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress
     for seq in folder.manifest().states:
         folder.state(seq).require_whole()
     total = sum(span.high for span in wanted.deletes.values())
-    done = 0
+    count = 0
     for number, span in wanted.deletes.items():
         for piece in folder.pieces(number, 0, span.high):
-            progress("reading the backup", done + piece.end, total)
-        done += span.high
+            progress("reading the backup", count + piece.end, total)
+        count += span.high
     require_same_end(folder, log, log.spans())
 
 
@@ -118,6 +118,6 @@ def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int,
         TopicsError: Kafka refuses or does not answer.
     """
     topic = TopicNames(database).transactions
-    ends = {number: span.high for number, span in wanted.deletes.items()}
+    offsets = {number: span.high for number, span in wanted.deletes.items()}
     admin = administrator(connection)
-    return delete_before(admin, topic, ends, verb="trim", timeout_s=_TIMEOUT_S)
+    return delete_before(admin, topic, offsets, verb="trim", timeout_s=_TIMEOUT_S)

@@ -16,7 +16,7 @@ _EXAMPLE = "User:bank-facade"
 def acls(
     role: Annotated[str, typer.Option("--role", help="pipeline, facade, read-model, ...")],
     principal: Annotated[str, typer.Option("--principal", help=f"Whom to grant it: {_EXAMPLE}")],
-    named: Named,
+    options: Named,
     apply: Annotated[
         bool, typer.Option("--apply", help="Grant it now, as the user of the settings.")
     ] = False,
@@ -27,7 +27,7 @@ def acls(
         fail(f"there is no role {role!r}; there are {', '.join(roles.ROLES)}", EXIT_USAGE)
     if not principal.startswith("User:"):
         fail(f"{principal!r} is no principal: write {_EXAMPLE}", EXIT_USAGE)
-    target = find_target(named)
+    target = find_target(options)
     if apply:
         target.must_listen()
         count = roles.apply(target.connection, target.database, role, principal)

@@ -32,9 +32,9 @@ def subject_of(target: Target) -> Subject:
     settings, record = target.settings, target.place.record()
     log_id = kafka.log_id(target.connection, target.database)
     facts = kafka.recall(target.connection, target.database, log_id)
-    known = read_record(target.place.checkpoint)
-    if known is not None:
-        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(known)))
+    recorded = read_record(target.place.checkpoint)
+    if recorded is not None:
+        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(recorded)))
     created = record.partitions if record is not None else log.partitions
     fixed = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
     facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **fixed))
@@ -75,8 +75,8 @@ def resolved_seq(target: Target) -> int:
 
 
 def noting(phase: Phase) -> Callable[[str, int, int], None]:
-    def note(what: str, done: int, total: int) -> None:
-        phase.note(f"{what} {bar(done, total)} {done:,} of {total:,}")
+    def note(what: str, count: int, total: int) -> None:
+        phase.note(f"{what} {bar(count, total)} {count:,} of {total:,}")
 
     return note
 

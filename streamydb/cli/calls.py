@@ -162,12 +162,12 @@ def _awaited(results: ResultReader, where: Appended, payload: bytes, timeout_s: 
     try:
         return results.wait_at(where.partition, where.offset, timeout_s)
     except KeyboardInterrupt:
-        named = _id_in(payload)
-        say(f"Transaction {named} is in the log: `streamydb explain` tells its verdict later.")
+        txn_id = _id_in(payload)
+        say(f"Transaction {txn_id} is in the log: `streamydb explain` tells its verdict later.")
         raise
     except ResultTimeoutError as error:
-        named = _id_in(payload)
-        fail(f"transaction {named}: {error} `streamydb explain` tells its verdict once it has one")
+        txn_id = _id_in(payload)
+        fail(f"transaction {txn_id}: {error} `streamydb explain` tells its verdict once it has one")
 
 
 def _id_in(payload: bytes) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    named: Named,
+    options: Named,
     timeout: Annotated[
         float,
         typer.Option(
@@ -51,7 +51,7 @@ def check(
     Works on a live and on a stopped database. Exit code 3 if anything is missing, extra or
     different.
     """
-    target = find_target(named, id_window=id_window, procedures=procedures)
+    target = find_target(options, id_window=id_window, procedures=procedures)
     report = run_check(target, timeout, created_partitions, backup)
     if json:
         print_json(report)
@@ -114,11 +114,11 @@ def show(report: CheckReport) -> None:
     for rule, count in report.violations.items():
         out.print(f"[red]rule broken: {rule}[/red], {count:,} times")
     for difference in report.differences:
-        place = (
+        position = (
             "" if difference.partition is None else f" {difference.partition}/{difference.offset}"
         )
         seq = "" if difference.seq is None else f", seq {difference.seq}"
-        text = f"{difference.kind}: {difference.topic}{place}{seq}: {difference.message}"
+        text = f"{difference.kind}: {difference.topic}{position}{seq}: {difference.message}"
         out.print(f"{tick(out, good=False)} {escape(text)}", soft_wrap=True)
         for name, value in (("expected", difference.expected), ("actual", difference.actual)):
             if value is not None:

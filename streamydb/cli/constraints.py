@@ -36,7 +36,7 @@ class ConstraintAction(StrEnum):
 
 
 def constraints(
-    named: Named,
+    options: Named,
     action: Annotated[
         ConstraintAction,
         typer.Argument(
@@ -58,7 +58,7 @@ def constraints(
 
     Declarations go through the log: they hold for the transactions after them.
     """
-    target = find_target(named)
+    target = find_target(options)
     _must_fit(action, what)
     if action is ConstraintAction.LIST:
         _list(target, timeout, json=json)
@@ -110,8 +110,8 @@ def _constrain(target: Target, change: dict[str, Any], timeout_s: float, *, json
     else:
         ((what, content),) = change.items()
         name = content if isinstance(content, str) else content.get("name")
-        done = "declared" if what == "declare" else "dropped"
-        typer.echo(f"{done} {name} at seq {result.seq}; it counts from there on")
+        verb = "declared" if what == "declare" else "dropped"
+        typer.echo(f"{verb} {name} at seq {result.seq}; it counts from there on")
 
 
 def _list(target: Target, timeout_s: float, *, json: bool) -> None:

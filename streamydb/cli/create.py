@@ -34,7 +34,7 @@ Connect = Annotated[
 
 
 def create(
-    named: Named,
+    options: Named,
     founding: Founding,
     replicas: Replicas,
     from_snapshot: Annotated[
@@ -50,7 +50,7 @@ def create(
     """Create the topics of a database; does nothing if they are there with these settings."""
     from streamydb import kafka
 
-    target = find_target(named, **founding._asdict(), **replicas._asdict())
+    target = find_target(options, **founding._asdict(), **replicas._asdict())
     target.must_listen()
     names, copies = create_database(target, sync)
     topics = [*names.all()]

@@ -29,9 +29,9 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def doctor(named: Named, json: Json = False) -> None:
+def doctor(options: Named, json: Json = False) -> None:
     """Check Java, Python, jars, broker, topics, pipeline and clocks; exit code 3 if one fails."""
-    target = find_target(named)
+    target = find_target(options)
     findings = list(examine(target))
     if json:
         print_json([finding._asdict() for finding in findings])

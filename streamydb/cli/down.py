@@ -71,15 +71,15 @@ def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> boo
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE, DatabaseFolder
 
-    place = DatabaseFolder(home, name)
-    if place.pipeline() is None:
+    folder = DatabaseFolder(home, name)
+    if folder.pipeline() is None:
         return False
     with phases.phase(f"Stopping the pipeline of {name}") as phase:
         phase.note("it finishes its batch")
         stopped = processes.stop(
-            place.folder, PIPELINE, grace_s, lambda: phase.note("it finishes its batch")
+            folder.folder, PIPELINE, grace_s, lambda: phase.note("it finishes its batch")
         )
-        phase.outcome = place.status().error or ""
+        phase.outcome = folder.status().error or ""
         return stopped
 
 

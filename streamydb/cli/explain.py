@@ -30,7 +30,7 @@ _PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 
 def explain(
     txn_id: Annotated[str, typer.Argument(metavar="ID", help="The transaction's id.")],
-    named: Named,
+    options: Named,
     record: Annotated[
         str | None,
         typer.Option("--record", metavar="PARTITION:OFFSET", help="Where its record is, if known."),
@@ -61,20 +61,20 @@ def explain(
     from streamydb.cli.phases import Phases
 
     txn_id.encode()  # what is no text is told before Kafka is asked
-    place = _place(record)
-    target = find_target(named, procedures=procedures)
+    position = _place(record)
+    target = find_target(options, procedures=procedures)
     target.must_exist()
     with Phases().phase(f"The life of {txn_id}") as phase:
-        result = _verdict(target, txn_id, place)
+        result = _verdict(target, txn_id, position)
         history = _history(target, backup) if replay else None
-        life = _life(target, result, history, noting(phase))
-        phase.outcome = f"seq {life.order.seq:,}"
+        history_of_transaction = _life(target, result, history, noting(phase))
+        phase.outcome = f"seq {history_of_transaction.order.seq:,}"
     if json:
         import msgspec
 
-        print_raw(msgspec.json.encode(life))
+        print_raw(msgspec.json.encode(history_of_transaction))
     else:
-        for line in lines(life):
+        for line in lines(history_of_transaction):
             typer.echo(line)
 
 
@@ -94,7 +94,7 @@ def _place(record: str | None) -> LogPosition | None:
     return LogPosition(int(match[1]), int(match[2]))
 
 
-def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
+def _verdict(target: Target, txn_id: str, position: LogPosition | None) -> Result:
     """The verdict of the transaction itself.
 
     Raises:
@@ -106,7 +106,7 @@ def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
     from streamydb.facade.ports import Missing
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
-    result = search_result(settings, txn_id, place)
+    result = search_result(settings, txn_id, position)
     if isinstance(result, Missing) or result.id != txn_id:
         fail(
             f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def fork(
     name: Annotated[str, typer.Argument(help="The new database's name.")],
-    named: Named,
+    options: Named,
     replicas: Replicas,
     at: Annotated[
         str | None,
@@ -46,12 +46,12 @@ def fork(
     from streamydb.cli.backup_options import noting, subject_of
     from streamydb.cli.phases import Phases
 
-    source = find_target(named, procedures=procedures)
+    source = find_target(options, procedures=procedures)
     if name == source.database:
         fail(f"{name} is the database itself: name a new one", EXIT_USAGE)
     subject = subject_of(source)
     log = live(subject, None if backup is None else BackupFolder(backup))
-    new = Named(name, named.home, named.bootstrap or source.bootstrap)
+    new = Named(name, options.home, options.bootstrap or source.bootstrap)
     target = empty_target(log.manifest, new, shards, replicas)
     if target.place.record() is not None:
         fail(f"there is a database {name} in {target.settings.home} already: name another one")

@@ -170,8 +170,8 @@ def stop_front(home: Path, name: str, phases: Phases) -> bool:
 
 def _command(target: Target, *words: str) -> list[str]:
     name, *options = words
-    place = ["--database", target.database, "--bootstrap", target.bootstrap]
-    return [sys.executable, "-m", "streamydb.cli", name, *place, *options]
+    database_options = ["--database", target.database, "--bootstrap", target.bootstrap]
+    return [sys.executable, "-m", "streamydb.cli", name, *database_options, *options]
 
 
 def _served(target: Target, front: Front, environment: dict[str, str]) -> str | None:

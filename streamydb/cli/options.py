@@ -148,9 +148,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = kind(**{field: given.pop(field) for field in kind._fields})
         command(**given)
 
-    named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in options]
-    flat.__signature__ = Signature(named)  # type: ignore[attr-defined]
-    flat.__annotations__ = {each.name: each.annotation for each in named}
+    keyword_only = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in options]
+    flat.__signature__ = Signature(keyword_only)  # type: ignore[attr-defined]
+    flat.__annotations__ = {each.name: each.annotation for each in keyword_only}
     return flat
 
 

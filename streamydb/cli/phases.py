@@ -74,8 +74,8 @@ class Phases:
         self.console.print(f"{tick(self.console, good=good)} {escape(text)}", soft_wrap=True)
 
 
-def bar(done: int, total: int, width: int = _BAR_WIDTH) -> str:
-    filled = width if total <= 0 else min(width, done * width // total)
+def bar(count: int, total: int, width: int = _BAR_WIDTH) -> str:
+    filled = width if total <= 0 else min(width, count * width // total)
     full, empty = ("█", "░") if is_utf8(sys.stderr) else ("#", ".")
     return full * filled + empty * (width - filled)
 

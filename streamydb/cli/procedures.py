@@ -25,7 +25,7 @@ class ProcedureAction(StrEnum):
 
 
 def procedures(
-    named: Named,
+    options: Named,
     action: Annotated[
         ProcedureAction,
         typer.Argument(
@@ -47,7 +47,7 @@ def procedures(
     if action is ProcedureAction.LIST:
         if files:
             raise Failure("list takes no files", EXIT_USAGE)
-        _list(find_target(named, procedures=folder), timeout, json=json)
+        _list(find_target(options, procedures=folder), timeout, json=json)
         return
     if not files:
         raise Failure(f"name the files to {action.value}, like bank.py", EXIT_USAGE)
@@ -58,7 +58,7 @@ def procedures(
         raise typer.Exit(EXIT_NO)
     if action is ProcedureAction.CHECK:
         return
-    target = find_target(named, procedures=folder)
+    target = find_target(options, procedures=folder)
     for file in files:
         _deploy(target, file, timeout, json=json)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rebuild(
-    named: Named,
+    options: Named,
     from_backup: Annotated[
         Path | None,
         typer.Option("--from-backup", help="Begin with the newest state of this backup."),
@@ -39,7 +39,7 @@ def rebuild(
     from streamydb.cli.undone import undone_if_interrupted
     from streamydb.cli.up import refuse_second, start_broker
 
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     phases = Phases()
     checkpoint = target.place.checkpoint_of(name)
     report: dict[str, Any] = {"database": target.database}
@@ -140,11 +140,11 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
     log = kafka.log_id(target.connection, target.database)
     try:
         require_own(checkpoint, target.database, log)
-        known = read_record(checkpoint)
+        recorded = read_record(checkpoint)
     except ConfigurationError:
         return
-    if known is None:
+    if recorded is None:
         return
     kafka.add_shared(target.connection, target.database)
-    founding = kafka.Founding(log=log, **facts_of(known))
+    founding = kafka.Founding(log=log, **facts_of(recorded))
     kafka.record(target.connection, target.database, founding)

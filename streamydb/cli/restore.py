@@ -35,7 +35,7 @@ Shards = Annotated[
 
 def restore(
     folder: Annotated[Path, typer.Argument(help="The folder of the backup.")],
-    named: Named,
+    options: Named,
     replicas: Replicas,
     at: Annotated[
         str | None,
@@ -60,7 +60,7 @@ def restore(
 
     backup = BackupFolder(folder)
     manifest = backup.manifest()
-    new = named._replace(database=named.database or manifest.database)
+    new = options._replace(database=options.database or manifest.database)
     target = empty_target(manifest, new, shards, replicas)
     phases = Phases()
     with phases.phase(f"Reading {folder}") as phase:
@@ -73,7 +73,7 @@ def restore(
 
 
 def resize(
-    named: Named,
+    options: Named,
     shards: Shards = None,
     partitions: Annotated[
         int | None,
@@ -95,7 +95,7 @@ def resize(
     from streamydb.cli.undone import undone_if_interrupted
     from streamydb.cli.up import start_broker
 
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     if shards is None and partitions is None:
         fail("name --shards, --partitions or both", EXIT_USAGE)
     phases = Phases()
@@ -176,10 +176,10 @@ def _must_stand_still(target: Target) -> None:
         status = target.place.status(name)
         if status.runs:
             fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
-    for seen in pipelines_elsewhere(target) or ():
+    for pipeline in pipelines_elsewhere(target) or ():
         fail(
-            f"{target.database} is executed elsewhere, by pipeline {seen}: stop it first. One that "
-            "has just ended counts for half a minute"
+            f"{target.database} is executed elsewhere, by pipeline {pipeline}: stop it first. One "
+            "that has just ended counts for half a minute"
         )
 
 
@@ -244,7 +244,7 @@ def fill(
 
 
 def empty_target(
-    manifest: BackupManifest, named: Named, shards: int | None, replicas: Replicas
+    manifest: BackupManifest, options: Named, shards: int | None, replicas: Replicas
 ) -> Target:
     """The new database: settings of the old one unless options say otherwise.
 
@@ -252,7 +252,7 @@ def empty_target(
         Failure: it exists.
     """
     target = find_target(
-        named,
+        options,
         shards=shards or manifest.shards, grouping=manifest.grouping,
         id_window=manifest.id_window, digest_interval=manifest.digest_interval,
         **replicas._asdict(),
@@ -365,6 +365,6 @@ def tell(target: Target, about: About, appended: int, *, json: bool) -> None:
     )
 
 
-def _note(phase: Phase, done: int, total: int) -> None:
-    if done % 10_000 == 0:
-        phase.note(f"{bar(done, total)} {done:,} of {total:,} records")
+def _note(phase: Phase, count: int, total: int) -> None:
+    if count % 10_000 == 0:
+        phase.note(f"{bar(count, total)} {count:,} of {total:,} records")

@@ -53,7 +53,7 @@ class Listening(NamedTuple):
 
 
 def serve(
-    named: Named,
+    options: Named,
     listening: Listening,
     folder: ReadModelFolder = None,
     timeout: Annotated[
@@ -72,14 +72,14 @@ def serve(
     from streamydb.facade.server import checked, listen
     from streamydb.local.broker.ports import authority
 
-    target = find_target(named)
+    target = find_target(options)
     facade = facade_settings(listening)
     try:
         checked(facade)
         listen(facade).close()  # a port that is taken is told before anything is waited for
         with _opened(target, folder or target.place.read_model, timeout) as model:
-            place = authority(facade.host, facade.port)
-            say(f"Serving {target.database} on {facade.scheme}://{place}")
+            address = authority(facade.host, facade.port)
+            say(f"Serving {target.database} on {facade.scheme}://{address}")
             with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
                 serve_database(target.settings, facade, model)
     except StreamyError as error:
@@ -118,7 +118,7 @@ def _no_json() -> Iterator[str]:
 
 
 def read_model(
-    named: Named,
+    options: Named,
     folder: ReadModelFolder = None,
     copy_from: Annotated[
         Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
@@ -152,15 +152,15 @@ def read_model(
     """
     from streamydb.read_model.service import run
 
-    target = find_target(named)
-    place = folder or target.place.read_model
+    target = find_target(options)
+    model_folder = folder or target.place.read_model
     if verify:
-        _verify(target, place)
+        _verify(target, model_folder)
         return
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     optional = {"retention_s": retention_s, "retention_seqs": retention_seqs}
     limits = {name: value for name, value in optional.items() if value is not None}
-    run(target.settings, place, copy_from=copy_from, from_snapshot=from_snapshot, **limits)
+    run(target.settings, model_folder, copy_from=copy_from, from_snapshot=from_snapshot, **limits)
 
 
 def _verify(target: Target, folder: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sql(
-    named: Named,
+    options: Named,
     statements: Annotated[
         str | None, typer.Argument(help="Statements; default: standard input, or a prompt.")
     ] = None,
@@ -36,7 +36,7 @@ def sql(
         require()
     except TablesMissingError as error:
         fail(str(error), EXIT_USAGE)
-    connection = connect(facade_of(find_target(named), url), tables, token)
+    connection = connect(facade_of(find_target(options), url), tables, token)
     try:
         if statements is None and sys.stdin.isatty():
             _prompt(connection, json=json)

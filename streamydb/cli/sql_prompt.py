@@ -89,10 +89,10 @@ class Prompt:
                 typer.echo(f"{table.name} ({', '.join(_columns(table))})")
             return
         relation = name.strip().rstrip(";").strip('"').lower()
-        named = [table for table in relations if table.name.lower() == relation]
-        for table in named:
+        tables = [table for table in relations if table.name.lower() == relation]
+        for table in tables:
             typer.echo("\n".join(describe(table)))
-        if not named:
+        if not tables:
             typer.echo(f"There is no table or view {name.strip()}.")
 
     def _relations(self) -> list[Relation]:

@@ -71,7 +71,7 @@ class Overview(msgspec.Struct):
 
 
 def status(
-    named: Named,
+    options: Named,
     here: Annotated[
         bool, typer.Option("--here", help="Ask for the pipelines of this home alone.")
     ] = False,
@@ -81,7 +81,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show the state of a database; exit code 3 if it does not run."""
-    target = find_target(named)
+    target = find_target(options)
     overview = describe(target, here=here)
     if memory:
         overview.memory = memory_of(target.settings.home, target.place.folder)
@@ -156,10 +156,10 @@ def pipelines_elsewhere(target: Target) -> list[Seen] | None:
     from streamydb.kafka.presence import seen
     from streamydb.kafka.reader import ReadingError
 
-    own = target.place.incarnations()
+    incarnations = target.place.incarnations()
     try:
-        messages = seen(target.connection, target.database, own)
-        return [one for one in messages if owner_of(one.pipeline) not in own]
+        messages = seen(target.connection, target.database, incarnations)
+        return [one for one in messages if owner_of(one.pipeline) not in incarnations]
     except (ReadingError, TopicsError):
         return None
 
@@ -307,8 +307,10 @@ def copy_row(copy: Copy | None) -> str | None:
     if copy is None:
         return None
     runs = "" if copy.process is None else f", process {copy.process}"
-    done = f"the last copied change has seq {copy.seq:,}" if copy.seq else "nothing was copied yet"
-    return done + runs
+    progress = (
+        f"the last copied change has seq {copy.seq:,}" if copy.seq else "nothing was copied yet"
+    )
+    return progress + runs
 
 
 def _here(overview: Overview) -> str:

@@ -30,7 +30,7 @@ Strict = Annotated[
 
 def txn(
     parts: Parts,
-    named: Named,
+    options: Named,
     file: Annotated[
         Path | None,
         typer.Argument(help="JSON-lines file with a transaction a line; - is standard input."),
@@ -46,7 +46,7 @@ def txn(
 
     Updates are made in this order: put, add, max, min, append, next-id, delete, touch.
     """
-    target = find_target(named)
+    target = find_target(options)
     try:
         transaction = transaction_of(parts)
     except PartError as error:
@@ -105,9 +105,11 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
                 _show(result, json=json)
     say(", ".join(f"{count:,} {status}" for status, count in counts.items()))
     if lines.fault is not None:
-        done = sum(counts.values())
+        executed = sum(counts.values())
         stopped_after = (
-            f"; the {done:,} before it were executed, nothing else was appended" if done else ""
+            f"; the {executed:,} before it were executed, nothing else was appended"
+            if executed
+            else ""
         )
         raise Failure(f"{lines.fault}{stopped_after}", EXIT_USAGE)
     return counts["aborted"] == counts["rejected"] == 0
@@ -163,9 +165,9 @@ class _Lines:
             raise Failure(f"not JSON ({error})") from None
         if not isinstance(fields, dict):
             raise Failure("not a JSON object")
-        named = text if "id" in fields else msgspec.json.encode(with_id(fields))
+        identified = text if "id" in fields else msgspec.json.encode(with_id(fields))
         dated = "deadline_ms" in fields
-        payload = named if dated else with_deadline(named, deadline_ms(self._timeout_s))
+        payload = identified if dated else with_deadline(identified, deadline_ms(self._timeout_s))
         if len(payload) > TRANSACTION_BYTES_MAX:
             raise Failure(f"a transaction has at most {TRANSACTION_BYTES_MAX:,} bytes: split it")
         return payload
@@ -185,8 +187,8 @@ def _show(result: Result, *, json: bool) -> None:
     code = f" {result.code}" if result.code else ""
     if result.reason is not msgspec.UNSET:
         code += f" ({result.reason})"
-    named = "" if result.id is None else f"  id {plain(result.id)}"
-    typer.echo(f"{head}{plain(code)}  seq {result.seq}{named}")
+    id_text = "" if result.id is None else f"  id {plain(result.id)}"
+    typer.echo(f"{head}{plain(code)}  seq {result.seq}{id_text}")
     if result.code and not result.failed and result.reason is msgspec.UNSET:
         typer.echo(f"  {meaning(result.code)}")
     if result.returned is not msgspec.UNSET:

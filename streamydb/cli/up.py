@@ -61,7 +61,7 @@ HttpPort = Annotated[
 
 
 def up(
-    named: Named,
+    options: Named,
     founding: Founding,
     grouping: Grouping = None,
     master: Master = MASTER,
@@ -94,7 +94,9 @@ def up(
     from streamydb.cli.undone import undone_if_interrupted
 
     def looked_up() -> tuple[Target, Front | None]:
-        target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
+        target = find_target(
+            options, **founding._asdict(), grouping=grouping, procedures=procedures
+        )
         refuse_changes(target)
         front = front_of(target, http_port, timeout) if http else None
         return target, None if front is None else front._replace(small=takes_little(small))
@@ -151,11 +153,11 @@ def _refuse_other_ways(target: Target, master: str, small: bool | None) -> None:
         "--procedures": None if folder is None else str(folder),
     }
     for option, value in asked_for.items():
-        known = option_of(running, option) or ""
-        if value is not None and not {*value.split(",")} & {*known.split(",")}:
+        recorded = option_of(running, option) or ""
+        if value is not None and not {*value.split(",")} & {*recorded.split(",")}:
             fail(
-                f"the pipeline of {target.database} runs with {option} {known}, not {value}: stop "
-                f"it first (`{target.command('down')}`), or leave {option} out"
+                f"the pipeline of {target.database} runs with {option} {recorded}, not {value}: "
+                f"stop it first (`{target.command('down')}`), or leave {option} out"
             )
 
 
@@ -366,8 +368,10 @@ def _program() -> str:
     """Return the command that runs this program again."""
     if shutil.which("streamydb"):
         return "streamydb"
-    own = Path(sys.argv[0])
-    here = Path.cwd()
-    if own.name != "streamydb":
+    program = Path(sys.argv[0])
+    folder = Path.cwd()
+    if program.name != "streamydb":
         return "python -m streamydb.cli"
-    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))
+    return shlex.quote(
+        str(program.relative_to(folder) if program.is_relative_to(folder) else program)
+    )

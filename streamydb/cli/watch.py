@@ -36,7 +36,7 @@ class WatchTarget(enum.StrEnum):
 
 
 def watch(
-    named: Named,
+    options: Named,
     feed: Annotated[WatchTarget, typer.Argument(help="What to watch.")] = WatchTarget.changes,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin with the oldest record, not the next one.")
@@ -76,7 +76,7 @@ def watch(
     After a restart of the pipeline a record may come twice, with the same seq and index.
     """
     chosen = _chosen(feed, (prefix, start, end, where, where_before), since)
-    target = find_target(named)
+    target = find_target(options)
     count = 0
     try:
         begin = from_start or since is not None

@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 300
 
 
 def whatif(
-    named: Named,
+    options: Named,
     module: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,7 +73,7 @@ def whatif(
         fail(f"--to-seq {to_seq} is before --from-seq {from_seq}", EXIT_USAGE)
     modules, declared = dict(map(_module, module or ())), [*map(declaration, constraint or ())]
     rules = rules_of(modules, declared, drop_constraint or ())
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     report = _asked(target, backup, rules, (from_seq, to_seq), output)
     print_json(_told(report, output)) if json else _show(report, output, list(modules))
     if not report.same:

@@ -68,8 +68,8 @@ class Teller(NamedTuple):
 
 def teller_of(key: bytes | None) -> Teller:
     parts = (key or b"").decode("utf-8", "replace").split("/")
-    known = len(parts) == _PARTS and parts[-2].isdecimal()
-    return Teller(parts[-1], int(parts[-2]) if known else None)
+    is_known = len(parts) == _PARTS and parts[-2].isdecimal()
+    return Teller(parts[-1], int(parts[-2]) if is_known else None)
 
 
 class DigestState(msgspec.Struct):
@@ -102,8 +102,8 @@ def _value(tag: int, number: int, texts: Texts, at: int) -> np.uint64:
         return mix(np.uint64(number) ^ np.uint64(0xE7037ED1A0B428DB))
     start, end = texts.offsets[at], texts.offsets[at + 1]
     if tag == p.EXPIRING:
-        ends = mix(np.uint64(number) ^ np.uint64(0xA0761D6478BD642F))
-        return mix(ends + hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3)))
+        mixed_end = mix(np.uint64(number) ^ np.uint64(0xA0761D6478BD642F))
+        return mix(mixed_end + hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3)))
     return hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3))
 
 
@@ -152,7 +152,7 @@ def _deltas(
     writes: Any, seq: Ints, slots: _Slots, texts: Texts, first: int, interval: int, out: Lanes
 ) -> None:
     key, last, seen = slots.key, slots.last, slots.seen
-    place, end = 0, (first + 1) * interval
+    interval_number, end = 0, (first + 1) * interval
     for w in writes:
         s = w["slot"]
         if not seen[s]:
@@ -164,15 +164,15 @@ def _deltas(
                 last[s, 1] = _high(key[s], slots.met[s], value)
         at = seq[w["txn"]]
         if at > end or at <= end - interval:
-            place = (at - 1) // interval - first
-            end = (first + place + 1) * interval
+            interval_number = (at - 1) // interval - first
+            end = (first + interval_number + 1) * interval
         low = high = np.uint64(0)
         tag, ref = w["after_tag"], w["after_ref"]
         if tag != p.ABSENT:
             value = _value(tag, w["after_number"], texts, ref)
             low, high = _low(key[s], at, value), _high(key[s], at, value)
-        out[slots.home[s], place, 0] += low - last[s, 0]
-        out[slots.home[s], place, 1] += high - last[s, 1]
+        out[slots.home[s], interval_number, 0] += low - last[s, 0]
+        out[slots.home[s], interval_number, 1] += high - last[s, 1]
         last[s, 0], last[s, 1] = low, high
 
 
@@ -223,8 +223,8 @@ def outcome_sums(seqs: Ints, results: Ragged, interval: int) -> dict[int, int]:
     for seq, value, result in zip(seqs.tolist(), hashes, results.tolist(), strict=True):
         if _PLAIN in result:
             continue
-        place = (seq - 1) // interval
-        sums[place] = (sums.get(place, 0) + value) & _MASK
+        intervals = (seq - 1) // interval
+        sums[intervals] = (sums.get(intervals, 0) + value) & _MASK
     return sums
 
 
@@ -240,11 +240,11 @@ def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0)
     if place < state.told:
         state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
         return
-    known = state.open.get(place, (0, 0, 0))
+    sums = state.open.get(place, (0, 0, 0))
     state.open[place] = (
-        (known[0] + low) & _MASK,
-        (known[1] + high) & _MASK,
-        (known[2] + outcomes) & _MASK,
+        (sums[0] + low) & _MASK,
+        (sums[1] + high) & _MASK,
+        (sums[2] + outcomes) & _MASK,
     )
 
 

@@ -86,8 +86,8 @@ class Message(msgspec.Struct, frozen=True, eq=False):
             raise RecordError(f"a block of kind {cls.KIND} cannot be read: {error}") from error
         arrays = stored.arrays() if fields.tables else {}
         for table in fields.tables:
-            there = not table.optional or any(path.startswith(table.prefix) for path in arrays)
-            values[table.name] = table.rows.unflatten(arrays, table.prefix) if there else None
+            is_there = not table.optional or any(path.startswith(table.prefix) for path in arrays)
+            values[table.name] = table.rows.unflatten(arrays, table.prefix) if is_there else None
         return cls(**values)
 
 
@@ -144,7 +144,7 @@ def _fields(message: type[Message]) -> _Fields:
         header.append(_HeaderField(each.name, default, decoder, is_plan))
         kind: Any = bytes if listed else each.type
         if is_plan:
-            head += [(name, *rest) for name, rest in _PLAN.items()]
+            head += [(name, *kinds) for name, kinds in _PLAN.items()]
         else:
             head.append((each.name, kind) if each.required else (each.name, kind, default))
     if len(tables) == 1:

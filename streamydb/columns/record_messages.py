@@ -103,8 +103,8 @@ class LogRecords(Message, frozen=True):
     def pieces(self) -> list[Part]:
         """The message as bytes in pieces; the first two are the header and the shared part."""
         stored = self.home.rows.cast(_StoredHome, id1=self.id1)
-        own = narrowed({"home*": self.home.counts, **stored.flatten("home.")})
-        return pack_narrowed([self.shared.narrowed(hashes=self.hashes), own], **self.header())
+        own_part = narrowed({"home*": self.home.counts, **stored.flatten("home.")})
+        return pack_narrowed([self.shared.narrowed(hashes=self.hashes), own_part], **self.header())
 
     @classmethod
     def opened(cls, header: Mapping[str, Any], stored: Stored) -> Self:
@@ -117,8 +117,8 @@ class LogRecords(Message, frozen=True):
             last = msgspec.convert(header.get("last", []), list[LastRead])
         except UNREADABLE as error:
             raise RecordError(f"a block of records cannot be read: {error}") from error
-        shared, own = stored.divided("home")
-        arrays = own.arrays()
+        shared, own_part = stored.divided("home")
+        arrays = own_part.arrays()
         home = _StoredHome.unflatten(arrays, "home.")
         rows = ChildRows(arrays["home*"], home.cast(HomeRows))
         return cls(SharedRecords(None, shared), home.id1, rows, last)
@@ -141,7 +141,7 @@ def records_for(
         return
     homes = records.id0 % np.uint64(shards)
     for shard in range(shards):
-        mine = homes == np.uint64(shard)
-        rows = np.flatnonzero(mine)
-        home = ChildRows(mine.astype(np.int64), payloads.take(rows))
+        is_of_shard = homes == np.uint64(shard)
+        rows = np.flatnonzero(is_of_shard)
+        home = ChildRows(is_of_shard.astype(np.int64), payloads.take(rows))
         yield LogRecords(shared, records.id1[rows], home, last_reads, hashes)

@@ -61,15 +61,15 @@ class Scan(NamedTuple):
     ) -> list[tuple[bytes, bytes]]:
         """Return what it wants of the items from its start on, which are in order."""
         items_taken: list[tuple[bytes, bytes]] = []
-        end, skip, left = self.end, self.skip, self.keys_max
+        end, skip, keys_left = self.end, self.skip, self.keys_max
         size, room = 0, self.bytes_max
         for key, item in items:
             name = bytes(key)
-            if name >= end or not left:
+            if name >= end or not keys_left:
                 break
             if name in skip:
                 continue
-            left -= 1
+            keys_left -= 1
             if size <= room:
                 size += len(name) + len(item) - HEAD_BYTES
             items_taken.append((name, bytes(item if size <= room else item[:HEAD_BYTES])))

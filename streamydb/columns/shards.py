@@ -30,8 +30,8 @@ class ShardConfig(msgspec.Struct, frozen=True):
         """Return the settings on which pipelines over one log must agree, or they execute
         differently.
         """
-        named = ("shards", "partitions", "id_window", "digest_interval")
-        return " ".join(f"{name}={getattr(self, name)}" for name in named)
+        names = ("shards", "partitions", "id_window", "digest_interval")
+        return " ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 class _Fixed(msgspec.Struct):

@@ -159,18 +159,18 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
 
     def take(self, index: Array) -> Self:
         index = np.ascontiguousarray(index, np.int64)
-        taken: list[Any] = []
+        columns: list[Any] = []
         for value in astuple(self):
             if isinstance(value, Ragged):
-                taken.append(value.take(index))
+                columns.append(value.take(index))
             elif isinstance(value, ChildRows):
                 counts, rows = value
                 starts = starts_of(counts)
                 chosen = _expand(starts, counts.astype(np.int64, copy=False), index)
-                taken.append(ChildRows(counts[index], rows.take(chosen)))
+                columns.append(ChildRows(counts[index], rows.take(chosen)))
             else:
-                taken.append(None if value is None else value[index])
-        return type(self)(*taken)
+                columns.append(None if value is None else value[index])
+        return type(self)(*columns)
 
     def part(self, start: int, end: int) -> Self:
         """The rows from ``start`` up to ``end``, with their children; shares the arrays."""
@@ -255,14 +255,14 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
 
 def _joined_children(parts: Sequence[ColumnTable], values: Sequence[Any]) -> Any:
     """Join children of tables, some of which may lack theirs."""
-    there = [value for value in values if value is not None]
-    if not there:
+    present = [value for value in values if value is not None]
+    if not present:
         return None
     counts = [
         np.zeros(len(part), np.int64) if value is None else value.counts
         for part, value in zip(parts, values, strict=True)
     ]
-    rows = [value.rows for value in there]
+    rows = [value.rows for value in present]
     return ChildRows(np.concatenate(counts), type(rows[0]).concat(rows))
 
 
@@ -282,9 +282,9 @@ class _Field(NamedTuple):
 def _fields(table: type[ColumnTable]) -> list[_Field]:
     fields = []
     for each in msgspec.structs.fields(table):
-        named = [kind for kind in get_args(each.type) if kind is not type(None)]
+        kinds = [kind for kind in get_args(each.type) if kind is not type(None)]
         optional = type(None) in get_args(each.type)
-        kind = named[0] if optional else each.type
+        kind = kinds[0] if optional else each.type
         of = get_origin(kind) or kind
         rows = get_args(kind)[0] if of is ChildRows else None
         fields.append(_Field(each.encode_name, of, rows, optional))
@@ -327,11 +327,11 @@ def chunk_bounds(
     """Cut rows of these sizes into runs of at most so many bytes and rows;
     at least one row each.
     """
-    ends = np.cumsum(sizes, dtype=np.int64)
+    sums = np.cumsum(sizes, dtype=np.int64)
     bounds, start = [], 0
     while start < len(sizes):
-        base = ends[start] - sizes[start]
-        end = max(start + 1, int(np.searchsorted(ends, base + bytes_max, "right")))
+        base = sums[start] - sizes[start]
+        end = max(start + 1, int(np.searchsorted(sums, base + bytes_max, "right")))
         bounds.append((start, min(end, start + rows_max)))
         start = bounds[-1][1]
     return bounds

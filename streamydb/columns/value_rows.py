@@ -119,9 +119,9 @@ def wrong_value(values: ValueLimits) -> tuple[int, int]:
     """For kernels: return which of `VALUE_FACTS` is not true, and of which row; -1: all are."""
     for i in range(len(values.tags)):
         tag, version = values.tags[i], values.versions[i]
-        there = values.low <= version <= values.high
+        in_bounds = values.low <= version <= values.high
         absent = tag == p.ABSENT
-        if tag > p.EXPIRING or (absent and version != 0) or not (absent or there):
+        if tag > p.EXPIRING or (absent and version != 0) or not (absent or in_bounds):
             return 0, i
         length = values.keys[i + 1] - values.keys[i]
         if length < 1 or length > values.key_bytes:

@@ -50,7 +50,7 @@ def fits(parts: Parts) -> bool:
 def view_of(runs: Sequence[Parts]) -> Ints:
     """The runs as kernels take them; see `lookup`."""
     parts = np.concatenate([no_parts(), *runs])
-    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
+    offsets = np.cumsum([len(run) for run in runs], dtype=np.int64)
     newest = [int(run["newest"].max()) for run in runs]
     places = np.stack([parts["address"], parts["length"], parts["rows"]], axis=1)
-    return np.concatenate([[len(runs), 0], ends, newest, places.ravel()]).astype(np.int64)
+    return np.concatenate([[len(runs), 0], offsets, newest, places.ravel()]).astype(np.int64)

@@ -283,6 +283,6 @@ def _note_time(batch: StoreBatch, ts_ms: int, seq: int) -> None:
     It is a change's above what is resolved, or a resolved one, which may come again with the same
     time: so the time of a snapshot that was shown never changes.
     """
-    known = batch.times.get(ts_ms)
-    if known is None or seq < known:
+    earlier = batch.times.get(ts_ms)
+    if earlier is None or seq < earlier:
         batch.times[ts_ms] = seq

@@ -63,23 +63,23 @@ class Ends:
         with self._lock:
             places = {part: place for place, part in enumerate(parts.ids.tolist())}
             self._known = {part: each for part, each in self._known.items() if part in places}
-            known = self._known
-            if any(each.seq > seq for each in known.values()):
-                known = {}  # an earlier state: what was superseded later is not there
+            earliest_by_part = self._known
+            if any(each.seq > seq for each in earliest_by_part.values()):
+                earliest_by_part = {}  # an earlier state: what was superseded later is not there
             newest = parts.newest.tolist()
             unknown = [
                 part for part, place in places.items()
-                if part not in known or newest[place] > known[part].seq
+                if part not in earliest_by_part or newest[place] > earliest_by_part[part].seq
             ]  # fmt: skip
-            self._look(parts, places, unknown, known, seq, pause)
-            return self._least(parts, places, known, seq, pause)
+            self._look(parts, places, unknown, earliest_by_part, seq, pause)
+            return self._least(parts, places, earliest_by_part, seq, pause)
 
     def _look(
         self,
         parts: ShownParts,
         places: dict[int, int],
         numbers_of_parts: list[int],
-        known: dict[int, _Earliest],
+        earliest_by_part: dict[int, _Earliest],
         seq: int,
         pause: Callable[[], object],
     ) -> None:
@@ -92,26 +92,26 @@ class Ends:
             for part, (end, row) in zip(some, earliest.tolist(), strict=True):
                 if end == DAMAGED:
                     raise DamagedError
-                known[part] = _Earliest(end, row, seq)
+                earliest_by_part[part] = _Earliest(end, row, seq)
 
     def _least(
         self,
         parts: ShownParts,
         places: dict[int, int],
-        known: dict[int, _Earliest],
+        earliest_by_part: dict[int, _Earliest],
         seq: int,
         pause: Callable[[], object],
     ) -> int | None:
         """Return the earliest end of all parts; look again through those where it has gone."""
-        heap = [(each.end, part) for part, each in known.items() if each.end != NONE]
+        heap = [(each.end, part) for part, each in earliest_by_part.items() if each.end != NONE]
         heapq.heapify(heap)
         while heap:
             end, part = heap[0]
             pause()
-            if is_current(parts.view, places[part], known[part].row, seq):
+            if is_current(parts.view, places[part], earliest_by_part[part].row, seq):
                 return end
-            self._look(parts, places, [part], known, seq, pause)
-            earliest = known[part].end
+            self._look(parts, places, [part], earliest_by_part, seq, pause)
+            earliest = earliest_by_part[part].end
             if earliest == NONE:
                 heapq.heappop(heap)
             else:

@@ -215,18 +215,18 @@ class Environment:
         Raises:
             StoreFailedError: one of them is missing.
         """
-        known = self.mapped
+        places_by_number = self.mapped
         for number in numbers:
-            if number not in known:
+            if number not in places_by_number:
                 data = txn.get(pack_seq(number), db=self.tables.versions)
                 if data is None:
                     raise StoreFailedError(
                         f"{self.folder} lacks a part of its data: it is damaged; delete the folder "
                         "and load it again"
                     )
-                known[number] = address_of(data), len(data)
-        places = [known[number] for number in numbers]
-        if len(known) > _FORGOTTEN * len(numbers) + 1_000:
+                places_by_number[number] = address_of(data), len(data)
+        places = [places_by_number[number] for number in numbers]
+        if len(places_by_number) > _FORGOTTEN * len(numbers) + 1_000:
             self.mapped = dict(zip(numbers, places, strict=True))
         return places
 

@@ -47,11 +47,11 @@ def load(
             f"{database!r}"
         )
     with drafted(folder) as draft, ReadModel.open(draft, database, write=True) as model:
-        done = 0
+        count = 0
         for batch in _rows(snapshot, manifest):
             model.store.preload(batch)
-            done += len(batch)
-            progress(done, manifest.rows)
+            count += len(batch)
+            progress(count, manifest.rows)
         model.store.begin_at(_reached(manifest), manifest.seq, manifest.ts_ms)
 
 

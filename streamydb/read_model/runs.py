@@ -104,19 +104,19 @@ class Runs:
         if few and not hurry and any((run["newest"] > resolved).any() for run in self.runs):
             return False
         budget = 0 if few and hurry else max(COMMIT_BYTES, COMMIT_RATIO * added_bytes)
-        turn = 0.0
-        while (step := self._due(horizon, turn)) is not None:
+        share = 0.0
+        while (step := self._due(horizon, share)) is not None:
             if budget <= 0:
                 return True
-            turn = (turn + _GOLDEN) % 1
+            share = (share + _GOLDEN) % 1
             budget -= self._merge(step, horizon)
         return False
 
-    def _due(self, horizon: int, turn: float) -> _Merge | None:
+    def _due(self, horizon: int, share: float) -> _Merge | None:
         sizes = [int(run["length"].sum()) for run in self.runs]
         for upper in range(len(sizes) - 1, 0, -1):
             if sizes[upper] * RATIO > sizes[upper - 1]:
-                return self._pushed(upper, turn, horizon)
+                return self._pushed(upper, share, horizon)
         return self._cleaned(horizon) if self.runs else None
 
     def _pushed(self, upper: int, turn: float, horizon: int) -> _Merge:

@@ -50,17 +50,17 @@ def check_identity(stored: bytes, number: int, database: str, folder: Path) -> N
     if not stored:
         raise StoreMissingError(f"the read model in {folder} is still empty; try again")
     try:
-        known = msgspec.json.decode(stored, type=_Identity)
+        identity = msgspec.json.decode(stored, type=_Identity)
     except UNREADABLE as fault:
         raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
-    if known.database != database:
+    if identity.database != database:
         raise StoreMismatchError(
-            f"the read model in {folder} is of the database {known.database!r}, not of "
+            f"the read model in {folder} is of the database {identity.database!r}, not of "
             f"{database!r}; name another folder"
         )
-    if known.format != number:
+    if identity.format != number:
         raise StoreMismatchError(
-            f"the read model in {folder} has format {known.format}, this program writes format "
+            f"the read model in {folder} has format {identity.format}, this program writes format "
             f"{number}; delete the folder and load it again"
         )
 

@@ -43,9 +43,9 @@ class Unresolved:
         resolved = _resolved(before)
         if self._seen is None:
             nobody = len(resolved) - 1
-            known = runs.newer(int(resolved[nobody]))
-            self._seen = unresolved(_nothing(), resolved, len(known))
-            enter(self._seen, known, np.full(len(known), nobody))
+            newer = runs.newer(int(resolved[nobody]))
+            self._seen = unresolved(_nothing(), resolved, len(newer))
+            enter(self._seen, newer, np.full(len(newer), nobody))
         self._seen = unresolved(self._seen, resolved, len(batch.rows))
         return enter(self._seen, batch.rows, batch.partitions).astype(np.bool_)
 

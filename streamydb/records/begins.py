@@ -30,8 +30,8 @@ class Begins(msgspec.Struct, frozen=True):
 
     def holds(self, rule: str, partition: int, offset: int) -> bool:
         """Return True if a rule holds for a record of the log."""
-        place = self.places.get(rule)
-        return place is not None and offset >= place.get(partition, 0)
+        offsets = self.places.get(rule)
+        return offsets is not None and offset >= offsets.get(partition, 0)
 
     def rules(self, partition: int, offset: int) -> frozenset[str]:
         """Return the rules that hold for a record of the log."""

@@ -34,8 +34,8 @@ def condition(text: object, *, versioned: bool = True) -> Transaction | None:
 
 def condition_form(name: str, *, versioned: bool) -> str:
     """Say what a condition looks like, which was given as ``name``."""
-    known = ", ".join(_known(versioned=versioned))
-    return f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
+    forms = ", ".join(_known(versioned=versioned))
+    return f'{name} is a check without its key, such as {{"ge": 100}}: {forms}.'
 
 
 def _known(*, versioned: bool) -> tuple[str, ...]:

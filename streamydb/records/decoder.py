@@ -72,7 +72,7 @@ def _valid(raw: bytes | None) -> Transaction | None:
         canonicalised = _canonicalise_updates(updates)
         if txn.asserts or txn.checks or txn.reads:
             canonicalised = _canonicalise_rest(txn) or canonicalised
-        if txn.locks and not all(named.fits for named in txn.lock_ranges):
+        if txn.locks and not all(lock_range.fits for lock_range in txn.lock_ranges):
             return None
         if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
@@ -89,11 +89,11 @@ def _valid(raw: bytes | None) -> Transaction | None:
             return None
     elif count > 2 and len({update.key for update in updates}) != count:
         return None
-    named = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
-    named += len(txn.locks)
+    lock_range = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
+    lock_range += len(txn.locks)
     if txn.call is not UNSET:
-        named += len(txn.call.keys) + len(txn.call.reads) + len(txn.call.ranges) + 1
-    if named > KEYS_PER_TRANSACTION_MAX:
+        lock_range += len(txn.call.keys) + len(txn.call.reads) + len(txn.call.ranges) + 1
+    if lock_range > KEYS_PER_TRANSACTION_MAX:
         different = len(keys(txn)) + len(txn.ranges)
         return txn if different <= KEYS_PER_TRANSACTION_MAX else None
     return txn
@@ -188,7 +188,7 @@ def _canonicalise_procedures(txn: Transaction) -> None:
         txn.constrain = _canonical_value(txn.constrain)
     if txn.call is not UNSET:
         txn.call.args = canonical(txn.call.args)
-        if not all(named.fits for named in txn.call.ranges):
+        if not all(call_range.fits for call_range in txn.call.ranges):
             raise _Unfit
         if any(key[0] == RESERVED and not lent_to(txn.call.module, key) for key in txn.call.keys):
             raise _Unfit

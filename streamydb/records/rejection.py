@@ -93,30 +93,30 @@ def _check(record: Any) -> None:
     constrain = record.get("constrain")
     locks = record.get("locks", [])
     ranged = [each["range"] for each in (*checks, *locks, *reads) if is_ranged(each)]
-    named = [*asserts, *(check["key"] for check in checks if "key" in check)]
-    named += [read for read in reads if not is_ranged(read)]
-    named += [update["key"] for update in updates]
-    named += [lock for lock in locks if not is_ranged(lock)]
+    names = [*asserts, *(check["key"] for check in checks if "key" in check)]
+    names += [read for read in reads if not is_ranged(read)]
+    names += [update["key"] for update in updates]
+    names += [lock for lock in locks if not is_ranged(lock)]
     written = [update["key"] for update in updates]
     _require(_id_fits(record), errors.RESERVED_ID)
     if call is not None:
         ranged += call.get("ranges", [])
-        named += [*call.get("keys", []), *call.get("reads", [])]
+        names += [*call.get("keys", []), *call.get("reads", [])]
         owner = call["procedure"].partition(".")[0]
         foreign = [key for key in call.get("keys", []) if not lent_to(owner, key)]
         written = [*written, *foreign]
     bounds = [bound for named_range in ranged for bound in named_range.values()]
-    _require(all(map(valid_key, [*named, *bounds])), errors.INVALID_KEY)
+    _require(all(map(valid_key, [*names, *bounds])), errors.INVALID_KEY)
     _check_values(asserts, checks, updates)
     if call is not None:
         canonical(call.get("args", {}))
-        named.append(MODULES_PREFIX + call["procedure"].partition(".")[0])
+        names.append(MODULES_PREFIX + call["procedure"].partition(".")[0])
     if deploy is not None:
         value = {"hash": deploy["hash"], "procedures": deploy["procedures"]}
         _require(len(canonical(value)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
     if constrain is not None:
         _require(len(canonical(constrain)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
-    different = len(set(named)) + len({_bounds(named_range) for named_range in ranged})
+    different = len(set(names)) + len({_bounds(named_range) for named_range in ranged})
     _require(different <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
     _require(len({update["key"] for update in updates}) == len(updates), errors.DUPLICATE_UPDATE)
     _require(not any(key.startswith(RESERVED) for key in written), errors.RESERVED_KEY)

@@ -75,9 +75,9 @@ class Rulings:
         if not len(self._known) or not len(offsets):
             return {}
         at = np.searchsorted(self._offsets, offsets)
-        there = self._offsets[np.minimum(at, len(self._offsets) - 1)] == offsets
+        present = self._offsets[np.minimum(at, len(self._offsets) - 1)] == offsets
         faults = {}
-        for row in np.flatnonzero(there).tolist():
+        for row in np.flatnonzero(present).tolist():
             fault = self._known.get((int(partitions[row]), int(offsets[row])))
             if fault is not None:
                 faults[row] = fault

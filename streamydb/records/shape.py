@@ -74,8 +74,8 @@ def _range_read_fits(read: dict[str, Any]) -> bool:
     return read.keys() == {"range"} and _range_fits(read["range"])
 
 
-def _range_fits(named: Any) -> bool:
-    return isinstance(named, dict) and named.keys() in ({"prefix"}, {"start", "end"})
+def _range_fits(bounds: Any) -> bool:
+    return isinstance(bounds, dict) and bounds.keys() in ({"prefix"}, {"start", "end"})
 
 
 def _range_check_fits(check: dict[str, Any]) -> bool:

@@ -237,11 +237,11 @@ class Database:
     ) -> int:
         """Append records as they are, valid or not; how many."""
         connection, topic = self.settings.client_config(), TopicNames(self.name).transactions
-        count, place = 0, -1 if partition is None else partition
+        count, number = 0, -1 if partition is None else partition
         with TopicAppender(connection, topic, TestingError) as appender:
             for count, value in enumerate(values, 1):  # noqa: B007 - how many there were
                 data = json.dumps(value).encode() if isinstance(value, Mapping) else value
-                appender.append(data, partition=place)
+                appender.append(data, partition=number)
         return count
 
     def assert_serial(self, timeout_s: float = 180.0) -> CheckReport:

@@ -72,8 +72,8 @@ class Faults:
 class _Cut:
     """Cuts one stream after some events."""
 
-    def __init__(self, left: int | None) -> None:
-        self._left = left
+    def __init__(self, events_left: int | None) -> None:
+        self._left = events_left
 
     def check(self) -> None:
         """Cut before anything is received."""

@@ -42,8 +42,8 @@ class MemorySnapshot:
         self._entries = entries
 
     def first_end(self) -> int | None:
-        ends = (entry.expires_ms for entry in self._entries.values())
-        return min((end for end in ends if end is not None), default=None)
+        times = (entry.expires_ms for entry in self._entries.values())
+        return min((end for end in times if end is not None), default=None)
 
     def get(self, key: str) -> MemoryEntry | None:
         return self._entries.get(key)

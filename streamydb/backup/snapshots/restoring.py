@@ -78,7 +78,7 @@ def restore(
             did not take a record.
     """
     manifest = read_manifest(folder)
-    known = _known(connection, database, manifest)
+    numbers = _known(connection, database, manifest)
     for _ in chunks(folder, manifest):  # the whole of it, before anything is appended
         pass
     topic = TopicNames(database).transactions
@@ -86,7 +86,7 @@ def restore(
     with TopicAppender(connection, topic, SnapshotError) as appender:
         for number, (count, payload) in enumerate(chunks(folder, manifest)):
             rows, transactions = rows + count, transactions + 1
-            if number not in known:
+            if number not in numbers:
                 appender.append(payload)
                 appended += 1
             progress(rows, manifest.rows)

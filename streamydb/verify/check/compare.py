@@ -241,35 +241,35 @@ class Comparison:
         self._missing_dead()
         self.workflows.finish()
         for key in sorted(self._pending):
-            place = Output(self._last[key].partition, -1, key, None)
-            self.evidence.violate("tombstone", place, self._last[key].seq, "has no tombstone")
+            position = Output(self._last[key].partition, -1, key, None)
+            self.evidence.violate("tombstone", position, self._last[key].seq, "has no tombstone")
         self._compare_values(values)
 
     def _missing_results(self) -> None:
         """Count results that were never seen; those that were deleted cannot be checked."""
-        seen, counts = self._seen_results, self.report.results
-        missing = seen.count(0)
+        seen_results, counts = self._seen_results, self.report.results
+        missing = seen_results.count(0)
         counts.expired = min(self.expired, missing)
         counts.missing = missing - counts.expired
-        at = seen.find(0)
+        at = seen_results.find(0)
         for _ in range(counts.expired):
-            at = seen.find(0, at + 1)
+            at = seen_results.find(0, at + 1)
         while at >= 0 and self.evidence.absent("results", OutputName("result", at + 1, 0)):
-            at = seen.find(0, at + 1)
+            at = seen_results.find(0, at + 1)
 
     def _missing_changes(self) -> None:
         from bisect import bisect_right
 
-        seen, starts = self._seen_changes, self.expected.starts
+        seen_changes, starts = self._seen_changes, self.expected.starts
         removals = {place: name for name, place in self.expected.removals.items()}
-        self.report.changes.missing = seen.count(0)
-        at = seen.find(0)
+        self.report.changes.missing = seen_changes.count(0)
+        at = seen_changes.find(0)
         while at >= 0:
             seq = bisect_right(starts, at)
             place = removals.get(at, (seq, at - starts[seq - 1] + 1, 0))
             if not self.evidence.absent("changes", OutputName("change", *place)):
                 return
-            at = seen.find(0, at + 1)
+            at = seen_changes.find(0, at + 1)
 
     def _missing_dead(self) -> None:
         absent = sorted(self.expected.dead.keys() - self._seen_dead)

@@ -129,8 +129,8 @@ class Expected:
         them: each follows from its delete.
         """
         self.results.append(hash(result))
-        seq, (own, removals) = len(self.results), changes
-        for change in own:
+        seq, (digests, removals) = len(self.results), changes
+        for change in digests:
             self.changes.append(hash(change))
         for key, value in removals:
             self.removals[seq, removal_number(key), hash(key)] = len(self.changes)

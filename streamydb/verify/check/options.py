@@ -57,10 +57,10 @@ def founded(options: CheckOptions) -> CheckOptions:
         log = log_id(options.connection, options.database)
     except TopicsError:  # whoever reads the log says what is wrong
         log = ""
-    known = recall(options.connection, options.database, log) if log else Founding(log=log)
+    founding = recall(options.connection, options.database, log) if log else Founding(log=log)
     partitions, window = values
     return replace(
         options,
-        initial_partitions=known.partitions if partitions is None else partitions,
-        id_window=(known.id_window or ID_WINDOW_DEFAULT) if window is None else window,
+        initial_partitions=founding.partitions if partitions is None else partitions,
+        id_window=(founding.id_window or ID_WINDOW_DEFAULT) if window is None else window,
     )

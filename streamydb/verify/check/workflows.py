@@ -69,10 +69,10 @@ class Workflows:
     def stream(self, output: Output) -> None:
         try:
             record = self._decode(output.value or b"")
-            place = record.seq, record.index
+            position = record.seq, record.index
         except UNREADABLE:
-            place = 0, 0
-        self._judge("streams", self._streams, self.report.streams, place, output)
+            position = 0, 0
+        self._judge("streams", self._streams, self.report.streams, position, output)
 
     def follow_up(self, output: Output) -> None:
         """Judge one record of the log, if it is a follow-up.
@@ -81,8 +81,8 @@ class Workflows:
         """
         value = output.value
         if value is not None and value.startswith(FOLLOW_UP_MARK) and _is_follow_up(decode(value)):
-            place = _follow_up(value)
-            self._judge("transactions", self._follow_ups, self.report.follow_ups, place, output)
+            position = _follow_up(value)
+            self._judge("transactions", self._follow_ups, self.report.follow_ups, position, output)
 
     def finish(self) -> None:
         for topic, records, counts in (

@@ -132,9 +132,9 @@ class Oracle:
             return refuse(record, raw, place)
         if record.call is not UNSET and record.call.batch is not UNSET:
             return self._follow(record, record.call, place)
-        seen = self._seen.get(record.id)
-        if seen is not None and self._is_remembered(seen, place):
-            return repeat(record.id, seen, payload_hash, place)
+        use = self._seen.get(record.id)
+        if use is not None and self._is_remembered(use, place):
+            return repeat(record.id, use, payload_hash, place)
         code = untimely(record, ts_ms)
         if code is not None:
             result = place.result(record.id, "rejected", code=code)
@@ -203,10 +203,10 @@ class Oracle:
         self._seen.pop(name, None)
         self._seen[name] = verdict
 
-    def _is_remembered(self, seen: Verdict, place: Place) -> bool:
+    def _is_remembered(self, use: Verdict, place: Place) -> bool:
         """Return True if a use is within the window, or its deadline has not passed."""
-        in_time = seen.deadline > 0 and place.ts_ms <= seen.deadline
-        return in_time or seen.seq > place.seq - self.id_window
+        in_time = use.deadline > 0 and place.ts_ms <= use.deadline
+        return in_time or use.seq > place.seq - self.id_window
 
     def _forget(self, seq: int, ts_ms: int) -> None:
         """Drop the oldest ids as far as they are not remembered any more."""
@@ -284,8 +284,8 @@ class Oracle:
     def _judge(
         self, txn: Transaction, touched: Sequence[str], _writes: Mapping[str, bytes | None]
     ) -> Judge:
-        named = CountedRanges(txn.ranges, self._ranges.count)
-        return Judge(self.state, touched, txn.lock_keys, named)
+        counted = CountedRanges(txn.ranges, self._ranges.count)
+        return Judge(self.state, touched, txn.lock_keys, counted)
 
     def _constrain(
         self, txn: Transaction, declaration: bytes, place: Place
@@ -347,8 +347,8 @@ class Oracle:
         """Put the writes into the state; their change records, a tombstone after each delete."""
         outputs = []
         for index, (key, after) in enumerate(writes.items(), start=1):
-            there = self._value(key)
-            before = there if there is not None else self._gone.pop(key, None)
+            present = self._value(key)
+            before = present if present is not None else self._gone.pop(key, None)
             value = place.change(name, index, before, after)
             outputs.append(OutputRecord("changes", key.encode(), value))
             if after is None:
@@ -356,7 +356,7 @@ class Oracle:
                 del self.state[key]
             else:
                 self.state[key] = (after, place.seq)
-            self._ranges.note(key, there, after)
+            self._ranges.note(key, present, after)
             self._expiry.note(key, after)
         return outputs
 

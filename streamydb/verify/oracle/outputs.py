@@ -122,10 +122,10 @@ def with_letter(
     ]
 
 
-def repeat(name: str, seen: Verdict, payload_hash: bytes, place: Place) -> list[OutputRecord]:
+def repeat(name: str, use: Verdict, payload_hash: bytes, place: Place) -> list[OutputRecord]:
     """The result of a record whose id was seen: the original's if the payload is the same."""
-    if payload_hash == seen.payload_hash:
-        result = decode_result(seen.result)
+    if payload_hash == use.payload_hash:
+        result = decode_result(use.result)
         source = place.source
         result.duplicate = Duplicate(place.seq, place.ts_ms, source.partition, source.offset)
     else:

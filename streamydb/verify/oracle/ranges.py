@@ -39,9 +39,9 @@ class OracleRanges:
 
     def too_many(self, txn: Transaction) -> bool:
         """Return True if the different ranges of a transaction have more keys than they may."""
-        named = [check.range for check in txn.checks if check.range is not UNSET]
-        named += [*txn.lock_ranges, *txn.read_ranges, *_scanned(txn)]
-        different = {each.bounds(): each for each in named}.values()
+        ranges = [check.range for check in txn.checks if check.range is not UNSET]
+        ranges += [*txn.lock_ranges, *txn.read_ranges, *_scanned(txn)]
+        different = {each.bounds(): each for each in ranges}.values()
         return sum(map(self.count, different)) > limits.RANGE_KEYS_MAX
 
     def too_heavy(self, txn: Transaction) -> bool:
@@ -55,33 +55,35 @@ class OracleRanges:
         )  # fmt: skip
         return size > limits.RESULT_BYTES_MAX
 
-    def count(self, named: Range) -> int:
-        start, end = self._span(named)
+    def count(self, key_range: Range) -> int:
+        start, end = self._span(key_range)
         return end - start
 
-    def entries(self, named: Range) -> list[tuple[str, bytes]]:
+    def entries(self, key_range: Range) -> list[tuple[str, bytes]]:
         """The keys of a range and their values, in order."""
-        return [(key, self._state[key][0]) for key in self._within(named)]
+        return [(key, self._state[key][0]) for key in self._within(key_range)]
 
-    def failed(self, index: int, check: Check, named: Range) -> list[Failed]:
+    def failed(self, index: int, check: Check, key_range: Range) -> list[Failed]:
         """The entry of a check of a range, if it does not hold."""
-        count = self.count(named)
+        count = self.count(key_range)
         if check.version_le is UNSET and _holds(check, count, 0):
             return []  # so nobody asks for the highest version
-        highest = max((self._state[key][1] for key in self._within(named)), default=0)
+        highest = max((self._state[key][1] for key in self._within(key_range)), default=0)
         if _holds(check, count, highest):
             return []
-        return [Failed("range", index, named.begin, NULL, highest, count=count)]
+        return [Failed("range", index, key_range.begin, NULL, highest, count=count)]
 
-    def read(self, named: Range, writes: Mapping[str, bytes | None], seq: int) -> ReadRange:
+    def read(self, key_range: Range, writes: Mapping[str, bytes | None], seq: int) -> ReadRange:
         """A range after the writes of transaction ``seq``."""
-        after = {key: self._state[key] for key in self._within(named)}
+        after = {key: self._state[key] for key in self._within(key_range)}
         for key, value in writes.items():
             after.pop(key, None)
-            if value is not None and _is_in(key, named):
+            if value is not None and _is_in(key, key_range):
                 after[key] = value, seq
         rows = [(key, *after[key]) for key in sorted(after)]
-        return ReadRange(named, [RangeEntry(k, raw_value(value), seq) for k, value, seq in rows])
+        return ReadRange(
+            key_range, [RangeEntry(k, raw_value(value), seq) for k, value, seq in rows]
+        )
 
     def _within(self, key_range: Range) -> list[str]:
         start, end = self._span(key_range)

@@ -135,8 +135,8 @@ def _appended(update: Append, before: bytes | None) -> bytes:
     items = [] if before is None else decode_value(before)
     if not isinstance(items, list):
         raise UpdateFailed(errors.NOT_A_LIST)
-    known = before[1:-1] + b"," if before is not None and items else b""
-    after = b"[" + known + update.value + b"]"  # deeper than what `canonical` takes, perhaps
+    items_before = before[1:-1] + b"," if before is not None and items else b""
+    after = b"[" + items_before + update.value + b"]"  # deeper than what `canonical` takes, perhaps
     if len(after) > limits.VALUE_BYTES_MAX:
         raise UpdateFailed(errors.VALUE_TOO_LARGE)
     return after

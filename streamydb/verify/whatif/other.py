@@ -176,8 +176,8 @@ class OtherOracle(ResumedOracle):
             raw = self._own(batch[0], raw) if in_turn else None
             if raw is None:
                 self._next(partition, offset, ts_ms)
-                own = [] if in_turn else [out for out in was if out.topic != "changes"]
-                return self._with_removals(own)  # other keys have ended here, perhaps
+                outputs_here = [] if in_turn else [out for out in was if out.topic != "changes"]
+                return self._with_removals(outputs_here)  # other keys have ended here, perhaps
         outputs = self.apply(raw, partition, offset, ts_ms)
         for output in outputs:
             follow_up = _follow_up(output.value) if output.topic == "transactions" else None

@@ -162,10 +162,10 @@ def _noted(
     """Yield the records one by one, and tell how far it is."""
     total = min(stretch.last or 1 << 62, sum(history.ends.values()))
     for record in (record for batch in batches for record in batch):
-        done = was.next_seq - 1
-        if done % _NOTED == 0:
-            what = "on the way to the stretch" if done + 1 < stretch.first else "executing twice"
-            progress(what, done, max(total, done))
+        seq = was.next_seq - 1
+        if seq % _NOTED == 0:
+            what = "on the way to the stretch" if seq + 1 < stretch.first else "executing twice"
+            progress(what, seq, max(total, seq))
         yield record
 
 
@@ -207,16 +207,16 @@ class _Run(NamedTuple):
             WhatIfError: it drops a constraint that is not there then; says where it is declared.
         """
         first, last = self.stretch
-        there = _constraints(was)
-        absent = next((name for name in self.rules.dropped if name not in there), None)
+        constraints_then = _constraints(was)
+        absent = next((name for name in self.rules.dropped if name not in constraints_then), None)
         if absent is None:
             return OtherOracle(self.history, self.rules, was)
         for record in records:
             if last is not None and was.next_seq > last:
                 break
-            known = was.state.get(CONSTRAINTS_KEY)
+            current = was.state.get(CONSTRAINTS_KEY)
             was.apply(record.value, record.partition, record.offset, record.ts_ms)
-            if was.state.get(CONSTRAINTS_KEY) is not known and absent in _constraints(was):
+            if was.state.get(CONSTRAINTS_KEY) is not current and absent in _constraints(was):
                 seq = was.next_seq - 1
                 raise WhatIfError(
                     f"there is no constraint {absent!r} before seq {first}, where it would be "

@@ -76,29 +76,29 @@ class RememberedIds:
     def has(self, name: str, seq: int, ts_ms: int) -> bool:
         """Return True if the id was used before the state, and is remembered at a place."""
         raw = name.encode()
-        known = self._known.get((hash_bytes(raw, ID_SEED), hash_bytes(raw, KEY_SEED)))
-        if known is None:
+        use = self._known.get((hash_bytes(raw, ID_SEED), hash_bytes(raw, KEY_SEED)))
+        if use is None:
             return False
-        in_time = known[1] > 0 and ts_ms <= known[1]
-        return in_time or known[0] > seq - self._window
+        in_time = use[1] > 0 and ts_ms <= use[1]
+        return in_time or use[0] > seq - self._window
 
 
 def begun(history: History, first: int) -> tuple[State | None, Iterator[list[Ordered]]]:
     """The newest state before a seq, and the records that come after it, in order, in batches."""
     state = history.states(first - 1)
-    known = {} if state is None else state.about.positions
-    return state, records(history, known)
+    positions = {} if state is None else state.about.positions
+    return state, records(history, positions)
 
 
-def records(history: History, known: Mapping[int, PartitionState]) -> Iterator[list[Ordered]]:
+def records(history: History, positions: Mapping[int, PartitionState]) -> Iterator[list[Ordered]]:
     """The released records behind what is covered, in the total order, in batches.
 
     Args:
         history: the log.
-        known: of each partition, where what is covered ends; empty: at the log's beginning.
+        positions: of each partition, where what is covered ends; empty: at the log's beginning.
     """
-    order = LogOrder.resumed(history.partitions, known)
-    starts = {n: known[n].position if n in known else 0 for n in history.ends}
+    order = LogOrder.resumed(history.partitions, positions)
+    starts = {n: positions[n].position if n in positions else 0 for n in history.ends}
     parts = {
         number: history.source.pieces(number, starts[number], end)
         for number, end in history.ends.items()
