@@ -63,7 +63,7 @@ class Subject:
     procedures: Path = field(default_factory=Path)
 
 
-class Taken(NamedTuple):
+class BackupReport(NamedTuple):
     """The contents of a backup after a run.
 
     Attributes:
@@ -93,7 +93,7 @@ def take(
     progress: Progress,
     *,
     compare: bool = True,
-) -> Taken:
+) -> BackupReport:
     """Copy what has come to the log, and make a state of it.
 
     Args:
@@ -121,7 +121,7 @@ def _take(
     progress: Progress,
     *,
     compare: bool,
-) -> Taken:
+) -> BackupReport:
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
     manifest = _begin(folder, subject, spans)
@@ -157,7 +157,7 @@ def _take(
     )
     folder.write_manifest(finished)
     folder.drop_states(states)
-    return Taken(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
+    return BackupReport(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
 
 
 def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:

@@ -21,7 +21,7 @@ from streamydb.backup.manifest import (
     encode_json,
 )
 from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece, unwrap, wrap
-from streamydb.backup.state import FORMAT, About, Pieces, State, files_of
+from streamydb.backup.state import FORMAT, Pieces, State, StateDescription, files_of
 from streamydb.columns.table import ColumnTable
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds
@@ -68,7 +68,7 @@ class StateFolder:
         about = msgspec.structs.replace(state.about, files=names)
         write_whole(self.folder / _ABOUT, encode_json(about))
 
-    def about(self) -> About:
+    def about(self) -> StateDescription:
         """Return the description of the state.
 
         Raises:
@@ -76,7 +76,9 @@ class StateFolder:
         """
         path = self.folder / _ABOUT
         try:
-            description: About = decode_about(path.read_bytes(), str(path), About, FORMAT)
+            description: StateDescription = decode_about(
+                path.read_bytes(), str(path), StateDescription, FORMAT
+            )
         except OSError as fault:
             raise BackupError(f"{self.folder} has no state ({fault.strerror})") from None
         return description
@@ -106,7 +108,7 @@ class StateFolder:
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 
-    def _tables(self, about: About, kind: str, table: type[_Rows]) -> Iterator[_Rows]:
+    def _tables(self, about: StateDescription, kind: str, table: type[_Rows]) -> Iterator[_Rows]:
         for name in about.files:
             if name.startswith(f"{kind}-"):
                 path = self.folder / name

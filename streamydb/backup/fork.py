@@ -18,7 +18,7 @@ from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING
 from streamydb.backup.restore import committed_until, shown, times_of
-from streamydb.backup.state import About, State
+from streamydb.backup.state import State, StateDescription
 from streamydb.kafka.reader import Span
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import Rulings
@@ -120,7 +120,7 @@ def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:
     return committed_until(timed, limit)
 
 
-def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> About:
+def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> StateDescription:
     """Describe the state right after a seq (None: the newest), executing the log up to there.
 
     Raises:

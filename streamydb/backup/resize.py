@@ -16,7 +16,7 @@ from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
 from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.start import START
-from streamydb.backup.state import About, State
+from streamydb.backup.state import State, StateDescription
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import lock_at_once
 from streamydb.procedures.folder import FolderModules
@@ -44,7 +44,7 @@ def divide(
     resolved: int,
     target: StateFolder,
     progress: Progress,
-) -> About:
+) -> StateDescription:
     """Write the state of a database at its last resolved seq; return its description.
 
     Args:
@@ -100,7 +100,7 @@ def _base(
     spans: Mapping[int, Span],
 ) -> State | None:
     """The newest state that is at hand, not after the seq, of which the log has what follows."""
-    states: list[tuple[About, StateFolder]] = []
+    states: list[tuple[StateDescription, StateFolder]] = []
     folders = [StateFolder(checkpoint / START)] if (checkpoint / START).exists() else []
     if backup is not None:
         folders += [backup.state(seq) for seq in backup.manifest().states]
@@ -115,7 +115,7 @@ def _base(
     return max(states, key=lambda each: each[0].seq)[1].read()
 
 
-def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
+def _has_rest(spans: Mapping[int, Span], about: StateDescription) -> bool:
     """Return True if the log has all that comes after a state."""
     offsets = about.offsets()
     return all(offsets.get(number, 0) >= span.low for number, span in spans.items())

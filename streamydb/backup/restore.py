@@ -24,7 +24,7 @@ from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece, advance
 from streamydb.backup.stand_in import fitting
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.kafka import (
     Founding,
     TopicNames,
@@ -133,7 +133,9 @@ def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dt
     return np.maximum(times, before.effective)[is_transaction]
 
 
-def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress) -> About:
+def prefix(
+    folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress
+) -> StateDescription:
     """Describe the state right after a seq; its positions say which records come before it.
 
     Raises:

@@ -15,7 +15,7 @@ import msgspec
 
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.manifest import BackupError
-from streamydb.backup.state import About, start_blobs
+from streamydb.backup.state import StateDescription, start_blobs
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.shards import ShardConfig
 
@@ -131,7 +131,7 @@ def _copy(source: Path, target: Path) -> None:
     draft.rename(target)
 
 
-def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
+def _refuse(about: StateDescription, start: Path, config: ShardConfig, log: str) -> None:
     if about.log != log:
         raise BackupError(
             f"the state in {start} is of another log than that of {config.database}: name one of "
@@ -142,7 +142,9 @@ def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
         raise BackupError("grouping=single begins with the log; leave the state out")
 
 
-def _refuse_trimmed(about: About | None, beginnings: Sequence[int], database: str) -> None:
+def _refuse_trimmed(
+    about: StateDescription | None, beginnings: Sequence[int], database: str
+) -> None:
     offsets = {} if about is None else about.offsets()
     for partition, low in enumerate(beginnings):
         needed = offsets.get(partition, 0)

@@ -43,7 +43,7 @@ _PART_BYTES: Final = 8 << 20
 _MASK: Final = (1 << 64) - 1
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class StateDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a state.
 
     Attributes:
@@ -116,7 +116,7 @@ class State:
     long as the place is there where they lie.
     """
 
-    about: About
+    about: StateDescription
     values: Iterable[WrittenValues]
     ids: DatedIds
     verdicts: Verdicts
@@ -205,7 +205,7 @@ def _runs(
         yield name, pack(part.flatten())
 
 
-def _refuse_others(about: About, config: ShardConfig) -> None:
+def _refuse_others(about: StateDescription, config: ShardConfig) -> None:
     if config.grouping != "planner":
         raise BackupError(
             "a pipeline with grouping=single begins with the log, not with a state; leave the "
@@ -232,7 +232,7 @@ def state_of(
     results = _joined((_known(part, ids.seq) for part in results_kept), Verdicts.none())
     checks.remembered(ids, results, meta.seq, is_new=True)
     keys, digest = _summed(checks.made(values, meta.seq))
-    about_state = About(
+    about_state = StateDescription(
         format=FORMAT,
         declares=meta.sorter.declares,
         expires=meta.expires,

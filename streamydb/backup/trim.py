@@ -11,7 +11,7 @@ from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
 from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.needs import Need
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.kafka import TopicNames
 from streamydb.kafka.admin import delete_before
 from streamydb.kafka.clients import administrator
@@ -28,7 +28,7 @@ class Cut(NamedTuple):
         deletes: per partition, from the first offset that there is to before which.
     """
 
-    about: About
+    about: StateDescription
     deletes: dict[int, Span]
 
     @property

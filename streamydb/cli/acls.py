@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, say
-from streamydb.cli.options import Named
+from streamydb.cli.options import DatabaseOptions
 from streamydb.cli.target import find_target
 
 _EXAMPLE = "User:bank-facade"
@@ -16,7 +16,7 @@ _EXAMPLE = "User:bank-facade"
 def acls(
     role: Annotated[str, typer.Option("--role", help="pipeline, facade, read-model, ...")],
     principal: Annotated[str, typer.Option("--principal", help=f"Whom to grant it: {_EXAMPLE}")],
-    options: Named,
+    options: DatabaseOptions,
     apply: Annotated[
         bool, typer.Option("--apply", help="Grant it now, as the user of the settings.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_NO, print_json, say
-from streamydb.cli.options import Json, Named, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -20,7 +20,7 @@ Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
 
 def backup(
     folder: Folder,
-    options: Named,
+    options: DatabaseOptions,
     procedures: Procedures = None,
     keep: Annotated[
         int,
@@ -59,7 +59,7 @@ def backup(
 
 def trim(
     folder: Folder,
-    options: Named,
+    options: DatabaseOptions,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what.")] = False,
     without: Annotated[
         list[str] | None,

@@ -34,7 +34,7 @@ _CLOCK_SKEW_S = 30
 """How far the brokers' clocks may be ahead of this machine's."""
 
 
-class _Named(msgspec.Struct):
+class _IdFields(msgspec.Struct):
     id: str
 
 
@@ -173,6 +173,6 @@ def _awaited(results: ResultReader, where: Appended, payload: bytes, timeout_s: 
 def _id_in(payload: bytes) -> str:
     """The id of a transaction, or its beginning if that cannot be told."""
     try:
-        return msgspec.json.decode(payload, type=_Named).id
+        return msgspec.json.decode(payload, type=_IdFields).id
     except UNREADABLE:
         return repr(payload[:40].decode("utf-8", "backslashreplace"))

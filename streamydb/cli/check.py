@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_NO, plain, print_json, stdout, tick
-from streamydb.cli.options import Json, Named, Procedures, time_span
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    options: Named,
+    options: DatabaseOptions,
     timeout: Annotated[
         float,
         typer.Option(

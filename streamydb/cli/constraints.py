@@ -18,7 +18,7 @@ from streamydb.cli.common import (
     read_file,
     say,
 )
-from streamydb.cli.options import Json, Named, ResultTimeout
+from streamydb.cli.options import DatabaseOptions, Json, ResultTimeout
 from streamydb.cli.target import Target, facade_of, find_target
 from streamydb.records.formats import UNREADABLE
 
@@ -36,7 +36,7 @@ class ConstraintAction(StrEnum):
 
 
 def constraints(
-    options: Named,
+    options: DatabaseOptions,
     action: Annotated[
         ConstraintAction,
         typer.Argument(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import Founding, Json, Named, Replicas
+from streamydb.cli.options import DatabaseOptions, FoundingOptions, Json, ReplicaOptions
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ Connect = Annotated[
 
 
 def create(
-    options: Named,
-    founding: Founding,
-    replicas: Replicas,
+    options: DatabaseOptions,
+    founding: FoundingOptions,
+    replicas: ReplicaOptions,
     from_snapshot: Annotated[
         str | None,
         typer.Option(

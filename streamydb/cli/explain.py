@@ -11,7 +11,7 @@ import typer
 
 from streamydb.backup.restore import shown
 from streamydb.cli.common import EXIT_USAGE, fail, plain, print_raw
-from streamydb.cli.options import Json, Named, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 
 def explain(
     txn_id: Annotated[str, typer.Argument(metavar="ID", help="The transaction's id.")],
-    options: Named,
+    options: DatabaseOptions,
     record: Annotated[
         str | None,
         typer.Option("--record", metavar="PARTITION:OFFSET", help="Where its record is, if known."),

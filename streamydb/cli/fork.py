@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail
-from streamydb.cli.options import Json, Named, Procedures, Replicas, point
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point
 from streamydb.cli.restore import Shards, empty_target, fill, tell
 from streamydb.cli.target import find_target
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def fork(
     name: Annotated[str, typer.Argument(help="The new database's name.")],
-    options: Named,
-    replicas: Replicas,
+    options: DatabaseOptions,
+    replicas: ReplicaOptions,
     at: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +51,7 @@ def fork(
         fail(f"{name} is the database itself: name a new one", EXIT_USAGE)
     subject = subject_of(source)
     log = live(subject, None if backup is None else BackupFolder(backup))
-    new = Named(name, options.home, options.bootstrap or source.bootstrap)
+    new = DatabaseOptions(name, options.home, options.bootstrap or source.bootstrap)
     target = empty_target(log.manifest, new, shards, replicas)
     if target.place.record() is not None:
         fail(f"there is a database {name} in {target.settings.home} already: name another one")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import Json, Named, time_span
+from streamydb.cli.options import DatabaseOptions, Json, time_span
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handover(
-    options: Named,
+    options: DatabaseOptions,
     to: Annotated[
         str, typer.Option("--to", help="Name of the standby; by default the furthest ready one.")
     ] = "",

@@ -99,7 +99,7 @@ ReadyTimeout = Annotated[
 ]
 
 
-class Named(NamedTuple):
+class DatabaseOptions(NamedTuple):
     """The options that name a database."""
 
     database: Database = None
@@ -107,7 +107,7 @@ class Named(NamedTuple):
     bootstrap: Bootstrap = None
 
 
-class Founding(NamedTuple):
+class FoundingOptions(NamedTuple):
     """The options that say how a new database is made."""
 
     shards: Annotated[
@@ -120,7 +120,7 @@ class Founding(NamedTuple):
     ] = None
 
 
-class Replicas(NamedTuple):
+class ReplicaOptions(NamedTuple):
     """The options of the copies of topics."""
 
     replication: Annotated[

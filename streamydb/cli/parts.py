@@ -181,7 +181,7 @@ def range_check_of(text: str) -> JsonObject:
     return {"range": range_of(match["range"]), comparator: int(match["value"])}
 
 
-class Parts(NamedTuple):
+class TransactionOptions(NamedTuple):
     """The options of `streamydb txn` that make a transaction."""
 
     put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None
@@ -233,7 +233,7 @@ class Parts(NamedTuple):
     ] = None
 
 
-def transaction_of(parts: Parts) -> JsonObject:
+def transaction_of(parts: TransactionOptions) -> JsonObject:
     """The transaction (without its id) of these options, updates in this order of kinds.
 
     Raises:

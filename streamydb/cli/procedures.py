@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, print_json, say, stdout
-from streamydb.cli.options import Json, Named, Procedures, ResultTimeout
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ResultTimeout
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ProcedureAction(StrEnum):
 
 
 def procedures(
-    options: Named,
+    options: DatabaseOptions,
     action: Annotated[
         ProcedureAction,
         typer.Argument(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import MASTER, Json, Master, Named, Procedures, ReadyTimeout
+from streamydb.cli.options import MASTER, DatabaseOptions, Json, Master, Procedures, ReadyTimeout
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rebuild(
-    options: Named,
+    options: DatabaseOptions,
     from_backup: Annotated[
         Path | None,
         typer.Option("--from-backup", help="Begin with the newest state of this backup."),

@@ -10,7 +10,7 @@ import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
 from streamydb.cli.create import copies_of
-from streamydb.cli.options import Json, Named, Procedures, Replicas, point
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from streamydb.backup import BackupFolder, BackupManifest
     from streamydb.backup.pieces import LogSource
-    from streamydb.backup.state import About
+    from streamydb.backup.state import StateDescription
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
     from streamydb.kafka import TopicDescription
@@ -35,8 +35,8 @@ Shards = Annotated[
 
 def restore(
     folder: Annotated[Path, typer.Argument(help="The folder of the backup.")],
-    options: Named,
-    replicas: Replicas,
+    options: DatabaseOptions,
+    replicas: ReplicaOptions,
     at: Annotated[
         str | None,
         typer.Option(
@@ -73,7 +73,7 @@ def restore(
 
 
 def resize(
-    options: Named,
+    options: DatabaseOptions,
     shards: Shards = None,
     partitions: Annotated[
         int | None,
@@ -205,7 +205,7 @@ def fill(
     target: Target,
     manifest: BackupManifest,
     source: LogSource,
-    about: About,
+    about: StateDescription,
     procedures: Sequence[Path],
 ) -> int:
     """Put the beginning of a log into a new database; return how many records were appended.
@@ -244,7 +244,7 @@ def fill(
 
 
 def empty_target(
-    manifest: BackupManifest, options: Named, shards: int | None, replicas: Replicas
+    manifest: BackupManifest, options: DatabaseOptions, shards: int | None, replicas: ReplicaOptions
 ) -> Target:
     """The new database: settings of the old one unless options say otherwise.
 
@@ -350,7 +350,7 @@ def _write_record(target: Target, manifest: BackupManifest) -> None:
     )
 
 
-def tell(target: Target, about: About, appended: int, *, json: bool) -> None:
+def tell(target: Target, about: StateDescription, appended: int, *, json: bool) -> None:
     """Say what the new database is, for people or programs."""
     if json:
         print_json({

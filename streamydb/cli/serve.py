@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, say, settings_message
-from streamydb.cli.options import Named, time_span
+from streamydb.cli.options import DatabaseOptions, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Listening(NamedTuple):
 
 
 def serve(
-    options: Named,
+    options: DatabaseOptions,
     listening: Listening,
     folder: ReadModelFolder = None,
     timeout: Annotated[
@@ -118,7 +118,7 @@ def _no_json() -> Iterator[str]:
 
 
 def read_model(
-    options: Named,
+    options: DatabaseOptions,
     folder: ReadModelFolder = None,
     copy_from: Annotated[
         Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, say
-from streamydb.cli.options import MASTER, Master, Named, Procedures
+from streamydb.cli.options import MASTER, DatabaseOptions, Master, Procedures
 from streamydb.cli.target import find_target
 
 
 def pipeline(
-    options: Named,
+    options: DatabaseOptions,
     master: Master = MASTER,
     standby: Annotated[
         bool,
@@ -54,7 +54,7 @@ def pipeline(
     os.execv(command[0], command)  # noqa: S606 - our own interpreter and module
 
 
-def sequencer(options: Named) -> None:
+def sequencer(options: DatabaseOptions) -> None:
     """Write epoch markers in the foreground, until Ctrl-C; several at once are harmless.
 
     The pipeline runs one itself. With one partition there is nothing to do.
@@ -66,7 +66,7 @@ def sequencer(options: Named) -> None:
         raise typer.Exit(code)
 
 
-def connect(options: Named) -> None:
+def connect(options: DatabaseOptions) -> None:
     """Copy the changes for Kafka Connect in the foreground, until Ctrl-C; one at a time writes.
 
     `streamydb create --connect` makes the topic. A second one takes over from the first, which

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.options import Json, Named, point
+from streamydb.cli.options import DatabaseOptions, Json, point
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -15,7 +15,7 @@ def snapshot(
     to: Annotated[
         str, typer.Option("--to", help="Folder, or URI of one, in which the snapshot gets its own.")
     ],
-    options: Named,
+    options: DatabaseOptions,
     at: Annotated[
         str | None,
         typer.Option(

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from streamydb.cli.common import EXIT_NO, print_json, stdout
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import DatabaseOptions, Json
 from streamydb.cli.target import Target, find_target
 from streamydb.errors import StreamyError
 from streamydb.local.folder import PipelineStatus, age_s
@@ -71,7 +71,7 @@ class Overview(msgspec.Struct):
 
 
 def status(
-    options: Named,
+    options: DatabaseOptions,
     here: Annotated[
         bool, typer.Option("--here", help="Ask for the pipelines of this home alone.")
     ] = False,

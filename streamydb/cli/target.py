@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamydb.cli.common import EXIT_USAGE, fail, read_settings, say
-from streamydb.cli.options import Named
+from streamydb.cli.options import DatabaseOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ def _tell_slow(bootstrap: str) -> None:
     say(f"{bootstrap} takes connections, and is slow to answer: waiting for Kafka.")
 
 
-def find_target(options_of_database: Named, **more: object) -> Target:
+def find_target(options_of_database: DatabaseOptions, **more: object) -> Target:
     """Put together what is known of a database; options win over the environment over its record.
 
     The record of its creation gives the facts that are fixed then (shards, grouping)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, plain, print_raw, say, stderr
-from streamydb.cli.options import Json, Named, ResultTimeout
-from streamydb.cli.parts import PartError, Parts, transaction_of
+from streamydb.cli.options import DatabaseOptions, Json, ResultTimeout
+from streamydb.cli.parts import PartError, TransactionOptions, transaction_of
 from streamydb.cli.target import Target, find_target
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records.formats import UNREADABLE
@@ -29,8 +29,8 @@ Strict = Annotated[
 
 
 def txn(
-    parts: Parts,
-    options: Named,
+    parts: TransactionOptions,
+    options: DatabaseOptions,
     file: Annotated[
         Path | None,
         typer.Argument(help="JSON-lines file with a transaction a line; - is standard input."),

@@ -13,7 +13,15 @@ import typer
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
 from streamydb.cli.create import Connect, Sync, create_database, refuse_changes, refuse_partitions
 from streamydb.cli.down import grace_of, stop_strays
-from streamydb.cli.options import MASTER, Founding, Json, Master, Named, Procedures, ReadyTimeout
+from streamydb.cli.options import (
+    MASTER,
+    DatabaseOptions,
+    FoundingOptions,
+    Json,
+    Master,
+    Procedures,
+    ReadyTimeout,
+)
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -61,8 +69,8 @@ HttpPort = Annotated[
 
 
 def up(
-    options: Named,
-    founding: Founding,
+    options: DatabaseOptions,
+    founding: FoundingOptions,
     grouping: Grouping = None,
     master: Master = MASTER,
     procedures: Procedures = None,

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, plain, print_json, say, stdout
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import DatabaseOptions, Json
 from streamydb.cli.target import find_target
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change
@@ -36,7 +36,7 @@ class WatchTarget(enum.StrEnum):
 
 
 def watch(
-    options: Named,
+    options: DatabaseOptions,
     feed: Annotated[WatchTarget, typer.Argument(help="What to watch.")] = WatchTarget.changes,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin with the oldest record, not the next one.")

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, read_file, say
-from streamydb.cli.options import Json, Named, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
-    from streamydb.verify.whatif import Difference, WhatIfReport
+    from streamydb.verify.whatif import WhatIfDifference, WhatIfReport
 
 _SHOWN_CHARACTERS = 300
 
 
 def whatif(
-    options: Named,
+    options: DatabaseOptions,
     module: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,7 +114,7 @@ def _asked(
     return report
 
 
-def _ignore(_: Difference) -> None:
+def _ignore(_: WhatIfDifference) -> None:
     return
 
 

@@ -135,7 +135,7 @@ def _keys(keys: Ragged) -> Lanes:
     return hash_ragged(keys, _KEY_SEED)
 
 
-class _Slots(NamedTuple):
+class _LastWrites(NamedTuple):
     """Hash of the key, version before the first write, and shard of each slot; whether it was seen,
     and the amount that its value adds to the digest.
     """
@@ -149,7 +149,7 @@ class _Slots(NamedTuple):
 
 @leaf
 def _deltas(
-    writes: Any, seq: Ints, slots: _Slots, texts: Texts, first: int, interval: int, out: Lanes
+    writes: Any, seq: Ints, slots: _LastWrites, texts: Texts, first: int, interval: int, out: Lanes
 ) -> None:
     key, last, seen = slots.key, slots.last, slots.seen
     interval_number, end = 0, (first + 1) * interval
@@ -208,7 +208,7 @@ def write_deltas(
     if len(pool) == 0:
         pool = Ragged.empty(1)
     seen, amounts = np.zeros(len(keys), np.bool_), np.zeros((len(keys), 2), np.uint64)
-    slots = _Slots(_keys(keys), np.ascontiguousarray(met), home, seen, amounts)
+    slots = _LastWrites(_keys(keys), np.ascontiguousarray(met), home, seen, amounts)
     _deltas(writes, np.ascontiguousarray(seqs), slots, pool.texts(), first, interval, out)
     return first, out
 

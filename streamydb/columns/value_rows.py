@@ -150,9 +150,6 @@ def _wrong_verdict(
     return -1, -1
 
 
-Ints = npt.NDArray[np.int64]
-
-
 class PlaceRows(ColumnTable, frozen=True):
     """The places of writes, in order.
 

@@ -32,7 +32,7 @@ class Steps(NamedTuple):
     seq: Ints
 
 
-class Seen(NamedTuple):
+class Arrivals(NamedTuple):
     """A table of versions that are stored and not resolved yet; a zero hash: a free place.
 
     It may hold what is not stored, and two versions may look alike: it says where to look.
@@ -115,7 +115,7 @@ def _hash(row: int) -> np.uint64:
 
 
 @leaf
-def _enter(table: Seen, h: np.uint64, seq: int, partition: int) -> bool:
+def _enter(table: Arrivals, h: np.uint64, seq: int, partition: int) -> bool:
     """Put an entry in the table, unless it is there; True if one looks alike.
 
     What looks alike in another partition is another entry: it is resolved at another time.
@@ -134,7 +134,7 @@ def _enter(table: Seen, h: np.uint64, seq: int, partition: int) -> bool:
 
 
 @kernel
-def enter(table: Seen, rows: Ints, partitions: Ints) -> Bytes:
+def enter(table: Arrivals, rows: Ints, partitions: Ints) -> Bytes:
     """Note rows in a table that has room for them; mark those that may have been there."""
     out = np.zeros(len(rows), np.uint8)
     for i in range(len(rows)):
@@ -143,7 +143,7 @@ def enter(table: Seen, rows: Ints, partitions: Ints) -> Bytes:
 
 
 @kernel
-def unresolved(table: Seen, resolved: Ints, more: int) -> Seen:
+def unresolved(table: Arrivals, resolved: Ints, more: int) -> Arrivals:
     """A table of the entries that are not resolved in their partition, with room for more."""
     count = more
     for i in range(len(table.hashes)):
@@ -151,7 +151,7 @@ def unresolved(table: Seen, resolved: Ints, more: int) -> Seen:
     size = 1
     while size < _ROOM * count:
         size *= 2
-    out = Seen(np.zeros(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
+    out = Arrivals(np.zeros(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
     for i in range(len(table.hashes)):
         if table.hashes[i] != 0 and table.seqs[i] > resolved[table.partitions[i]]:
             _enter(out, table.hashes[i], table.seqs[i], table.partitions[i])

@@ -29,7 +29,7 @@ from streamydb.kafka.source import SourceError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX
 from streamydb.read_model import checks
 from streamydb.read_model.arrivals import Steps, fresh, parted, times_of
-from streamydb.read_model.progress import PartitionProgress, Resolved, TopicProgress
+from streamydb.read_model.progress import PartitionProgress, ResolvedPoint, TopicProgress
 from streamydb.read_model.recognise import UNRECOGNISED, recognised
 from streamydb.read_model.rows import Ints, pack_row
 from streamydb.records import Resolved as ResolvedRecord
@@ -38,7 +38,7 @@ from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
 __all__ = [
     "PartitionProgress",
-    "Resolved",
+    "ResolvedPoint",
     "Retention",
     "StoreBatch",
     "TopicProgress",
@@ -105,36 +105,36 @@ class Retention:
             if math.isnan(length) or length < 0:
                 raise ValueError(f"{name} must be 0 or more, not {length}")
 
-    def bounds(self, latest: Resolved) -> tuple[int, int]:
+    def bounds(self, latest: ResolvedPoint) -> tuple[int, int]:
         """The seq, and the time in ms, up to which snapshots may go; negative: none may."""
         if math.inf in (self.seconds, self.seqs):
             return -1, -1
         return latest.seq - int(self.seqs), latest.ts_ms - int(self.seconds * 1000)
 
 
-class _Source(msgspec.Struct, gc=False):
+class _SourceFields(msgspec.Struct, gc=False):
     db: str
     seq: int
 
 
-class _Transaction(msgspec.Struct, gc=False):
+class _TransactionFields(msgspec.Struct, gc=False):
     id: str
 
 
-class _Change(msgspec.Struct, gc=False):
+class _ChangeFields(msgspec.Struct, gc=False):
     """The part of `streamydb.records.Change` that a read model needs."""
 
     op: str
     after: msgspec.Raw
     ts_ms: int
-    source: _Source
-    transaction: _Transaction
+    source: _SourceFields
+    transaction: _TransactionFields
     expires_ms: int | None = None
     format: int = FORMAT
 
 
 _NULL: Final = b"null"
-_decode_change = msgspec.json.Decoder(_Change).decode
+_decode_change = msgspec.json.Decoder(_ChangeFields).decode
 _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 
 
@@ -273,7 +273,7 @@ def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
     if resolved.resolved == before.seq:
         for q, offset in before.offsets.items():
             offsets[q] = max(offset, offsets.get(q, 0))
-    part.resolved = Resolved(resolved.resolved, resolved.ts_ms, offsets)
+    part.resolved = ResolvedPoint(resolved.resolved, resolved.ts_ms, offsets)
     _note_time(batch, resolved.ts_ms, resolved.resolved)
 
 

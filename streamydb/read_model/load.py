@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamydb.read_model.copies import drafted
-from streamydb.read_model.core import PartitionProgress, Resolved, TopicProgress
+from streamydb.read_model.core import PartitionProgress, ResolvedPoint, TopicProgress
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.rows import pack_row
@@ -69,7 +69,7 @@ def _reached(manifest: SnapshotManifest) -> TopicProgress:
     """As if the changes had been read up to the snapshot."""
     parts = {
         number: PartitionProgress(
-            tail.position, Resolved(manifest.seq, manifest.ts_ms, tail.offsets)
+            tail.position, ResolvedPoint(manifest.seq, manifest.ts_ms, tail.offsets)
         )
         for number, tail in manifest.changes.items()
     }

@@ -23,7 +23,7 @@ from streamydb.read_model.times import commit_time, last_until
 from streamydb.records.generation import FIRST
 
 if TYPE_CHECKING:
-    from streamydb.read_model.core import Resolved, TopicProgress
+    from streamydb.read_model.core import ResolvedPoint, TopicProgress
 
 _LOCK = "writer.lock"
 
@@ -98,7 +98,7 @@ class ReadModel:
         """True if this is the writer."""
         return self._lock is not None and not self._closed
 
-    def latest(self) -> Resolved:
+    def latest(self) -> ResolvedPoint:
         """The newest snapshot that can be taken; seq 0 is the empty database."""
         return self.store.resolved()
 

@@ -32,7 +32,7 @@ _NULL_BYTES: Final = 4
 _OP, _BEFORE, _AFTER, _TS, _DB, _OFFSET, _SEQ, _ID, _ORDER, _NUMBER, _END, _EXPIRES = range(12)
 
 
-class _Change(NamedTuple):
+class _ChangePositions(NamedTuple):
     """Positions of a change's parts in the buffer, and its numbers."""
 
     seq: int
@@ -44,7 +44,7 @@ class _Change(NamedTuple):
     expires_ms: int
 
 
-_NOT = _Change(-1, 0, 0, 0, 0, 0, 0)
+_NOT = _ChangePositions(-1, 0, 0, 0, 0, 0, 0)
 
 
 def _pieces(database: str) -> Ragged:
@@ -79,7 +79,7 @@ def counted(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> tuple[int,
 
 
 @leaf
-def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
+def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _ChangePositions:
     """Read a change; a negative seq: it is not as the pipeline writes it."""
     at = behind(data, at, end, pieces, _OP)
     if at < 0 or at >= end:
@@ -113,7 +113,7 @@ def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
         if at < 0 or at + 1 != end or data[at] != c.CLOSE_BRACE or expires_ms < 1 or null:
             return _NOT
     value_stop = value_start if null else value_stop
-    return _Change(seq, ts_ms, id_start, id_end, value_start, value_stop, expires_ms)
+    return _ChangePositions(seq, ts_ms, id_start, id_end, value_start, value_stop, expires_ms)
 
 
 @leaf
@@ -128,7 +128,7 @@ def _is_key(data: Bytes, start: int, end: int) -> bool:
 
 
 @leaf
-def _put_row(row: int, keys: Texts, i: int, data: Bytes, change: _Change) -> int:
+def _put_row(row: int, keys: Texts, i: int, data: Bytes, change: _ChangePositions) -> int:
     """Write a row, see `rows`; the position behind it."""
     key_bytes = keys.offsets[i + 1] - keys.offsets[i]
     id_bytes = change.id_end - change.id_start

@@ -28,7 +28,7 @@ from streamydb.read_model.times import commit_time
 if TYPE_CHECKING:
     import lmdb
 
-    from streamydb.read_model.store import Shown, Store
+    from streamydb.read_model.store import Store, StoreView
 
 _SPARE: Final = bytes(SPARE_BYTES)
 _PAGE: Final = 1_000
@@ -67,7 +67,7 @@ class Snapshot:
     """
 
     def __init__(
-        self, store: Store, txn: lmdb.Transaction[memoryview], seq: int, parts: Shown
+        self, store: Store, txn: lmdb.Transaction[memoryview], seq: int, parts: StoreView
     ) -> None:
         self.seq = seq
         self._store = store

@@ -14,7 +14,7 @@ from streamydb.columns.addresses import SPARE_BYTES, address_of
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.read_model.catalogue import Parts, fits, no_parts, packed, unpacked, view_of
-from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
+from streamydb.read_model.core import ResolvedPoint, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.ends import Ends, ShownParts
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
@@ -23,7 +23,7 @@ from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
 from streamydb.read_model.runs import Runs
 from streamydb.read_model.times import forget_times, last_until
-from streamydb.read_model.unresolved import Unresolved, check_same, new_rows
+from streamydb.read_model.unresolved import UnresolvedChanges, check_same, new_rows
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _RESOLVED = b"resolved"
 _BOUNDS = b"bounds"
 _PARTS = b"parts"
 _GENERATION = b"generation"
-_decode_resolved: Final = msgspec.msgpack.Decoder(Resolved).decode
+_decode_resolved: Final = msgspec.msgpack.Decoder(ResolvedPoint).decode
 
 _NUMBERS_BITS: Final = 20
 """A commit writes fewer than two to the power of so many parts."""
@@ -88,7 +88,7 @@ class SnapshotBounds(NamedTuple):
     ts_ms: int
 
 
-class Shown(NamedTuple):
+class StoreView(NamedTuple):
     """A commit as snapshots see it: its number, its bounds, its runs as kernels take them, and the
     parts of these.
     """
@@ -120,8 +120,8 @@ class Store:
         """
         self.database = database
         self.ends = Ends()
-        self._unresolved = Unresolved()
-        self._last = b"", Resolved()
+        self._unresolved = UnresolvedChanges()
+        self._last = b"", ResolvedPoint()
         self.environment = Environment.open(folder, map_bytes, write=create)
         try:
             if create:
@@ -155,19 +155,19 @@ class Store:
         data = txn.get(_BOUNDS, b"", db=self.tables.about)
         return SnapshotBounds(unpack_seq(data), unpack_seq(data[8:]), unpack_seq(data[16:]))
 
-    def shown(self, txn: lmdb.Transaction[memoryview]) -> Shown:
+    def shown(self, txn: lmdb.Transaction[memoryview]) -> StoreView:
         """The store as a read transaction sees it; found once for all that see the same.
 
         Raises:
             StoreFailedError: the file is damaged.
         """
-        found: Shown | None = self.environment.shown
+        found: StoreView | None = self.environment.shown
         if found is None or found.commit != txn.id():
             listed = self._listed(txn)
             parts = np.concatenate([no_parts(), *listed])
             view = view_of(listed)
             shown = ShownParts(view, parts["id"].copy(), parts["newest"].copy())
-            found = Shown(txn.id(), self.bounds(txn), view, shown)
+            found = StoreView(txn.id(), self.bounds(txn), view, shown)
             self.environment.shown = found
         return found
 
@@ -185,7 +185,7 @@ class Store:
         data = txn.get(_PROGRESS, b"", db=self.tables.about)
         return msgspec.msgpack.decode(data, type=TopicProgress)
 
-    def resolved(self) -> Resolved:
+    def resolved(self) -> ResolvedPoint:
         """The last seq of which a snapshot can be taken; decoded when it has changed."""
         with self.environment.reading() as txn:
             data = bytes(txn.get(_RESOLVED, b"", db=self.tables.about))
@@ -339,14 +339,20 @@ class Store:
         if len(rows):
             check_same(find_each(view, rows), rows)
 
-    def _put_progress(self, txn: lmdb.Transaction[memoryview], progress: TopicProgress) -> Resolved:
+    def _put_progress(
+        self, txn: lmdb.Transaction[memoryview], progress: TopicProgress
+    ) -> ResolvedPoint:
         latest = progress.resolved()
         txn.put(_PROGRESS, msgspec.msgpack.encode(progress), db=self.tables.about)
         txn.put(_RESOLVED, msgspec.msgpack.encode(latest), db=self.tables.about)
         return latest
 
     def _horizon(
-        self, txn: lmdb.Transaction[memoryview], retention: Retention, latest: Resolved, oldest: int
+        self,
+        txn: lmdb.Transaction[memoryview],
+        retention: Retention,
+        latest: ResolvedPoint,
+        oldest: int,
     ) -> int:
         """The oldest seq that the retention asks to keep."""
         by_seq, until_ms = retention.bounds(latest)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.errors import InvariantViolation
-from streamydb.read_model.arrivals import Seen, enter, unresolved
+from streamydb.read_model.arrivals import Arrivals, enter, unresolved
 from streamydb.read_model.lookup import DAMAGED, NONE, find_each
 from streamydb.read_model.merging import differing, distinct, sorted_rows
 from streamydb.read_model.rows import DamagedError, row_named
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from streamydb.read_model.runs import Runs
 
 
-class Unresolved:
+class UnresolvedChanges:
     """The changes that a store has and that are not resolved in their partition."""
 
     def __init__(self) -> None:
-        self._seen: Seen | None = None
+        self._seen: Arrivals | None = None
 
     def suspects(
         self, before: TopicProgress, runs: Runs, batch: StoreBatch
@@ -50,8 +50,8 @@ class Unresolved:
         return enter(self._seen, batch.rows, batch.partitions).astype(np.bool_)
 
 
-def _nothing() -> Seen:
-    return Seen(np.zeros(1, np.uint64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+def _nothing() -> Arrivals:
+    return Arrivals(np.zeros(1, np.uint64), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
 def _resolved(progress: TopicProgress) -> Ints:

@@ -31,7 +31,7 @@ _POLL_S: Final = 0.2
 _PAGE: Final = 1_000
 
 
-class Comparison(NamedTuple):
+class ModelComparison(NamedTuple):
     """The outcome of a comparison.
 
     Attributes:
@@ -52,7 +52,7 @@ def verify(
     *,
     source: ChangesTopic | None = None,
     note: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Comparison:
+) -> ModelComparison:
     """Compare the read model in a folder, as it is now, with a second one made from the topic.
 
     Others may follow and read it meanwhile.
@@ -83,7 +83,7 @@ def verify(
             return _compare(model, fresh)
 
 
-def _compare(model: ReadModel, fresh: ReadModel) -> Comparison:
+def _compare(model: ReadModel, fresh: ReadModel) -> ModelComparison:
     """Compare two read models at the latest seq that both have."""
     seq = min(model.latest().seq, fresh.latest().seq)
     with model.snapshot(seq) as examined, fresh.snapshot(seq) as truth:
@@ -91,7 +91,7 @@ def _compare(model: ReadModel, fresh: ReadModel) -> Comparison:
         differing = list(islice(_differing(_entries(examined), counted), DIFFERENCES_MAX))
         for _ in counted:
             continue
-        return Comparison(seq, counted.count, differing)
+        return ModelComparison(seq, counted.count, differing)
 
 
 class _Counted:

@@ -32,7 +32,7 @@ _SEQS: Final = 12
 _BYTES_MAX: Final = 1_000
 
 
-class _Changes:
+class _SampleChanges:
     """A topic in memory: a few changes a fetch, some with an end, all of them repeated."""
 
     def __init__(self) -> None:
@@ -75,7 +75,9 @@ def warm_up() -> None:
     with TemporaryDirectory(prefix="streamydb-warm-up-") as home:
         folder = Path(home) / "read-model"
         with ReadModel.open(folder, _DATABASE, write=True) as model:
-            follower = Follower(model, settings, retention_s=0, retention_seqs=1, source=_Changes())
+            follower = Follower(
+                model, settings, retention_s=0, retention_seqs=1, source=_SampleChanges()
+            )
             while model.latest().seq < _SEQS:
                 follower.step(0)
             with model.snapshot() as snapshot:

@@ -81,7 +81,7 @@ class _Origin(msgspec.Struct, gc=False):
     connector: str
 
 
-class _OfAnyRelease(msgspec.Struct, gc=False):
+class _AnyChange(msgspec.Struct, gc=False):
     """The fields by which a record is known, whatever release wrote it."""
 
     resolved: int | UnsetType = UNSET
@@ -91,7 +91,7 @@ class _OfAnyRelease(msgspec.Struct, gc=False):
 _encode = msgspec.json.Encoder().encode
 _decode_change = msgspec.json.Decoder(Change).decode
 _decode_resolved = msgspec.json.Decoder(Resolved).decode
-_decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
+_decode_any = msgspec.json.Decoder(_AnyChange).decode
 
 
 def encode_change(change: Change) -> bytes:

@@ -32,7 +32,7 @@ class ConnectPlace(NamedTuple):
     seq: int
 
 
-class _Row(msgspec.Struct, gc=False):
+class _ConnectRow(msgspec.Struct, gc=False):
     """A key with its value; its seq and its end: None where they are not known, or it has none."""
 
     key: str
@@ -41,11 +41,11 @@ class _Row(msgspec.Struct, gc=False):
     expires_ms: int | None
 
 
-class _Envelope(msgspec.Struct, gc=False):
+class _ConnectEnvelope(msgspec.Struct, gc=False):
     """A change, in the order of Debezium's fields."""
 
-    before: _Row | None
-    after: _Row | None
+    before: _ConnectRow | None
+    after: _ConnectRow | None
     source: ChangeOrigin
     op: Literal["c", "u", "d"]
     ts_ms: int
@@ -110,7 +110,7 @@ def connect_key(key: str) -> bytes:
 
 def connect_value(key: str, change: Change) -> bytes:
     expires_ms = None if change.expires_ms is UNSET else change.expires_ms
-    envelope = _Envelope(
+    envelope = _ConnectEnvelope(
         _row(key, change.before, None, None),
         _row(key, change.after, change.source.seq, expires_ms),
         change.source, change.op, change.ts_ms, change.transaction,
@@ -118,9 +118,11 @@ def connect_value(key: str, change: Change) -> bytes:
     return _VALUE_HEAD + _encode(envelope) + b"}"
 
 
-def _row(key: str, value: msgspec.Raw, version: int | None, expires_ms: int | None) -> _Row | None:
+def _row(
+    key: str, value: msgspec.Raw, version: int | None, expires_ms: int | None
+) -> _ConnectRow | None:
     text = bytes(value)
-    return None if text == _NULL else _Row(key, text.decode(), version, expires_ms)
+    return None if text == _NULL else _ConnectRow(key, text.decode(), version, expires_ms)
 
 
 def encode_place(place: ConnectPlace) -> bytes:

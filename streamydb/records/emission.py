@@ -36,13 +36,13 @@ class Emitted(msgspec.Struct, frozen=True):
     record: Any
 
 
-class _Place(msgspec.Struct):
+class _EmissionPlace(msgspec.Struct):
     seq: int
     index: int
 
 
 _decode = msgspec.json.Decoder(Emitted).decode
-_decode_place = msgspec.json.Decoder(_Place).decode
+_decode_place = msgspec.json.Decoder(_EmissionPlace).decode
 
 
 def decode_emitted(value: bytes | None) -> Emitted:

@@ -10,14 +10,14 @@ from streamydb.errors import RecordError
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format, not_read
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+class _RulingFields(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """``log``: Kafka's id of the transactions topic, so that another log's past is not believed."""
 
     log: str
     format: int = FORMAT
 
 
-class Ruling(_Record, frozen=True, kw_only=True, tag="ruling"):
+class Ruling(_RulingFields, frozen=True, kw_only=True, tag="ruling"):
     """The record at ``partition`` and ``offset`` of the log is ``aborted: internal``.
 
     ``error``: the fault's name, as in the dead letter. ``named``: its id could be read, so the
@@ -35,14 +35,14 @@ class Ruling(_Record, frozen=True, kw_only=True, tag="ruling"):
     epoch: int = 0
 
 
-class Fence(_Record, frozen=True, kw_only=True, tag="fence"):
+class Fence(_RulingFields, frozen=True, kw_only=True, tag="fence"):
     """A pipeline leads from here on: rulings of lower epochs that come later are void."""
 
     epoch: int
     pipeline: str
 
 
-class Adopted(_Record, frozen=True, kw_only=True, tag="adopted"):
+class Adopted(_RulingFields, frozen=True, kw_only=True, tag="adopted"):
     """The rulings that were taken over from releases without rulings stand before this record."""
 
 
@@ -51,7 +51,7 @@ RulingRecord: TypeAlias = Ruling | Fence | Adopted
 _decoder = msgspec.json.Decoder(RulingRecord)
 
 
-class _OfAnyRelease(msgspec.Struct):
+class _AnyRuling(msgspec.Struct):
     """The fields that every record has, whatever release wrote it."""
 
     log: str
@@ -89,7 +89,7 @@ def is_strange_ruling(value: bytes | None) -> bool:
     if later_format(value or b"") is not None:
         return False
     try:
-        msgspec.json.decode(value or b"", type=_OfAnyRelease)
+        msgspec.json.decode(value or b"", type=_AnyRuling)
     except UNREADABLE:
         return True
     return False

@@ -157,13 +157,13 @@ class _Network(httpx.BaseTransport, httpx.AsyncBaseTransport):
         headers = {name.lower(): value for name, value in request.headers.items()}
         if request.url.path == "/v1/changes":
             stream = await self._facade.stream(target, headers)
-            streamed = _Body(self._portal, stream)
+            streamed = _StreamedBody(self._portal, stream)
             return httpx.Response(stream.status, headers=stream.headers, stream=streamed)
         answer = await self._facade.request(request.method, target, body, headers)
         return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
 
 
-class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+class _StreamedBody(httpx.SyncByteStream, httpx.AsyncByteStream):
     """The body of a stream, as it comes."""
 
     def __init__(self, portal: Portal, stream: EventStream) -> None:

@@ -64,12 +64,12 @@ class Faults:
             self.lost -= 1
             raise ConnectionLostError("lost by a test")
 
-    def cutting(self) -> _Cut:
+    def cutting(self) -> _StreamCut:
         """Return what cuts the stream that is opened now."""
-        return _Cut(self.cut.pop(0) if self.cut else None)
+        return _StreamCut(self.cut.pop(0) if self.cut else None)
 
 
-class _Cut:
+class _StreamCut:
     """Cuts one stream after some events."""
 
     def __init__(self, events_left: int | None) -> None:
@@ -110,7 +110,7 @@ class FaultyTransport:
 
 
 class _FaultyStream:
-    def __init__(self, inner: Stream, cut: _Cut) -> None:
+    def __init__(self, inner: Stream, cut: _StreamCut) -> None:
         self._inner = inner
         self._cut = cut
 
@@ -144,7 +144,7 @@ class FaultyAsyncTransport:
 
 
 class _FaultyAsyncStream:
-    def __init__(self, inner: AsyncStream, cut: _Cut) -> None:
+    def __init__(self, inner: AsyncStream, cut: _StreamCut) -> None:
         self._inner = inner
         self._cut = cut
 

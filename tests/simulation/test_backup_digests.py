@@ -64,7 +64,7 @@ def test_digests_of_what_the_log_has_lost_do_not_count_and_any_other_does(
         kept.grow()
     agree, differs = kept.tell()
 
-    def take() -> copy.Taken:
+    def take() -> copy.BackupReport:
         return copy.take(kept.folder, kept.subject, kept.resolved, 2, lambda *_: None)
 
     if differs:

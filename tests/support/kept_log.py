@@ -32,7 +32,7 @@ from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.needs import Need, needs
 from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.columns.digest import StateDigest
 from streamydb.kafka.foundation import Founding
 from streamydb.kafka.names import TopicNames
@@ -336,7 +336,7 @@ class Kept:
         config = msgspec.structs.replace(self.made.config, incarnation="new")
         return begin(checkpoint, None, config, "log", self.lows())
 
-    def _put(self, draft: Path, about: About) -> None:
+    def _put(self, draft: Path, about: StateDescription) -> None:
         """As `streamydb resize` does."""
         checkpoint = self.place.checkpoint
         with resizing.standing_still(checkpoint):
@@ -427,14 +427,14 @@ class Kept:
         source: LogSource,
         manifest: BackupManifest,
         seq: int,
-        place: Callable[[], About],
+        place: Callable[[], StateDescription],
     ) -> None:
         """A new database gets the beginning of a log; another history goes on from there."""
         self.kafka.create(new.transactions, len(manifest.ends))
         self.kafka.create(new.rulings)
         name = new.transactions.partition(".")[0]
 
-        def begun() -> About:
+        def begun() -> StateDescription:
             about = place()
             places = about.positions
             contents = {

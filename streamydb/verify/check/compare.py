@@ -15,7 +15,7 @@ import msgspec
 
 from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
-from streamydb.verify.check.evidence import Evidence
+from streamydb.verify.check.evidence import CheckEvidence
 from streamydb.verify.check.expected import (
     Expected,
     Output,
@@ -29,7 +29,7 @@ from streamydb.verify.check.workflows import Workflows
 _NULL = b"null"
 
 
-class _Source(msgspec.Struct, gc=False):
+class _ComparedSource(msgspec.Struct, gc=False):
     seq: int
 
 
@@ -37,10 +37,10 @@ class _Order(msgspec.Struct, gc=False):
     total_order: int
 
 
-class _Change(msgspec.Struct, gc=False):
+class _ComparedChange(msgspec.Struct, gc=False):
     op: str
     after: msgspec.Raw
-    source: _Source
+    source: _ComparedSource
     transaction: _Order
 
 
@@ -74,7 +74,7 @@ class Comparison:
         self.workflows = workflows
         self.report = report
         self.expired = 0
-        self.evidence = Evidence(expected.transactions, report)
+        self.evidence = CheckEvidence(expected.transactions, report)
         self._seen_results = bytearray(expected.transactions)
         self._seen_changes = bytearray(len(expected.changes))
         self._seen_dead: set[int] = set()
@@ -82,7 +82,7 @@ class Comparison:
         self._deletes: dict[bytes, int] = {}
         self._pending: set[bytes] = set()
         self._resolved: dict[int, int] = {}
-        self._decoder = msgspec.json.Decoder(_Change)
+        self._decoder = msgspec.json.Decoder(_ComparedChange)
         report.results.expected = expected.transactions
         report.changes.expected = len(expected.changes)
         report.deadletters.expected = len(expected.dead)
@@ -160,7 +160,7 @@ class Comparison:
         start, end = self.expected.starts[seq - 1], self.expected.starts[seq]
         return start + index - 1 if index <= end - start else -1
 
-    def _apply(self, output: Output, key: bytes, change: _Change) -> None:
+    def _apply(self, output: Output, key: bytes, change: _ComparedChange) -> None:
         """Check a new change against the rules along its partition and take over its value."""
         seq, partition = change.source.seq, output.partition
         if seq <= self._resolved.get(partition, 0):

@@ -6,7 +6,7 @@ from streamydb.verify.check.expected import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
 
-class Evidence:
+class CheckEvidence:
     """Keeps what does not agree in the report.
 
     Attributes:

@@ -73,15 +73,15 @@ def _number_after(value: bytes, mark: bytes) -> int:
     return int(digits) if at >= 0 and end >= 0 and digits.isdigit() else 0
 
 
-class _Transaction(msgspec.Struct, gc=False):
+class _ExpectedTransaction(msgspec.Struct, gc=False):
     total_order: int
 
 
-class _Change(msgspec.Struct, gc=False):
-    transaction: _Transaction
+class _ExpectedChange(msgspec.Struct, gc=False):
+    transaction: _ExpectedTransaction
 
 
-_decode = msgspec.json.Decoder(_Change).decode
+_decode = msgspec.json.Decoder(_ExpectedChange).decode
 _EXPIRY = f'"{EXPIRY_ID}"'.encode()
 
 

@@ -101,13 +101,13 @@ class Log:
             now = reader.spans()
         return sum(span.high for span in now.values()) - self.records
 
-    def _part(self, number: int, stack: ExitStack) -> _Part:
+    def _part(self, number: int, stack: ExitStack) -> _LogPart:
         """A partition, at its beginning."""
         share = max(1024, PREFETCH_KB // len(self.ends))
         options = {**self._connection, "queued.max.messages.kbytes": str(share)}
         reader = stack.enter_context(TopicReader(options, self.topic))
         reader.assign({number: self._starts.get(number, 0)})
-        return _Part(self._before(number), reader, number, self.ends[number])
+        return _LogPart(self._before(number), reader, number, self.ends[number])
 
     def _before(self, number: int) -> Iterator[Piece]:
         """Yield the records that a partition does not have any more."""
@@ -115,7 +115,7 @@ class Log:
         return self._trimmed.pieces(number, 0, start) if self._trimmed and start else iter(())
 
 
-class _Part:
+class _LogPart:
     """A partition that is being read: what was trimmed, then what is there."""
 
     def __init__(self, before: Iterator[Piece], reader: TopicReader, number: int, end: int) -> None:

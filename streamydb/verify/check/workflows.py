@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamydb.verify.oracle.outputs import OutputRecord
 
 
-class _Place(msgspec.Struct, gc=False):
+class _StreamPlace(msgspec.Struct, gc=False):
     seq: int
     index: int
 
@@ -42,7 +42,7 @@ class Workflows:
         self._streams: dict[tuple[int, int], int] = {}
         self._follow_ups: dict[tuple[int, int], int] = {}
         self._seen: dict[str, set[tuple[int, int]]] = {"streams": set(), "transactions": set()}
-        self._decode = msgspec.json.Decoder(_Place).decode
+        self._decode = msgspec.json.Decoder(_StreamPlace).decode
 
     def expect(self, outputs: Iterable[OutputRecord]) -> None:
         """Keep what one transaction gives to its workflow."""

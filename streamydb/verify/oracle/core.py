@@ -51,7 +51,7 @@ from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from streamydb.verify.oracle.outputs import (
     OutputRecord,
     Place,
-    Verdict,
+    UsedId,
     raw_value,
     refuse,
     repeat,
@@ -94,7 +94,7 @@ class Oracle:
         self._gone: dict[str, bytes] = {}
         self._place: Place | None = None
         self.next_seq = 1
-        self._seen: OrderedDict[str, Verdict] = OrderedDict()
+        self._seen: OrderedDict[str, UsedId] = OrderedDict()
         self._outputs = NO_OUTPUTS
 
     def apply(
@@ -141,7 +141,7 @@ class Oracle:
             return [OutputRecord("results", record.id.encode(), encode_result(result))]
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
-        self._see(record.id, Verdict(place.seq, record.deadline, payload_hash, encoded))
+        self._see(record.id, UsedId(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
 
     def _given(
@@ -187,7 +187,7 @@ class Oracle:
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
         if isinstance(record, Transaction):
             hashed = payload_hash_of(raw or b"", record)
-            self._see(record.id, Verdict(place.seq, record.deadline, hashed, result))
+            self._see(record.id, UsedId(place.seq, record.deadline, hashed, result))
         payload = raw if fault.shown else None
         outputs = with_letter(result, name, errors.INTERNAL, payload, place, fault.error)
         if isinstance(record, Transaction) and record.call is not UNSET:
@@ -198,12 +198,12 @@ class Oracle:
                     outputs += self._write(record.id, {turn.key: turn.done}, place)
         return outputs
 
-    def _see(self, name: str, verdict: Verdict) -> None:
+    def _see(self, name: str, verdict: UsedId) -> None:
         """Remember the use of an id, after those of smaller seqs."""
         self._seen.pop(name, None)
         self._seen[name] = verdict
 
-    def _is_remembered(self, use: Verdict, place: Place) -> bool:
+    def _is_remembered(self, use: UsedId, place: Place) -> bool:
         """Return True if a use is within the window, or its deadline has not passed."""
         in_time = use.deadline > 0 and place.ts_ms <= use.deadline
         return in_time or use.seq > place.seq - self.id_window

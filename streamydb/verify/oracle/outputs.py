@@ -42,7 +42,7 @@ class OutputRecord(NamedTuple):
     value: bytes | None
 
 
-class Verdict(NamedTuple):
+class UsedId(NamedTuple):
     """Seen ids: the seq, the deadline (0: none), a hash of the payload, and the encoded result."""
 
     seq: int
@@ -122,7 +122,7 @@ def with_letter(
     ]
 
 
-def repeat(name: str, use: Verdict, payload_hash: bytes, place: Place) -> list[OutputRecord]:
+def repeat(name: str, use: UsedId, payload_hash: bytes, place: Place) -> list[OutputRecord]:
     """The result of a record whose id was seen: the original's if the payload is the same."""
     if payload_hash == use.payload_hash:
         result = decode_result(use.result)

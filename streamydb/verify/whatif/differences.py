@@ -20,7 +20,7 @@ KINDS: Final = ("verdict", "reason", "reads", "returned", "writes", "emitted", "
 State = Mapping[str, tuple[bytes, int]]
 
 
-class Difference(NamedTuple):
+class WhatIfDifference(NamedTuple):
     """A difference: where, and what is on either side as JSON text (None: nothing is there).
 
     ``seq`` and ``id``: of the transaction; of a final value: of its last writer, without an id.
@@ -35,7 +35,7 @@ class Difference(NamedTuple):
 
 def between(
     seq: int, before: Sequence[OutputRecord], after: Sequence[OutputRecord]
-) -> Iterator[Difference]:
+) -> Iterator[WhatIfDifference]:
     """Yield how the outputs of the transaction at a seq differ."""
     if before == after:
         return
@@ -50,7 +50,7 @@ def between(
     values["emitted"] = _emitted(before), _emitted(after)
     for kind, (old, new) in values.items():
         if old != new:
-            yield Difference(seq, name, kind, _text(old), _text(new))
+            yield WhatIfDifference(seq, name, kind, _text(old), _text(new))
 
 
 def _reads(result: Result) -> Any:
@@ -60,13 +60,13 @@ def _reads(result: Result) -> Any:
     return {"reads": result.reads, "ranges": result.ranges}
 
 
-def of_values(before: State, after: State) -> Iterator[Difference]:
+def of_values(before: State, after: State) -> Iterator[WhatIfDifference]:
     for key in sorted({*before, *after}):
         was, now = before.get(key), after.get(key)
         if _is_derived(key) or (was and was[0]) == (now and now[0]):
             continue
         writer = max(entry[1] for entry in (was, now) if entry is not None)
-        yield Difference(writer, None, "value", _entry(key, was), _entry(key, now))
+        yield WhatIfDifference(writer, None, "value", _entry(key, was), _entry(key, now))
 
 
 def _entry(key: str, value: tuple[bytes, int] | None) -> str | None:

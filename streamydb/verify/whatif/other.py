@@ -27,7 +27,7 @@ from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_MARK, UNIQUE_PREFIX
 from streamydb.records.ranges import Range, RangeRead
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered
-from streamydb.verify.oracle.outputs import OutputRecord, Verdict
+from streamydb.verify.oracle.outputs import OutputRecord, UsedId
 from streamydb.verify.whatif.stretch import History, RememberedIds, WhatIfError
 
 
@@ -140,7 +140,7 @@ class OtherOracle(ResumedOracle):
         self._rules = rules
         self.state = dict(so_far.state)
         self.next_seq = so_far.next_seq
-        self._seen: OrderedDict[str, Verdict] = OrderedDict(so_far._seen)  # noqa: SLF001 - a copy
+        self._seen: OrderedDict[str, UsedId] = OrderedDict(so_far._seen)  # noqa: SLF001 - a copy
         self._made: dict[tuple[str, int], bytes] = {}
         self._before = {
             key.removeprefix(FLOWS_PREFIX): counts_of(value)

@@ -8,7 +8,7 @@ from typing import Final, Self
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamydb.verify.whatif.differences import Difference
+from streamydb.verify.whatif.differences import WhatIfDifference
 from streamydb.verify.whatif.stretch import WhatIfError
 
 SCHEMA: Final = pa.schema(
@@ -36,13 +36,13 @@ class DifferencesFile:
             raise WhatIfError(f"{path} is a folder: name a file in it")
         self._path = path
         self._draft = path.with_name(f"{path.name}.draft")
-        self._kept: list[Difference] = []
+        self._kept: list[WhatIfDifference] = []
         try:
             self._writer = parquet.ParquetWriter(self._draft, SCHEMA)
         except OSError as fault:
             raise WhatIfError(f"{path} cannot be written: {fault.strerror or fault}") from None
 
-    def keep(self, difference: Difference) -> None:
+    def keep(self, difference: WhatIfDifference) -> None:
         self._kept.append(difference)
         if len(self._kept) >= _ROWS:
             self._flush()

@@ -14,7 +14,7 @@ from streamydb.records import CONSTRAINTS_KEY
 from streamydb.records.names import FLOWS_PREFIX
 from streamydb.verify.oracle.order import Ordered
 from streamydb.verify.oracle.outputs import OutputRecord
-from streamydb.verify.whatif.differences import KINDS, Difference, between, of_values
+from streamydb.verify.whatif.differences import KINDS, WhatIfDifference, between, of_values
 from streamydb.verify.whatif.other import OtherOracle, OtherRules, ResumedOracle
 from streamydb.verify.whatif.stretch import (
     History,
@@ -34,10 +34,10 @@ class KindReport(msgspec.Struct):
     """The number of differences of one kind, and the first of them."""
 
     count: int = 0
-    first: Difference | None = None
+    first: WhatIfDifference | None = None
 
 
-class Waiting(msgspec.Struct):
+class WaitingFollowUps(msgspec.Struct):
     """Follow-ups that were made and not executed by the end of the stretch, in each execution."""
 
     before: int = 0
@@ -70,14 +70,14 @@ class WhatIfReport(msgspec.Struct):
     )
     differing: int = 0
     keys: int = 0
-    waiting: Waiting = msgspec.field(default_factory=Waiting)
+    waiting: WaitingFollowUps = msgspec.field(default_factory=WaitingFollowUps)
     seconds: float = 0.0
 
     @property
     def same(self) -> bool:
         return not any(kind.count for kind in self.kinds.values())
 
-    def note(self, difference: Difference) -> None:
+    def note(self, difference: WhatIfDifference) -> None:
         kind = self.kinds[difference.kind]
         kind.count += 1
         kind.first = kind.first or difference
@@ -91,7 +91,7 @@ def whatif(
     history: History,
     rules: OtherRules,
     stretch: Stretch,
-    keep: Callable[[Difference], None] = lambda _: None,
+    keep: Callable[[WhatIfDifference], None] = lambda _: None,
     progress: Progress = _quiet,
 ) -> WhatIfReport:
     """Execute a stretch twice and compare.
@@ -114,7 +114,7 @@ def whatif(
     with no_collection():
         was, batches = _begun(history, stretch.first)
         report.started_at = was.next_seq - 1
-        run = _Run(history, rules, stretch, report, keep)
+        run = _WhatIfRun(history, rules, stretch, report, keep)
         now = run.executed(was, _noted(history, was, stretch, batches, progress))
         run.finish(was, now)
     report.seconds = time.monotonic() - started_s
@@ -169,14 +169,14 @@ def _noted(
         yield record
 
 
-class _Run(NamedTuple):
+class _WhatIfRun(NamedTuple):
     """The parts of a run that do not change."""
 
     history: History
     rules: OtherRules
     stretch: Stretch
     report: WhatIfReport
-    keep: Callable[[Difference], None]
+    keep: Callable[[WhatIfDifference], None]
 
     def executed(self, was: ResumedOracle, records: Iterator[Ordered]) -> OtherOracle:
         """Execute once up to the stretch, twice within it."""
@@ -233,7 +233,7 @@ class _Run(NamedTuple):
         self.report.differing += bool(differences)
         self._note(differences)
 
-    def _note(self, each: Iterable[Difference]) -> None:
+    def _note(self, each: Iterable[WhatIfDifference]) -> None:
         for difference in each:
             self.report.note(difference)
             self.keep(difference)
@@ -242,7 +242,7 @@ class _Run(NamedTuple):
         self._note(of_values(was.state, now.state))
         report = self.report
         report.calls, report.keys = now.calls, len(was.state)
-        report.waiting = Waiting(_waiting(was), _waiting(now))
+        report.waiting = WaitingFollowUps(_waiting(was), _waiting(now))
 
 
 def _constraints(oracle: ResumedOracle) -> dict[str, object]:

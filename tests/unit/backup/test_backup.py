@@ -26,7 +26,7 @@ from streamydb.backup.resize import put_aside, standing_still
 from streamydb.backup.restore import SEQUENCER, Line, append_log, lines, open_log, seq_at
 from streamydb.backup.start import begin
 from streamydb.backup.state import FORMAT as STATE_FORMAT
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.backup.trim import Cut, cut, refusals, verify
 from streamydb.columns.digest import StateDigest
 from streamydb.columns.shards import ShardConfig
@@ -66,7 +66,7 @@ def backup_of(
 
 
 def state_at(seq: int, offsets: dict[int, int], **changes: object) -> State:
-    about = About(
+    about = StateDescription(
         format=STATE_FORMAT, database="bank", log="log", partitions=1, id_window=100,
         seq=seq, ts_ms=10 * seq,
         positions={n: PartitionState(10, offset) for n, offset in offsets.items()}, keys=0,

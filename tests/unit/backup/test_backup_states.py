@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamydb.backup import BackupError, State, StateFolder, start_blobs
-from streamydb.backup.state import FORMAT, About, Pieces, state_of
+from streamydb.backup.state import FORMAT, Pieces, StateDescription, state_of
 from streamydb.columns import program as p
 from streamydb.columns.encoding import pack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
@@ -26,7 +26,7 @@ from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.sorter.state import SorterState
 
 MEBIBYTE = 1 << 20
-ABOUT = About(
+ABOUT = StateDescription(
     format=FORMAT, database="bank", log="log", partitions=1, id_window=100, seq=9,
     ts_ms=90, positions={}, keys=0, digest="0" * 32,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.snapshots import read_manifest
 from streamydb.backup.state import FORMAT as STATE_FORMAT
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.messages import Role
 from streamydb.columns.plans import Life
@@ -185,7 +185,7 @@ def backup(folder: Path) -> None:
 
 
 def backup_state(folder: Path) -> None:
-    about = About(
+    about = StateDescription(
         format=STATE_FORMAT, database="bank", log="l", partitions=1, id_window=10,
         seq=0, ts_ms=0, positions={}, keys=0, digest="0" * 32,
     )  # fmt: skip

@@ -15,10 +15,10 @@ from streamydb.errors import ConfigurationError
 from streamydb.procedures.modules import MemoryModules, ModuleRefused, compile_module, hash_of
 from streamydb.records.rulings import Rulings
 from streamydb.verify.whatif import (
-    Difference,
     History,
     OtherRules,
     Stretch,
+    WhatIfDifference,
     WhatIfError,
     WhatIfReport,
     rules_of,
@@ -87,8 +87,8 @@ def put(name: str, key: str, value: Any) -> bytes:
 
 def asked(
     wanted: History, rules: OtherRules, first: int = 1, last: int | None = None
-) -> tuple[WhatIfReport, list[Difference]]:
-    found: list[Difference] = []
+) -> tuple[WhatIfReport, list[WhatIfDifference]]:
+    found: list[WhatIfDifference] = []
     report = whatif(wanted, rules, Stretch(first, last), found.append)
     return report, found
 
@@ -97,7 +97,7 @@ def replaced(text: str, name: str = "shop") -> OtherRules:
     return OtherRules({name: compile_module(name, text.encode())})
 
 
-def shown(found: list[Difference]) -> list[tuple[Any, ...]]:
+def shown(found: list[WhatIfDifference]) -> list[tuple[Any, ...]]:
     return [
         (d.seq, d.id, d.kind, d.before and json.loads(d.before), d.after and json.loads(d.after))
         for d in found

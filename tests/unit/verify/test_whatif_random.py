@@ -23,7 +23,7 @@ from streamydb.records import Transaction, canonical, decode
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered, released
 from streamydb.verify.oracle.outputs import OutputRecord
-from streamydb.verify.whatif import Difference, History, OtherRules, Stretch, rules_of, whatif
+from streamydb.verify.whatif import History, OtherRules, Stretch, WhatIfDifference, rules_of, whatif
 from tests.support.seeds import seeds
 from tests.support.states import Written, written
 from tools.golden import GoldenLog
@@ -115,7 +115,7 @@ def expected(found: list[tuple[Any, Any]], first: int) -> set[tuple[int, str]]:
     return kinds
 
 
-def hidden(difference: Difference) -> bool:
+def hidden(difference: WhatIfDifference) -> bool:
     """Whether a difference is one that the rewriting has, or hides."""
     if difference.kind in ("reason", "emitted"):
         return True
@@ -148,7 +148,7 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     rules = rules_of({}, [rule] if rule else [])
     if module is not None:
         rules = OtherRules({"sim": module}, rules.constrain)
-    found: list[Difference] = []
+    found: list[WhatIfDifference] = []
     report = whatif(history, rules, Stretch(first, last), found.append)
     wanted, was, now = brute(made, module, rule, first, last)
     assert {(d.seq, d.kind) for d in found if d.kind != "value" and not hidden(d)} == expected(
@@ -168,7 +168,7 @@ def _from_a_state(
     history: History,
     rules: OtherRules,
     stretch: tuple[int, int],
-    found: list[Difference],
+    found: list[WhatIfDifference],
 ) -> None:
     """With a state to begin with the answer is the same."""
     if stretch[0] == 1:
@@ -179,7 +179,7 @@ def _from_a_state(
         history.database, history.source, history.ends, history.partitions, history.id_window,
         history.modules, lambda _: state,
     )  # fmt: skip
-    again: list[Difference] = []
+    again: list[WhatIfDifference] = []
     report = whatif(begun, rules, Stretch(*stretch), again.append)
     assert again == found
     assert report.started_at == near
