@@ -96,13 +96,9 @@ def take(
 ) -> BackupReport:
     """Copy what has come to the log, and make a state of it.
 
-    Args:
-        folder: a backup of the same database, or nothing yet.
-        subject: the database.
-        resolved: the last seq whose outputs are all written: the state to make.
-        keep: how many states to keep, the newest.
-        progress: is told how far it is.
-        compare: hold the digests of the copy against those of the pipelines.
+    ``folder``: a backup of the same database, or nothing yet. ``resolved``: the last seq whose
+    outputs are all written: the state to make. ``keep``: how many states to keep, the newest.
+    ``compare``: hold the digests of the copy against those of the pipelines.
 
     Raises:
         BackupError: the folder is another database's or damaged, or another backup is being taken
@@ -189,14 +185,8 @@ def state_at(
 ) -> Iterator[tuple[State, dict[int, StateAfter]]]:
     """Execute a log up to a seq: the state there, within the body, and the digests on the way.
 
-    Args:
-        source: the log.
-        config: of the database.
-        base: the state to begin with.
-        seq: where to stop; `EVERYTHING`: where the log stops.
-        log_ends: per partition, where to stop reading.
-        modules: where the code of stored procedures is.
-        progress: is told how far it is.
+    ``base``: the state to begin with. ``seq``: where to stop; `EVERYTHING`: where the log stops.
+    ``log_ends``: per partition, where to stop reading.
 
     Raises:
         BackupError: the log ends before that seq.

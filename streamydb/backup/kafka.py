@@ -109,11 +109,8 @@ def told_digests(
     """Return the digests of the whole state that pipelines published: seq -> incarnation -> the sum
     over all shards.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        interval: transactions from digest to digest; others are of another life.
-        seqs: whose digests are wanted; there may be many more, as they are kept for good.
+    ``interval``: transactions from digest to digest; others are of another life. ``seqs``: whose
+    digests are wanted; there may be many more, as they are kept for good.
 
     Raises:
         ReadingError: Kafka does not answer.

@@ -26,11 +26,6 @@ def require_same_end(folder: BackupFolder, log: BackupLog, spans: Mapping[int, S
 
     A partition that was trimmed past that record cannot be compared.
 
-    Args:
-        folder: the backup.
-        log: the log in Kafka.
-        spans: of its partitions.
-
     Raises:
         BackupError: the log has another record there, or none.
     """

@@ -48,12 +48,6 @@ def needs(
     """Return the known needs except those of read models: from the home's folders, and from the
     messages of pipelines.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log: Kafka's id of its log.
-        place: the database's folder in this home.
-
     Raises:
         BackupError: a checkpoint cannot be understood, or what a pipeline of a newer release told.
     """

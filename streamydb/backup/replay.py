@@ -85,7 +85,6 @@ class LogReplay:
         folder: an empty folder to work in.
         start: the state to begin with; None: the log's beginning.
         until: the last seq to execute.
-        modules: where the code of stored procedures is.
         rulings: which records a fault of ours has aborted.
 
     Attributes:
@@ -198,12 +197,8 @@ def replay(
 ) -> None:
     """Feed a log to a replay, always the partition that is behind, until it is there.
 
-    Args:
-        run: the replay.
-        source: the log.
-        log_ends: per partition, where to stop reading.
-        until: the last seq to execute; `EVERYTHING`: whatever can be executed.
-        progress: called with the seq that is reached.
+    ``log_ends``: per partition, where to stop reading. ``until``: the last seq to execute;
+    `EVERYTHING`: whatever can be executed.
 
     Raises:
         BackupError: the log ends before that seq.

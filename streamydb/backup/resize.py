@@ -47,13 +47,8 @@ def divide(
 ) -> StateDescription:
     """Write the state of a database at its last resolved seq; return its description.
 
-    Args:
-        subject: the database.
-        checkpoint: of its pipeline; a state that it began with is a start.
-        backup: with a state to begin with, if the log was trimmed or is long.
-        resolved: the last resolved seq.
-        target: where to write it.
-        progress: is told how far it is.
+    ``checkpoint``: of its pipeline; a state that it began with is a start. ``backup``: with a state
+    to begin with, if the log was trimmed or is long. ``resolved``: the last resolved seq.
 
     Raises:
         BackupError: the log was trimmed, and there is no state to begin with; or it has lost its

@@ -158,11 +158,7 @@ def lines(
 ) -> Iterator[Line]:
     """Yield the records that a partition of the new log shall hold.
 
-    Args:
-        source: the old log.
-        manifest: describes it.
-        partition: of the log.
-        places: per partition, what is known where the restored part ends.
+    ``places``: per partition, what is known where the restored part ends.
     """
     state, at, time = places.get(partition, PartitionState()), 0, 0
     filler = encode_marker(Marker(0, 1, SEQUENCER))
@@ -192,11 +188,7 @@ def append_log(
     partition, which closes what was restored, is appended when all others are there. So a call that
     died can be repeated with a later end. The log keeps the producer's times until `open_log`.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: whose topics are there.
-        contents: per partition, what it shall hold.
-        note: is told how many records are there.
+    ``contents``: per partition, what it shall hold.
 
     Raises:
         BackupError: the log has other records, or Kafka did not take some.

@@ -46,13 +46,9 @@ def begin(
     """Return the beginning of a checkpoint; None: the beginning of the log, or it has begun
     already.
 
-    Args:
-        checkpoint: the folder.
-        state: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
-            the checkpoint has begun, it replaces a state that was given before.
-        config: of the database.
-        log: Kafka's id of the log.
-        beginnings: the first offset of each partition of the log.
+    ``state``: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
+    the checkpoint has begun, it replaces a state that was given before. ``beginnings``: the first
+    offset of each partition of the log.
 
     Raises:
         BackupError: the state is damaged or another database's; the log was trimmed behind what is

@@ -82,10 +82,6 @@ class StateDescription(msgspec.Struct, frozen=True, kw_only=True):
     def must_fit(self, config: ShardConfig, name_of_state: str) -> None:
         """Refuse what a pipeline is configured with, if the state was made with something else.
 
-        Args:
-            config: the pipeline's.
-            name_of_state: what to call the state.
-
         Raises:
             BackupError: something differs; it is named with both values.
         """
@@ -219,11 +215,8 @@ def state_of(
 ) -> State:
     """The state of a database with one shard, whose store holds ``blobs``.
 
-    Args:
-        about: the fields that the shard does not know.
-        meta: what the shard remembers.
-        blobs: its store.
-        values: of all keys, in the order of the keys' hashes.
+    ``about``: the fields that the shard does not know. ``values``: of all keys, in the order of the
+    keys' hashes.
     """
     spans = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
     remembered = (_load(blobs, run.name, UsedIds) for each in spans for run in each.ids)

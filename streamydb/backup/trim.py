@@ -70,10 +70,7 @@ def must_be_of(folder: BackupFolder, manifest: BackupManifest, log: str) -> None
 def refusals(cut: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> list[str]:
     """Why the log must not be cut there, one line for each that still needs what would go.
 
-    Args:
-        cut: the cut.
-        known: who needs what.
-        without: names that do not count: pipelines that are gone for good.
+    ``without``: names that do not count: pipelines that are gone for good.
     """
     left, messages = set(without), []
     for need in known:

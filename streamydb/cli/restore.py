@@ -210,12 +210,7 @@ def fill(
 ) -> int:
     """Put the beginning of a log into a new database; return how many records were appended.
 
-    Args:
-        target: the new database.
-        manifest: describes the old log.
-        source: the old log.
-        about: the state that the new one shall come to.
-        procedures: folders with the modules of stored procedures.
+    ``about``: the state that the new one shall come to.
 
     Raises:
         BackupError: the new log has other records, or Kafka did not take some.

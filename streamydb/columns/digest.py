@@ -188,15 +188,8 @@ def write_deltas(
 ) -> tuple[int, Lanes]:
     """Return by how much writes change the digest of each shard.
 
-    Args:
-        writes: dtype WRITE (`program`), those of one slot in order.
-        seqs: of the transactions.
-        keys: of the slots.
-        met: the slots' versions before the first write.
-        home: the slots' shards.
-        pool: the texts that the writes refer to.
-        interval: seqs in an interval.
-        shards: how many there are.
+    ``writes``: dtype WRITE (`program`), those of one slot in order. ``met``: the slots' versions
+    before the first write. ``pool``: the texts that the writes refer to.
 
     Returns:
         The number of the first interval (from 0), and shape (shards, intervals, 2).

@@ -143,11 +143,9 @@ def plan(
 ) -> StoreBatch:
     """Return the writes that follow from reading some records.
 
-    Args:
-        records: each partition's in order; those before its position are left out.
-        ends: partitions that were read to an end, which may lie behind control records.
-        progress: how far the topic was read before; not changed.
-        database: the name that the records must have.
+    ``records``: each partition's in order; those before its position are left out. ``ends``:
+    partitions that were read to an end, which may lie behind control records. ``progress``: how far
+    the topic was read before; not changed.
 
     Raises:
         RecordError: a record of ours is not what this topic holds.

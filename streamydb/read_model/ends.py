@@ -52,10 +52,7 @@ class Ends:
     def first(self, parts: ShownParts, seq: int, pause: Callable[[], object]) -> int | None:
         """Return the earliest end (ms) of the keys that exist at a seq; None: no key ends.
 
-        Args:
-            parts: all that are there.
-            seq: the state.
-            pause: called before each step; it fails when the store is closed.
+        ``pause``: called before each step; it fails when the store is closed.
 
         Raises:
             DamagedError: a part cannot be read.

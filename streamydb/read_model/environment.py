@@ -90,10 +90,8 @@ class Environment:
     def open(cls, folder: Path, map_bytes: int = MAP_BYTES, *, write: bool = False) -> Environment:
         """The environment of a folder.
 
-        Args:
-            folder: where the file lies.
-            map_bytes: the address space to begin with; of no effect if it is open already.
-            write: open it for writing too, and make what is missing.
+        ``map_bytes``: the address space to begin with; of no effect if it is open already.
+        ``write``: open it for writing too, and make what is missing.
 
         Raises:
             StoreMissingError: there is no store, and ``write`` is false.

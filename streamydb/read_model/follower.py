@@ -55,15 +55,11 @@ class Follower:
     ) -> None:
         """Nothing is read yet.
 
-        Args:
-            model: opened with ``write=True``; stays its owner's to close.
-            settings: of the database's clients.
-            retention_s: snapshots are kept for at least so many seconds of commit time before the
-                latest; infinite: for good.
-            retention_seqs: and for at least so many seqs.
-            source: where the changes come from, if not from Kafka; taken over.
-            generation: tells the one of the database, None if it cannot know; by default what is
-                recorded beside the log.
+        ``model``: opened with ``write=True``; stays its owner's to close. ``retention_s``:
+        snapshots are kept for at least so many seconds of commit time before the latest; infinite:
+        for good. ``retention_seqs``: and for at least so many seqs. ``source``: where the changes
+        come from, if not from Kafka; taken over. ``generation``: tells the one of the database,
+        None if it cannot know; by default what is recorded beside the log.
 
         Raises:
             ConfigurationError: the read model is another database's, or open for reading only.

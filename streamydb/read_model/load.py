@@ -27,11 +27,7 @@ def load(
     It is then what a read model that has read everything is, at every seq from the snapshot's on.
     A load that was interrupted leaves nothing at ``folder``.
 
-    Args:
-        snapshot: the snapshot's folder.
-        folder: the read model's; does not exist yet, or is empty.
-        database: the database's name.
-        progress: called with the rows that are loaded and their number.
+    ``folder``: the read model's; does not exist yet, or is empty.
 
     Raises:
         SnapshotError: there is no such snapshot, or it is damaged.

@@ -53,11 +53,9 @@ class ReadModel:
     ) -> Self:
         """Open the read model in ``folder``.
 
-        Args:
-            folder: on a local disk; made if it is missing and ``write`` is true.
-            database: the database's name.
-            write: open it as its only writer.
-            map_bytes: address space to begin with; a store that outgrows it is mapped anew.
+        ``folder``: on a local disk; made if it is missing and ``write`` is true. ``write``: open it
+        as its only writer. ``map_bytes``: address space to begin with; a store that outgrows it is
+        mapped anew.
 
         Raises:
             ConfigurationError: the name cannot be a database's.

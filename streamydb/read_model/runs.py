@@ -91,11 +91,8 @@ class Runs:
         rows are not resolved yet: the record that shows them must not wait for a merge. It comes,
         so nothing is said to be left for its sake.
 
-        Args:
-            horizon: the oldest snapshot's seq.
-            added_bytes: what the commit adds.
-            resolved: the newest snapshot's seq.
-            hurry: records wait to be read.
+        ``horizon``: the oldest snapshot's seq. ``added_bytes``: what the commit adds. ``resolved``:
+        the newest snapshot's seq.
 
         Raises:
             DamagedError: a part cannot be read.

@@ -102,13 +102,9 @@ def filled(
     """Fill ``out`` with the rows that exist; how many it has then, or `DAMAGED`; True if the step
     has ended before that was done.
 
-    Args:
-        view: where to look.
-        heads: of the runs; they are moved on.
-        stop: address and length of the key to stop before; of no bytes: none.
-        seq: the snapshot.
-        out: rows.
-        step: how many it has already, and how many keys to pass at most.
+    ``heads``: of the runs; they are moved on. ``stop``: address and length of the key to stop
+    before; of no bytes: none. ``out``: rows. ``step``: how many it has already, and how many keys
+    to pass at most.
     """
     n, keys = step
     stop_at, stop_bytes = stop

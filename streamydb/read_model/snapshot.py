@@ -162,12 +162,8 @@ class Snapshot:
     ) -> list[Entry]:
         """Entries in the order of their keys' UTF-8 bytes, which is that of their characters.
 
-        Args:
-            prefix: only keys that begin with it.
-            start: only keys from it on.
-            end: only keys before it.
-            after: only keys behind it: the last one of the page before.
-            limit: at most so many.
+        ``prefix``: only keys that begin with it. ``start``: only keys from it on. ``end``: only
+        keys before it. ``after``: only keys behind it: the last one of the page before.
 
         Raises:
             ValueError: ``limit`` is negative.

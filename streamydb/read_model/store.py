@@ -239,10 +239,7 @@ class Store:
     def apply(self, batch: StoreBatch, retention: Retention, *, hurry: bool = False) -> bool:
         """Commit a batch, raise the horizon, collect; whether more is left to be collected.
 
-        Args:
-            batch: what to write.
-            retention: which snapshots to keep.
-            hurry: collect later, as records wait to be read; see `Runs.settle`.
+        ``hurry``: collect later, as records wait to be read; see `Runs.settle`.
 
         Raises:
             InvariantViolation: a change differs from what was read as that change before, or

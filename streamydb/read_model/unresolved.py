@@ -35,10 +35,8 @@ class UnresolvedChanges:
     ) -> npt.NDArray[np.bool_]:
         """Mark the changes of a batch that may be stored, and note them all.
 
-        Args:
-            before: how far the topic was read before the batch.
-            runs: what is stored.
-            batch: it need not be committed afterwards.
+        ``before``: how far the topic was read before the batch. ``batch``: it need not be committed
+        afterwards.
         """
         resolved = _resolved(before)
         if self._seen is None:
@@ -63,10 +61,7 @@ def _resolved(progress: TopicProgress) -> Ints:
 def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
     """The rows that are not stored, sorted, each of them once.
 
-    Args:
-        view: what is stored.
-        rows: changes.
-        suspects: which of them may be stored.
+    ``suspects``: which of them may be stored.
 
     Raises:
         InvariantViolation: one is stored and differs, or two of a name differ.

@@ -57,12 +57,9 @@ def verify(
 
     Others may follow and read it meanwhile.
 
-    Args:
-        folder: where it is.
-        settings: of the database's clients.
-        scratch: a folder that does not exist; the other read model is left there.
-        source: where the changes come from, if not from Kafka; taken over.
-        note: called with the seq that the other one has come to, and the last that it needs.
+    ``scratch``: a folder that does not exist; the other read model is left there. ``source``: where
+    the changes come from, if not from Kafka; taken over. ``note``: called with the seq that the
+    other one has come to, and the last that it needs.
 
     Raises:
         ChangesExpiredError: the topic does not begin with the database any more.

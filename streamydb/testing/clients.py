@@ -45,11 +45,6 @@ _T = TypeVar("_T")
 class MemoryHost:
     """A database in memory, served in a thread of its own to clients of any kind.
 
-    Args:
-        settings: the facade's limits.
-        tokens: who may do what.
-        database: another one than with the default settings.
-
     Attributes:
         database: its stages can be stopped; to let one go on, use `resume`.
         faults: breaks the connections of all clients.

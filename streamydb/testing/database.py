@@ -58,11 +58,7 @@ class Database:
     """A database in ``folder`` on a broker of its own.
 
     Args:
-        folder: where everything of it lies.
-        shards: slices of the keys.
-        partitions: partitions of the log.
         options: more arguments of `python -m streamydb.pipeline`.
-        master: Spark's master.
 
     """
 

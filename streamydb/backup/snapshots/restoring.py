@@ -67,11 +67,7 @@ def restore(
 ) -> Restored:
     """Append the values of a snapshot to the log of a new database, or go on with it.
 
-    Args:
-        folder: of the snapshot.
-        connection: settings of confluent-kafka.
-        database: whose topics exist, and whose log has nothing else in it.
-        progress: called with the rows that are done and their number.
+    ``database``: whose topics exist, and whose log has nothing else in it.
 
     Raises:
         SnapshotError: the folder is no snapshot or a damaged one; the log has other records; Kafka

@@ -27,8 +27,6 @@ class Log:
     """The log up to the end that it had when the check began.
 
     Args:
-        connection: connection settings for confluent-kafka.
-        database: the database's name.
         partitions: of the log at the database's creation; None = as many as now.
         trimmed: has what was trimmed: a backup.
 

@@ -102,11 +102,7 @@ class Oracle:
     ) -> list[OutputRecord]:
         """The outputs of the next record in the total order, in output order; updates the state.
 
-        Args:
-            raw: the record's value; a marker is no transaction, takes no seq and has no outputs.
-            partition: where the record lies in the log.
-            offset: where the record lies in its partition.
-            ts_ms: the record's effective time.
+        ``raw``: the record's value; a marker is no transaction, takes no seq and has no outputs.
         """
         return self._with_removals(self._outputs_of(raw, partition, offset, ts_ms))
 

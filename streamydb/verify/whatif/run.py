@@ -96,12 +96,7 @@ def whatif(
 ) -> WhatIfReport:
     """Execute a stretch twice and compare.
 
-    Args:
-        history: the log.
-        rules: of the other execution.
-        stretch: from where to where.
-        keep: is given every difference, in order of seq; then those of the final values.
-        progress: is told how far it is.
+    ``keep``: is given every difference, in order of seq; then those of the final values.
 
     Raises:
         WhatIfError: the log ends before the stretch does; a constraint makes no sense, or is to be

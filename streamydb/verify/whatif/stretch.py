@@ -93,9 +93,7 @@ def begun(history: History, first: int) -> tuple[State | None, Iterator[list[Ord
 def records(history: History, positions: Mapping[int, PartitionState]) -> Iterator[list[Ordered]]:
     """The released records behind what is covered, in the total order, in batches.
 
-    Args:
-        history: the log.
-        positions: of each partition, where what is covered ends; empty: at the log's beginning.
+    ``positions``: of each partition, where what is covered ends; empty: at the log's beginning.
     """
     order = LogOrder.resumed(history.partitions, positions)
     starts = {n: positions[n].position if n in positions else 0 for n in history.ends}
