@@ -128,7 +128,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
 
 
 def _keep_founding(target: Target, checkpoint: Path) -> None:
-    """Record what a checkpoint of an earlier release alone knows.
+    """Record what only a checkpoint knows, where somebody has deleted the founding facts.
 
     A damaged one knows nothing, and one of another log nothing of this one.
     """

@@ -200,9 +200,9 @@ def unread(status: PipelineStatus, records: int | None) -> int | None:
 
     What the pipeline says of its lag is as old as its last batch, and it may be dead since.
     """
-    if records is not None and status.read is not None:
-        return max(0, records - status.read)
-    return status.lag if status.state == "running" and records is not None else None
+    if records is None or status.read is None:
+        return None
+    return max(0, records - status.read)
 
 
 def show(overview: Overview) -> None:

@@ -38,8 +38,6 @@ class Generation:
     def hear(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Take it from an answer; the first one counts until the database says that it is gone.
 
-        A facade of an earlier release tells none, and is told none.
-
         Args:
             status: of the answer.
             headers: their names in lower case, or whatever finds them by such names.

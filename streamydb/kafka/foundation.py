@@ -23,7 +23,7 @@ from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.clients import MESSAGES, appender
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
-from streamydb.records.begins import NOWHERE, Begins
+from streamydb.records.begins import Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.records.generation import FIRST, generation_of
 
@@ -59,7 +59,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     id_window: int | None = None
     digest_interval: int | None = None
     grouping: str | None = None
-    begins: Begins = NOWHERE
+    begins: Begins = Begins()
     changes: dict[str, int] = msgspec.field(default_factory=dict)
     lacking: frozenset[str] = frozenset()
     generations: tuple[str, ...] = ()

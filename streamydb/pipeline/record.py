@@ -169,7 +169,7 @@ def require_own(checkpoint: Path, database: str, log: str) -> None:
 def _noted(path: Path, known: str) -> str:
     """Return the id that a checkpoint has noted.
 
-    A new checkpoint has noted none, nor has one of an earlier release: then it is the known one.
+    A new checkpoint has noted none: then it is the known one.
     """
     return path.read_text("utf-8").strip() if path.exists() else known
 

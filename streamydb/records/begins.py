@@ -33,10 +33,6 @@ class Begins(msgspec.Struct, frozen=True):
         offsets = self.places.get(rule)
         return offsets is not None and offset >= offsets.get(partition, 0)
 
-    def rules(self, partition: int, offset: int) -> frozenset[str]:
-        """Return the rules that hold for a record of the log."""
-        return frozenset(rule for rule in RULES if self.holds(rule, partition, offset))
-
     def completed(self, other: Begins) -> Begins:
         """With the places of another one, for the rules that are not named here."""
         return Begins({**other.places, **self.places})
@@ -61,6 +57,3 @@ class Begins(msgspec.Struct, frozen=True):
 
 EVERYWHERE: Final = Begins({rule: {} for rule in RULES})
 """All rules hold from the beginning: what a new database has."""
-
-NOWHERE: Final = Begins()
-"""No release has begun a rule: what earlier releases have executed."""

@@ -17,7 +17,7 @@ import re
 from typing import Final
 
 FIRST: Final = ""
-"""The generation of a database that was created, and of all that earlier releases have made."""
+"""The generation of a database that was created."""
 
 SAID_FIRST: Final = "0"
 """The first generation where it has to be said."""

@@ -22,8 +22,8 @@ class Ruling(_RulingFields, frozen=True, kw_only=True, tag="ruling"):
 
     ``error``: the fault's name, as in the dead letter. ``named``: its id could be read, so the
     result has it. ``counted``: its call could be read, so a follow-up has had its turn. ``shown``:
-    the dead letter shows its bytes. ``epoch``: of the pipeline that leads and says so; 0: it was
-    so before there were rulings, or in the backup.
+    the dead letter shows its bytes. ``epoch``: of the pipeline that leads and says so; 0: a
+    dead letter or a backup says so.
     """
 
     partition: int
@@ -43,7 +43,7 @@ class Fence(_RulingFields, frozen=True, kw_only=True, tag="fence"):
 
 
 class Adopted(_RulingFields, frozen=True, kw_only=True, tag="adopted"):
-    """The rulings that were taken over from releases without rulings stand before this record."""
+    """The faults that dead letters or a backup tell of stand before this record as rulings."""
 
 
 RulingRecord: TypeAlias = Ruling | Fence | Adopted

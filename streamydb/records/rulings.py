@@ -209,7 +209,7 @@ class Book:
 
     Attributes:
         epoch: of the last fence.
-        adopted: the aborts of releases without rulings are among them.
+        adopted: the faults that dead letters or a backup tell of are among them.
     """
 
     def __init__(self, log: str, begins: Begins = EVERYWHERE) -> None:

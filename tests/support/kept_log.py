@@ -41,7 +41,7 @@ from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import DatabaseFolder
 from streamydb.procedures.folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
-from streamydb.records.begins import EVERYWHERE, NOWHERE
+from streamydb.records.begins import EVERYWHERE
 from streamydb.records.control import Following, encode_message
 from streamydb.records.ruling_records import encode_ruling
 from streamydb.records.rulings import Fault, Rulings, ruling_of
@@ -448,7 +448,7 @@ class Kept:
         about = self.again(begun)
         assert (about.seq, about.digest) == (seq, self.digests[seq])
         assert self._order_of(new) == self.order[:seq]
-        kept = RulingTopic(CONNECTION, name, f"{name} log", NOWHERE)
+        kept = RulingTopic(CONNECTION, name, f"{name} log", EVERYWHERE)
         kept.refresh()
         before = {(each.partition, each.offset) for each in self.order[:seq]}
         wanted = [f for f in self.rulings.faults if (f.partition, f.offset) in before]

@@ -13,7 +13,7 @@ from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import Founding, merged
 from streamydb.pipeline.foundation import begun
 from streamydb.records import begins as beginnings
-from streamydb.records.begins import NOWHERE, Begins
+from streamydb.records.begins import Begins
 from streamydb.records.rulings import Fault, Rulings
 
 RULE, LATER = "a rule", "a later rule"
@@ -37,8 +37,8 @@ def test_a_rule_begins_at_an_offset_of_each_partition() -> None:
     assert begins.holds(RULE, 2, 0), "a partition that was added later"
     assert not begins.holds("another", 0, 9)
     assert EVERYWHERE.holds(RULE, 0, 0)
-    assert not NOWHERE.holds(RULE, 0, 1 << 40)
-    assert (EVERYWHERE.missing(), NOWHERE.missing()) == ((), (RULE, LATER))
+    assert not Begins().holds(RULE, 0, 1 << 40)
+    assert (EVERYWHERE.missing(), Begins().missing()) == ((), (RULE, LATER))
 
 
 def test_what_was_executed_before_a_rule_keeps_its_meaning() -> None:
@@ -58,7 +58,7 @@ def test_the_first_record_of_a_place_holds() -> None:
     found = merged("L", map(msgspec.json.encode, records))
     assert found.begins == Begins({RULE: {0: 4}, "later": {0: 9}})
     assert found.partitions == 1
-    assert merged("L", [b'{"log":"L","partitions":1,"format":1}']).begins == NOWHERE
+    assert merged("L", [b'{"log":"L","partitions":1,"format":1}']).begins == Begins()
 
 
 def test_a_backup_and_what_is_restored_from_it_know_the_place(tmp_path: Path) -> None:
@@ -71,5 +71,5 @@ def test_a_backup_and_what_is_restored_from_it_know_the_place(tmp_path: Path) ->
         folder.rulings()
     cut = begins.cut({0: 3, 1: 20}).places
     assert (cut[RULE], cut[LATER]) == ({0: 3, 1: 8}, {0: 3, 1: 20})
-    assert NOWHERE.cut({0: 3, 1: 20}).places == {rule: {0: 3, 1: 20} for rule in (RULE, LATER)}
+    assert Begins().cut({0: 3, 1: 20}).places == {rule: {0: 3, 1: 20} for rule in (RULE, LATER)}
     assert EVERYWHERE.cut({0: 3}).places == {rule: {0: 0} for rule in (RULE, LATER)}

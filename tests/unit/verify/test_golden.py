@@ -1,6 +1,4 @@
-"""What earlier releases have written is read by today's code,
-and gives the same (tools/golden.py).
-"""
+"""The files of each release since 0.2.0 are read by today's code, and give the same."""
 
 from __future__ import annotations
 
