@@ -1,7 +1,7 @@
 """Stand-ins for records of an old log that no new log takes (pure).
 
-A log takes no batch above `RECORD_BYTES_MAX`, unpacked; one whose setting was changed takes a packed
-one. Such a record is rejected as too large, whatever it says. Its stand-in gets the same
+A log takes no batch above `RECORD_BYTES_MAX`, unpacked; one whose setting was changed takes a
+packed one. Such a record is rejected as too large, whatever it says. Its stand-in gets the same
 verdict, and the same dead letter: that shows the id and the first bytes of the record.
 """
 
