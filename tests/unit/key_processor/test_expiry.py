@@ -236,32 +236,6 @@ def test_a_repeated_batch_brings_no_file_back(
     assert cleared == []
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_plan_that_has_not_counted_what_ended_ends_it_all_the_same(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An earlier release has made it; crashes, lost files and late workers come in between."""
-    dice = random.Random(seed)
-    begin = expiry.Removals.begin
-
-    def uncounted(self_: expiry.Removals, *plan: Any) -> int:
-        ended = begin(self_, *plan)
-        if dice.random() < 0.5:
-            return ended
-        self_._blobs.delete("plan/ended")
-        return -1
-
-    monkeypatch.setattr(expiry.Removals, "begin", uncounted)
-    db = Database("planner", at_once=True)
-    db.cluster.crashes = 0.1
-    for number in range(30):
-        db.add(1_000 + number, put(f"k{number}", 1 + number % 5), put("stays"))
-        db.cluster.batch()
-    db.add(2_000)
-    ends = {c["key"] for c in db.changes() if c["op"] == "d"}  # a crash may have some written twice
-    assert ends == {f"k{number}" for number in range(30)}
-
-
 def test_a_plan_whose_ended_keys_are_lost_is_not_applied() -> None:
     db = Database("planner", shards=1, at_once=True)
     for number in range(100):
