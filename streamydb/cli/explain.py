@@ -17,8 +17,8 @@ from streamydb.cli.target import Target, find_target
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamydb.facade.life import Life
-    from streamydb.facade.life.core import Append, CheckOutcome, MetValue, Plan
+    from streamydb.facade.life import TransactionHistory
+    from streamydb.facade.life.core import CheckOutcome, ExplainedPlan, LogAppend, MetValue
     from streamydb.facade.ports import LogPosition
     from streamydb.records import Result
     from streamydb.verify.whatif import History
@@ -103,11 +103,11 @@ def _verdict(target: Target, txn_id: str, position: LogPosition | None) -> Resul
     import msgspec
 
     from streamydb.facade.kafka_search import search_result
-    from streamydb.facade.ports import Missing
+    from streamydb.facade.ports import NoResult
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     result = search_result(settings, txn_id, position)
-    if isinstance(result, Missing) or result.id != txn_id:
+    if isinstance(result, NoResult) or result.id != txn_id:
         fail(
             f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
             "decided yet, or its result was deleted since"
@@ -127,7 +127,9 @@ def _history(target: Target, backup: Path | None) -> History | None:
     return None if any(span.low for span in spans.values()) else live_history(target)
 
 
-def _life(target: Target, result: Result, history: History | None, progress: Progress) -> Life:
+def _life(
+    target: Target, result: Result, history: History | None, progress: Progress
+) -> TransactionHistory:
     """Put it together; without a log to execute, some of the values that it met are not known."""
     from streamydb.facade.life import explain as told
     from streamydb.facade.life.core import MetValue
@@ -147,7 +149,7 @@ _SHOWN_CHARACTERS = 120
 _NEAREST = 5
 
 
-def lines(life: Life) -> Iterator[str]:
+def lines(life: TransactionHistory) -> Iterator[str]:
     """Yield them in the order of what happened."""
     yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {shown(life.order.ts_ms)}"
     yield "append"
@@ -187,7 +189,7 @@ def lines(life: Life) -> Iterator[str]:
     yield from (f"  {part}: {why}" for part, why in life.unknown.items())
 
 
-def _append(each: Append, own: int) -> str:
+def _append(each: LogAppend, own: int) -> str:
     """A record with its fate; ``own``: the seq of the transaction itself."""
     done = "executed"
     if not each.executed:
@@ -199,7 +201,7 @@ def _append(each: Append, own: int) -> str:
     return f"{each.partition}:{each.offset}  {done}{code}{appended}{written}"
 
 
-def _plan(plan: Plan) -> Iterator[str]:
+def _plan(plan: ExplainedPlan) -> Iterator[str]:
     yield f"  {plan.number}: seq {plan.first} to {plan.last}"
     group = plan.group
     if group is None:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.feed import change_event
-from streamydb.facade.feed_ports import ChangeBatch
-from streamydb.facade.ports import Decided, LogPosition, Missing
+from streamydb.facade.ports import ChangeBatch, LogPosition, NoResult, ResultsEnd
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex
 from streamydb.kafka.appends import AppendUnknownError
@@ -96,7 +95,7 @@ class MemoryLog:
             return None
         return self.index.of(txn_id) if position is None else self.index.at(position)
 
-    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | NoResult:
         self.searches += 1
         refused = None
         for result in self.results:
@@ -104,7 +103,7 @@ class MemoryLog:
                 if position or result.code not in REFUSED_COPIES:
                     return result
                 refused = refused or result
-        return refused or Missing(complete=True, since_ms=None)
+        return refused or NoResult(complete=True, since_ms=None)
 
     async def ends(self) -> Mapping[int, int]:
         self.looks += 1
@@ -138,7 +137,7 @@ class MemoryLog:
     def counts(self) -> Mapping[tuple[str, str], int]:
         return self.index.counts
 
-    def decided(self) -> Decided:
+    def decided(self) -> ResultsEnd:
         return self.index.decided()
 
     def fault(self) -> str | None:
